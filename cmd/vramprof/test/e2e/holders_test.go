@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -70,11 +71,24 @@ func TestHoldersOfAProcessThatEndsShowTheFirstWalk(t *testing.T) {
 	}
 	p := startCommand(t, root.Command(root.Env(t, 1, 8<<30), script, filepath.Join(t.TempDir(), "log")))
 	p.line()
-	time.AfterFunc(3*time.Second, func() { _ = p.Process.Kill(); _ = p.Wait() })
-	cmd := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", "6")
-	out, err := cmd.CombinedOutput()
-	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "Who keeps it") || !strings.Contains(string(out), "trainer") {
-		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
+	cmd := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", "8")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	idle := 0
+	eventually(t, 60*time.Second, "the first walk has ended", func() bool {
+		if idle++; hasWork(cmd.Process.Pid) {
+			idle = 0
+		}
+		return idle == 40
+	})
+	_ = p.Process.Kill()
+	_ = p.Wait()
+	err = cmd.Wait()
+	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out.String(), "Who keeps it") || !strings.Contains(out.String(), "trainer") {
+		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), &out)
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 
 	// Flags of events.
 	FlagNoTables      = uint8(probeEventFlagFLAG_NO_TABLES)
+	FlagTruncated     = uint8(probeEventFlagFLAG_TRUNCATED)
 	FlagNoDetails     = uint8(probeEventFlagFLAG_NO_DETAILS)
 	FlagTotals        = uint8(probeEventFlagFLAG_TOTALS)
 	FlagCaptured      = uint8(probeEventFlagFLAG_CAPTURED)

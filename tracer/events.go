@@ -234,17 +234,21 @@ func (t *Tracer) ignore(e *bpf.Event) {
 		return
 	}
 	t.counts.ignoredStacks.Add(1)
-	if e.Flags&bpf.FlagNoTables != 0 {
+	switch {
+	case e.Flags&bpf.FlagNoTables != 0:
 		t.counts.ignoredNoStack.Add(1)
+	case e.Flags&bpf.FlagTruncated != 0:
+		t.counts.ignoredTruncated.Add(1)
 	}
 }
 
 // counts is what the tracer itself could not book. The goroutine that reads the events ring counts.
 type counts struct {
-	lost            atomic.Uint64 // events that could not be decoded or booked
-	ignoredStacks   atomic.Uint64 // stacks of processes that are not traced
-	ignoredNoStack  atomic.Uint64 // their events without a stack
-	noRoomForTables atomic.Uint64 // events without a stack of processes whose unwind tables found no room
+	lost             atomic.Uint64 // events that could not be decoded or booked
+	ignoredStacks    atomic.Uint64 // stacks of processes that are not traced
+	ignoredNoStack   atomic.Uint64 // their events without a stack
+	ignoredTruncated atomic.Uint64 // their stacks that were not walked to the end
+	noRoomForTables  atomic.Uint64 // events without a stack of processes whose unwind tables found no room
 }
 
 // stats returns what the kernel half and the tracer could not do.
@@ -270,6 +274,14 @@ func (t *Tracer) stats() ledger.Stats {
 	for i := t.coll.Maps["truncated_stacks"].Iterate(); i.Next(&code, &count); {
 		if count > 0 {
 			s.Truncated[unwind.Reason(code)] += count
+		}
+	}
+	// Their events do not say why, but they have no tables, so this ends nearly all of their walks.
+	if n := s.Truncated[unwind.NoTables]; n > 0 {
+		if n -= min(t.counts.ignoredTruncated.Load(), n); n > 0 {
+			s.Truncated[unwind.NoTables] = n
+		} else {
+			delete(s.Truncated, unwind.NoTables)
 		}
 	}
 	return s

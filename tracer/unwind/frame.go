@@ -132,6 +132,9 @@ func (u *Unwinder) path(file libpf.FrameMappingFileData) string {
 	return file.FileName.String()
 }
 
+// NoTables is the Reason of a walk that ended for lack of unwind tables.
+const NoTables = "unwind tables were not loaded yet, or the code is in no file"
+
 // Reason describes why a walk ended early; code is one of the unwinder's error codes.
 func Reason(code uint32) string {
 	switch code {
@@ -141,7 +144,7 @@ func Reason(code uint32) string {
 		return "the stack is empty"
 	case bpf.WalkPythonNoProcInfo, bpf.WalkNativeLookupTextSection, bpf.WalkNativeLookupStackDeltaOuterMap,
 		bpf.WalkNativeLookupStackDeltaInnerMap, bpf.WalkNativeNoPIDPageMapping:
-		return "unwind tables were not loaded yet, or the code is in no file"
+		return NoTables
 	case bpf.WalkPythonZeroThreadState:
 		return "Python's thread state was not found"
 	case bpf.WalkNativeStackDeltaInvalid:

@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -39,5 +41,38 @@ func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 	checkNoLosses(t, r)
 	if got, bytes, live, _ := sums(r); got != 1001 || bytes != 10_100 || live != 1 {
 		t.Errorf("%d allocations of %d bytes, %d live, want 1001 of 10100, one; %s", got, bytes, live, told(r))
+	}
+}
+
+// The kernel half sends what new processes do until the tracer has seen their names. Their stacks
+// end where no unwind tables are loaded; those of a process with another name are no losses.
+func TestNewProcessesWithOtherNamesAddNoLosses(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 8<<30)
+	name := fmt.Sprintf("named%x", time.Now().UnixNano()&0xffffffff)
+	program := filepath.Join(t.TempDir(), name) // no other test's program has this name
+	if err := os.Symlink(dir.Program("alloc_c"), program); err != nil {
+		t.Fatal(err)
+	}
+	target := startTarget(t, env, program, writeFile(t, "script", "free0\nready\nwait\nmalloc a 10\nprint done\nwait\n"))
+	target.expectReady()
+	l := startLeaks(t, env, "--name", "^"+name+"$").ready()
+	if err := l.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	other := startTarget(t, env, "/usr/bin/python3", dir.Program("leak.py"), "--stdin", "--threads", "1")
+	other.expectReady()
+	other.next()
+	other.until("done")
+	_ = l.cmd.Process.Signal(unix.SIGCONT)
+	l.afterASecond()
+	other.end()
+	target.next()
+	target.expect("done")
+	target.end()
+	r := l.stop().leaks()
+	checkNoLosses(t, r)
+	if got, bytes, live, _ := sums(r); got != 1 || bytes != 10 || live != 1 || r.Losses.Stacks != 1 {
+		t.Errorf("%d allocations of %d bytes, %d live, want one of 10; %s", got, bytes, live, told(r))
 	}
 }

@@ -132,11 +132,12 @@ func TestProfileOfRunningPythonEqualsItsAllocations(t *testing.T) {
 	tracePython(t, env, startTarget(t, env, "/usr/bin/python3", dir.Program("leak.py"), "--stdin", "--threads", "8"))
 }
 
+// The command lives for a second after its calls: see "The last moments of Python programs" in docs/limits.md.
 func TestRecordedPythonCommandLosesNoStack(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	command := func(out string) []string {
-		return []string{"sh", "-c", `echo | exec /usr/bin/python3 "$1" --stdin --threads 8 >"$2"`, "sh", dir.Program("leak.py"), out}
+		return []string{"sh", "-c", `(echo; sleep 1) | exec /usr/bin/python3 "$1" --stdin --threads 8 >"$2"`, "sh", dir.Program("leak.py"), out}
 	}
 	out := writeFile(t, "calls", "")
 	p := record(t, env, command(out)...)

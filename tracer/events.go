@@ -276,7 +276,8 @@ func (t *Tracer) stats() ledger.Stats {
 			s.Truncated[unwind.Reason(code)] += count
 		}
 	}
-	// Their events do not say why, but they have no tables, so this ends nearly all of their walks.
+	// The flag of an ignored event has no reason. Its process has no tables, so this ends nearly all
+	// of its walks.
 	if n := s.Truncated[unwind.NoTables]; n > 0 {
 		if n -= min(t.counts.ignoredTruncated.Load(), n); n > 0 {
 			s.Truncated[unwind.NoTables] = n

@@ -13,7 +13,7 @@ failed = set()  # packages with a failed test
 
 
 def errors(lines):
-    """The first words of a failed test, without its logs: runners may show the end of the output only."""
+    """The first four messages of a failed test, a line each: runners may show only the end of the output."""
     said = [l.strip()[:300] for l in lines if re.match(r"\s+\w+_test\.go:\d+: |panic: |\s+\S+\.txt:\d+: ", l)]
     return " | ".join(said[:4])
 

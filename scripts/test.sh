@@ -107,6 +107,7 @@ tests -count=1 ./cmd/vramprof/test/leaks
 
 count() { grep -c "^$1" "$results"; }
 echo "took $((SECONDS / 60))m$((SECONDS % 60))s"
+# "skipped" before "failed": a runner may show only the end.
 grep -E '^(skip|fail) ' "$results" | sed 's/^skip /skipped: /; s/^fail /failed: /' | sort -r
 printf '%d passed, %d failed, %d skipped\n' "$(count pass)" "$(count fail)" "$(count skip)"
 [ "$(count fail)" = 0 ]

@@ -276,14 +276,12 @@ func (t *Tracer) stats() ledger.Stats {
 			s.Truncated[unwind.Reason(code)] += count
 		}
 	}
-	// The flag of an ignored event has no reason. Its process has no tables, so this ends nearly all
-	// of its walks.
-	if n := s.Truncated[unwind.NoTables]; n > 0 {
-		if n -= min(t.counts.ignoredTruncated.Load(), n); n > 0 {
-			s.Truncated[unwind.NoTables] = n
-		} else {
-			delete(s.Truncated, unwind.NoTables)
-		}
+	// An event does not carry the reason. Nearly all walks of ignored processes end for this one,
+	// because vramprof has loaded no tables for them.
+	if n, ignored := s.Truncated[unwind.NoTables], t.counts.ignoredTruncated.Load(); n > ignored {
+		s.Truncated[unwind.NoTables] = n - ignored
+	} else {
+		delete(s.Truncated, unwind.NoTables)
 	}
 	return s
 }

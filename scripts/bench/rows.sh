@@ -106,7 +106,7 @@ measure_live() {
 # before probes, so the first event has a whole stack unless some are truncated.
 measure_attach() {
   local answer
-  printf 'ready\nrepeat 100000000\nsleep 5\nalloc a 1000\nfree a\nempty_cache\nend\n' > "$work/toy" # so CUDA is called
+  printf 'ready\nrepeat 100000000\nsleep 5\nalloc a 1000\nfree a\nempty_cache\nend\n' > "$work/toy" # the program calls CUDA, so that stacks can be truncated
   attach_to "a C program with few libraries" "ready *" env LD_LIBRARY_PATH="$fake/torch-2.6:$fake" "$fake/tensors_c" "$work/toy"
   attach_to "a Python process that trains (4 threads)" "ready *" "$python" "$fake/train.py" --step-ms 5
   answer=$("$repository/scripts/real-torch.sh") || exit 1

@@ -82,7 +82,7 @@ func TestHoldersOfAProcessThatEndsShowTheFirstWalk(t *testing.T) {
 		if idle++; hasWork(cmd.Process.Pid) {
 			idle = 0
 		}
-		return idle == 40
+		return idle == 40 // for 0.4 s: it waits for the second walk
 	})
 	_ = p.Process.Kill()
 	_ = p.Wait()

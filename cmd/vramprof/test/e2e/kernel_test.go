@@ -73,7 +73,7 @@ func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 }
 
 func TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall(t *testing.T) {
-	dir := setupAlone(t) // the names of Python frames must be read before the command ends, which takes a second here
+	dir := setupAlone(t) // the command lives for a second after its calls: see TestRecordedPythonCommandLosesNoStack
 	env := dir.Env(t, 1, 8<<30)
 	out := writeFile(t, "calls", "")
 	p := record(t, env, "sh", "-c", `"$0" "$1"; (echo; sleep 1) | /usr/bin/python3 "$2" --stdin --threads 1 >"$3"`,

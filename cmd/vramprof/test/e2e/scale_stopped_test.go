@@ -44,8 +44,9 @@ func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 	}
 }
 
-// The kernel half sends what new processes do until the tracer has seen their names. Their stacks
-// end where no unwind tables are loaded; those of a process with another name are no losses.
+// With --name, the kernel half sends the events of a new process until the tracer has read its name.
+// No unwind tables are loaded for it yet, so its stacks are truncated. If the name does not match,
+// these are no losses of the session.
 func TestNewProcessesWithOtherNamesAddNoLosses(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

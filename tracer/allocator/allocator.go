@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package allocator reads PyTorch's CUDA caching allocator from outside a running process: each block
+// and each counter, by the structure of its containers alone. It needs no symbols, no offsets of a
+// version and no probe. A layout that does not prove itself gives an error, never a guess.
+package allocator
+
+// State is what a block is used for.
+type State uint8
+
+// States of a block, in the words of torch.cuda.memory_snapshot().
+const (
+	Inactive    State = iota // cached, free
+	Active                   // a tensor uses it
+	PendingFree              // freed, but a stream may still use it
+	Unmapped                 // reserved addresses of an expandable segment, without memory
+)
+
+func (s State) String() string {
+	return [...]string{"inactive", "active_allocated", "active_pending_free", "unmapped"}[s&3]
+}
+
+// PoolID identifies a pool, as PyTorch's mempool_id. Both numbers of the default pool are 0.
+type PoolID [2]uint64
+
+// Block is one block of the allocator.
+type Block struct {
+	Address, Size uint64
+	Requested     uint64 // by the program, before rounding; equals Size before PyTorch 2.0
+	Stream        uint64 // its handle
+	Pool          PoolID
+	Device        int
+	State         State
+	Small         bool // of the pool of small blocks
+	Segment       int  // index in Snapshot.Segments; -1 where unmapped, or unknown in a torn walk
+}
+
+// Segment is memory that the allocator got from the driver: adjacent mapped blocks.
+type Segment struct {
+	Address, Size uint64
+	Stream        uint64
+	Pool          PoolID
+	Device        int
+	Small         bool
+	Blocks        int
+}
+
+// Stat is one counter of the allocator, of all its pools.
+type Stat struct{ Current, Peak, Allocated, Freed uint64 }
+
+// Counters are those of one device, as torch.cuda.memory_stats() has them.
+type Counters struct {
+	Allocations, Segments, ActiveBlocks, InactiveSplits Stat
+	Allocated, Reserved, Active, InactiveSplit          Stat // bytes
+	Requested                                           Stat // bytes; zero before PyTorch 2.0
+	Retries, OutOfMemory                                uint64
+}
+
+// Device is what the walk of one device found.
+type Device struct {
+	Index    int
+	Counters Counters
+	// Exact certifies the walk: the allocator's lock was free and no counter moved from its begin to its end.
+	// Sums, chains and counts then agreed as well. Otherwise the device was in motion, and OffBlocks and
+	// OffBytes bound how far the live blocks' number and bytes may be off.
+	Exact               bool
+	OffBlocks, OffBytes uint64
+	Contradicted        int // blocks whose neighbors disagree with them
+}
+
+// Cost is what a reading took.
+type Cost struct{ Bytes, Calls int }
+
+// Snapshot is the state of the allocator, sorted by address.
+type Snapshot struct {
+	Blocks   []Block
+	Segments []Segment
+	Devices  []Device
+	Cost     Cost
+}
+
+// Exact reports whether the walks of all devices were exact, each at its own moment.
+func (s *Snapshot) Exact() bool {
+	for _, d := range s.Devices {
+		if !d.Exact {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+// arraySize is the size of a StatArray: of all pools, the small and the large, four words each.
+const arraySize = 96
+
+// sums are what the blocks of a walk add up to.
+type sums struct{ allocations, actives, allocated, active, reserved, requested uint64 }
+
+func (s *sums) add(b rawBlock) {
+	if b.state != Unmapped {
+		s.reserved += b.size
+	}
+	if b.state == Active || b.state == PendingFree {
+		s.active += b.size
+		s.actives++
+	}
+	if b.state == Active {
+		s.allocated += b.size
+		s.requested += b.requested
+		s.allocations++
+	}
+}
+
+func (s *sums) equals(c Counters) bool {
+	return s.allocations == c.Allocations.Current && s.actives == c.ActiveBlocks.Current && s.allocated == c.Allocated.Current &&
+		s.active == c.Active.Current && s.reserved == c.Reserved.Current && (c.Requested == Stat{} || s.requested == c.Requested.Current)
+}
+
+func statAt(b []byte, o int) Stat {
+	return Stat{word(b, o), word(b, o+8), word(b, o+16), word(b, o+24)}
+}
+
+// countersAt reads the DeviceStats that a layout has found. Their order is the same in all versions.
+func countersAt(b []byte, l *Layout) (c Counters) {
+	if l.stats == 0 {
+		return c
+	}
+	all := []*Stat{&c.Allocations, &c.Segments, &c.ActiveBlocks, &c.InactiveSplits, &c.Allocated, &c.Reserved, &c.Active, &c.InactiveSplit, &c.Requested}
+	if l.requested < 0 {
+		all = all[:8]
+	}
+	for i, s := range all {
+		*s = statAt(b, l.stats+i*arraySize)
+	}
+	end := l.stats + len(all)*arraySize
+	c.Retries, c.OutOfMemory = word(b, end), word(b, end+8)
+	return c
+}
+
+// findStats finds the one place where the counters equal the sums, and where those of all pools are
+// those of the small and of the large. 0: none, or more than one. Where nothing was freed yet, peaks and
+// totals equal the current values, 8 and 16 bytes behind them: the first place is the right one.
+func findStats(b []byte, s sums, requested bool) (found int) {
+	l := &Layout{requested: -1}
+	if requested {
+		l.requested = 0
+	}
+	for l.stats = 8; l.stats+8*arraySize <= len(b); l.stats += 8 {
+		if !s.equals(countersAt(b, l)) || !divided(b, l.stats) {
+			continue
+		}
+		switch {
+		case found == 0:
+			found = l.stats
+		case l.stats-found > 16:
+			return 0
+		}
+	}
+	return found
+}
+
+// divided reports whether the first eight counters of all pools are the sums of their parts.
+func divided(b []byte, o int) bool {
+	for i := range 8 {
+		a := o + i*arraySize
+		if word(b, a) != word(b, a+32)+word(b, a+64) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders"
+)
+
+var versions = []int{113, 200, 210, 260, 300, 301}
+
+// startShape starts a process with the structures of a version, and returns each block it has.
+func startShape(t testing.TB, version, segments int) (*holders.Process, []string) {
+	t.Helper()
+	dir := t.TempDir()
+	build := func(args ...string) {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	library, program := filepath.Join(dir, "libc10_cuda.so"), filepath.Join(dir, "shape")
+	build("g++", "-std=c++17", "-O0", "-shared", "-fPIC", fmt.Sprintf("-DVERSION=%d", version), "-o", library, "testdata/shapes.cpp")
+	build("gcc", "-o", program, "testdata/main.c", library, "-Wl,-rpath,"+dir)
+	cmd := exec.Command(program, fmt.Sprint(segments))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
+	var told []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "end" {
+		told = append(told, lines.Text())
+	}
+	p, err := holders.Open(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, told
+}
+
+// lines writes the blocks of a snapshot as shapes.cpp prints them.
+func lines(s *Snapshot) (all []string) {
+	for _, b := range s.Blocks {
+		small := 0
+		if b.Small {
+			small = 1
+		}
+		all = append(all, fmt.Sprintf("%d %d %d %d %d %d %d %s", b.Address, b.Size, b.Requested, b.Stream, b.Pool[1], b.Device, small, b.State))
+	}
+	return all
+}
+
+func TestShapesOfVersions(t *testing.T) {
+	for _, version := range versions {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			p, told := startShape(t, version, 100)
+			s, layout, err := Read(p, nil, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !s.Exact() {
+				t.Errorf("not exact: %+v", s.Devices)
+			}
+			if got := lines(s); !slices.Equal(got, told) {
+				t.Errorf("%d blocks, want %d", len(got), len(told))
+				for i := range min(len(got), len(told)) {
+					if got[i] != told[i] {
+						t.Fatalf("block %d: %s, want %s", i, got[i], told[i])
+					}
+				}
+			}
+			for _, d := range s.Devices {
+				if d.Counters.Retries != 3 || d.Counters.OutOfMemory != 1 || d.Counters.Segments.Current != 100 {
+					t.Errorf("counters: %+v", d.Counters)
+				}
+			}
+			if len(s.Segments) != 200 {
+				t.Errorf("%d segments, want 200", len(s.Segments))
+			}
+			if again, _, err := Read(p, layout, 1); err != nil || !slices.Equal(lines(again), told) {
+				t.Errorf("with the layout kept: %v", err)
+			}
+		})
+	}
+}
+
+func TestWithoutProofNothingIsRead(t *testing.T) {
+	p, _ := startShape(t, 260, 0)
+	var e *Error
+	if _, _, err := Read(p, nil, 1); !errors.As(err, &e) || e.Code != NoBlocks {
+		t.Errorf("an empty allocator: %v", err)
+	}
+}

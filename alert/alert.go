@@ -21,6 +21,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/confine"
+	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
 const (
@@ -36,7 +39,7 @@ const (
 type Options struct {
 	Commands map[string]string // for sh -c
 	UID, GID int               // of the commands; 0: those of the caller
-	Limit    int               // runs per minute and kind
+	Limit    int               // runs per minute and kind: see ratelimit.Halved
 	Timeout  time.Duration     // of one run
 	Self     string            // path of this program
 	Done     func(Result)      // gets each result from one goroutine; may be nil
@@ -60,13 +63,19 @@ type Runner struct {
 
 	mu      sync.Mutex // guards what follows
 	ended   bool
-	limits  map[string]*limit
+	limits  map[string]*ratelimit.Limiter
 	skipped uint64
+	waiting map[uint32]int // events by user
 }
+
+// Source is the process that an event is about.
+type Source struct{ PID, User uint32 }
 
 type event struct {
 	Kind  string          `json:"kind"`
 	Input json.RawMessage `json:"input"`
+
+	user uint32
 }
 
 // setup is the first line that the helper reads.
@@ -81,7 +90,7 @@ func Start(o Options) (*Runner, error) {
 	if len(o.Commands) == 0 {
 		return nil, nil
 	}
-	r := &Runner{options: o, events: make(chan event, maxWait), limits: map[string]*limit{}}
+	r := &Runner{options: o, events: make(chan event, maxWait), limits: map[string]*ratelimit.Limiter{}, waiting: map[uint32]int{}}
 	r.cmd = exec.Command(o.Self, Hidden)
 	r.cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}
 	r.cmd.Dir = "/"
@@ -128,8 +137,9 @@ func (r *Runner) begin(results *bufio.Reader) error {
 }
 
 // Tell has the command for a kind of event run with input as JSON on its standard input. It never
-// waits, and reports whether the command will run: not beyond the limit, and not if there is none.
-func (r *Runner) Tell(kind string, input any) bool {
+// waits, and reports whether the command will run: not beyond the limit or the share of the process
+// or user that the event is about, and not if there is none.
+func (r *Runner) Tell(kind string, about Source, input any) bool {
 	if r == nil || r.options.Commands[kind] == "" {
 		return false
 	}
@@ -140,19 +150,16 @@ func (r *Runner) Tell(kind string, input any) bool {
 		return false
 	}
 	if r.limits[kind] == nil {
-		r.limits[kind] = &limit{most: r.options.Limit}
+		r.limits[kind] = ratelimit.New(ratelimit.Halved(r.options.Limit))
 	}
-	if err != nil || len(text) > maxInput || !r.limits[kind].take(time.Now()) {
+	room := len(r.events) < maxWait && r.waiting[about.User] < maxWait/2
+	if err != nil || len(text) > maxInput || !room || !r.limits[kind].Allow(time.Now(), about.PID, about.User) {
 		r.skipped++
 		return false
 	}
-	select {
-	case r.events <- event{kind, text}:
-		return true
-	default:
-		r.skipped++
-		return false
-	}
+	r.waiting[about.User]++
+	r.events <- event{kind, text, about.User} // there is room
+	return true
 }
 
 // Skipped returns how many events had no command run, as there were too many.
@@ -168,6 +175,11 @@ func (r *Runner) Skipped() uint64 {
 func (r *Runner) send() {
 	defer r.stdin.Close()
 	for e := range r.events {
+		r.mu.Lock()
+		if r.waiting[e.user]--; r.waiting[e.user] == 0 {
+			delete(r.waiting, e.user)
+		}
+		r.mu.Unlock()
 		line, err := json.Marshal(e)
 		if err != nil {
 			continue
@@ -206,21 +218,6 @@ func (r *Runner) Close(ctx context.Context) {
 	defer stop()
 	r.done.Wait()
 	_ = r.cmd.Wait()
-}
-
-// limit allows so many events per minute.
-type limit struct {
-	most  int
-	since time.Time
-	taken int
-}
-
-func (l *limit) take(now time.Time) bool {
-	if now.Sub(l.since) >= time.Minute {
-		l.since, l.taken = now, 0
-	}
-	l.taken++
-	return l.taken <= l.most
 }
 
 // RunHidden is the helper process, and exits if args ask for it.
@@ -265,7 +262,9 @@ func runCommands(in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// drop becomes another user for good. Signals of the terminal are for vramprof alone.
+// drop becomes another user for good, and gives up all capabilities: those of an ordinary user who
+// may trace are ambient, so that the commands would have them. Signals of the terminal are for
+// vramprof alone.
 func drop(uid, gid int) error {
 	if _, err := unix.Setsid(); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("become a session: %w", err)
@@ -273,9 +272,18 @@ func drop(uid, gid int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	if uid == 0 {
-		return nil
+	if uid != 0 {
+		if err := become(uid, gid); err != nil {
+			return err
+		}
 	}
+	if err := confine.Drop(0); err != nil {
+		return fmt.Errorf("give up capabilities: %w", err)
+	}
+	return nil
+}
+
+func become(uid, gid int) error {
 	if err := unix.Setgroups(nil); err != nil {
 		return fmt.Errorf("drop the groups of root: %w (it needs CAP_SETGID)", err)
 	}

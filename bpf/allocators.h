@@ -75,25 +75,27 @@ static EBPF_INLINE struct tensor_device *find_allocator(struct tensor_key *key)
 	return bpf_map_lookup_elem(&host_tensor_devices, key);
 }
 
-// Creates an allocator's entry with a number of its own. Returns NULL if a map is full or another
-// thread was faster.
+// Creates an allocator's entry with a number of its own. Otherwise it counts the report as lost and
+// returns NULL, also if another thread was faster.
 static EBPF_INLINE struct tensor_device *enter_allocator(void *devices, void *numbers, struct tensor_key *key, u64 id)
 {
 	u32 zero = 0, number;
-	struct tensor_device *blank = bpf_map_lookup_elem(&blank_tensor_device, &zero);
-	struct share *share = share_of(id);
-	if (!blank || !share || share->allocators >= MAX_ALLOCATORS_OF_PROCESS || bpf_map_pop_elem(numbers, &number))
-		return NULL;
-	struct tensor_device *d = NULL;
-	if (!bpf_map_update_elem(devices, key, blank, BPF_NOEXIST))
-		d = bpf_map_lookup_elem(devices, key);
-	if (d) {
-		d->number = number;
-		__sync_fetch_and_add(&share->allocators, 1);
-	} else {
+	long error = -E2BIG;
+	struct tensor_device *blank = bpf_map_lookup_elem(&blank_tensor_device, &zero), *d = NULL;
+	struct share *share = share_of(id, &error);
+	if (blank && share && share->allocators < MAX_ALLOCATORS_OF_PROCESS && !bpf_map_pop_elem(numbers, &number)) {
+		error = bpf_map_update_elem(devices, key, blank, BPF_NOEXIST);
+		if (!error)
+			d = bpf_map_lookup_elem(devices, key);
+		if (d) {
+			d->number = number;
+			__sync_fetch_and_add(&share->allocators, 1);
+			return d;
+		}
 		bpf_map_push_elem(numbers, &number, 0);
 	}
-	return d;
+	lose_entry(error, id);
+	return NULL;
 }
 
 #endif

@@ -8,7 +8,7 @@
 
 static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r, u64 stack, u32 flags, u64 id)
 {
-	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), id);
 	if (!event)
 		return;
 	begin_event(event, kind, id);

@@ -38,6 +38,8 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	} else {
 		r.device = ARGUMENT(3);
 	}
+	if (!has_reported_end(&r, has_totals))
+		return NULL;
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
 	struct tensor_device *d = find_allocator(&key);
 	u64 now = bpf_ktime_get_ns();
@@ -45,7 +47,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 		d = new_tensor_device(&key, &r, now, id);
 	if (!d || !r.address || !r.size)
 		return NULL;
-	if (d->number == NO_NUMBER) { // another thread is creating it
+	if (d->number == NO_NUMBER || r.address >> ADDRESS_BITS) { // another thread is creating it; no key
 		__sync_fetch_and_add(&d->unbooked, 1);
 		return NULL;
 	}

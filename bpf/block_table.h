@@ -34,13 +34,15 @@ struct {
 	});
 } near_blocks SEC(".maps");
 
-/* The key of a live block: its address, which has 48 bits and is a multiple of 64, and its
+/* The key of a live block: its address, which has ADDRESS_BITS and is a multiple of 64, and its
  * allocator's number. User space reuses a number only after it has removed all blocks of its
- * allocator. */
+ * allocator. User addresses have 56 bits on x86-64 with five levels of page tables, 52 on arm64. */
 enum block_key_bits {
-	ALLOCATOR_BITS = 22,
+	ALLOCATOR_BITS = 14,
 	ALIGNMENT_BITS = 6,
+	ADDRESS_BITS = 64 - ALLOCATOR_BITS + ALIGNMENT_BITS,
 };
+_Static_assert(MAX_GPU_ALLOCATORS + MAX_HOST_ALLOCATORS <= 1 << ALLOCATOR_BITS, "a key has room for each allocator's number");
 
 /* The value of a live block: its size in bytes, and whether it is sampled. 0: no block. */
 enum block_value_bits { SIZE_SHIFT = 1 };

@@ -14,6 +14,19 @@
  * the allocator's totals, as from PyTorch 1.10 on. */
 enum block_cookie { BLOCK_WITHOUT_TOTALS = 3, BLOCK_WITH_TOTALS = 5 };
 
+// Reports whether PyTorch reports the end of a block too. It always does for memory of GPUs, and for
+// shared memory, whose total reserved is its own size and whose total allocated is 0. It reports other
+// host memory only while its profiler records memory, so the end of such a tensor may never come.
+// Before 1.10 reports have no totals, and shared memory cannot be told from the rest.
+static EBPF_INLINE bool has_reported_end(struct block_report *r, bool has_totals)
+{
+	if (on_gpu(r->device))
+		return true;
+	if (!has_totals || r->allocated)
+		return false;
+	return r->size < 0 || r->reserved == r->size;
+}
+
 // Creates the entry of an allocator at its first report, and sends its totals before that report.
 static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
@@ -21,10 +34,8 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 		return NULL;
 	struct tensor_device *d = on_gpu(key->device) ? enter_allocator(&tensor_devices, &gpu_numbers, key, id)
 						      : enter_allocator(&host_tensor_devices, &host_numbers, key, id);
-	if (!d) {
-		lose(COUNTER_THREADS_FULL, id);
+	if (!d)
 		return NULL;
-	}
 	d->credit = SAVED_WINDOWS * window_samples;
 	d->time = d->window = now;
 	// 0 if the allocator reports no totals.

@@ -57,6 +57,13 @@ type (
 	CodeKey = findCodeKey
 )
 
+// Limits of the records of one process from mapped_files: of one file with no mapping of another
+// between them, and of all files.
+const (
+	MaxParts  = int(processMappedLimitMAX_PARTS)
+	MaxMapped = int(processMappedLimitMAX_MAPPED)
+)
+
 // ErrShort means that a record is too short for its type.
 var ErrShort = errors.New("record too short")
 

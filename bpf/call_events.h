@@ -42,7 +42,7 @@ static EBPF_INLINE bool is_urgent(enum event_kind kind, s32 result)
 static EBPF_INLINE void send_call(struct thread *thread, struct call *call, struct function *function,
 				  enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
-	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), id);
 	if (!event)
 		return;
 	fill_event(event, thread, call, function, kind, id, time, address, result);
@@ -58,7 +58,7 @@ struct detailed_event {
 static EBPF_INLINE void send_details(struct thread *thread, struct call *call, struct function *function,
 				     enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
-	struct detailed_event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct detailed_event *event = reserve_event(sizeof(*event), id);
 	if (!event)
 		return;
 	fill_event(&event->event, thread, call, function, kind, id, time, address, result);

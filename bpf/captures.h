@@ -39,7 +39,7 @@ static EBPF_INLINE void begin_capture(u64 stream, u64 id)
 		return;
 	u64 *n = captures_of(id);
 	if (n && *n >= MAX_CAPTURES_OF_PROCESS) {
-		lose_of(id);
+		lose(COUNTER_NOT_NOTED, id);
 		return;
 	}
 	bpf_map_update_elem(&captures, &key, &one, BPF_ANY);

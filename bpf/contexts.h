@@ -32,9 +32,10 @@ static EBPF_INLINE void link_context(u64 context, u32 device, u64 id)
 	struct context_key key = {context, id >> 32};
 	if (!bpf_map_update_elem(&contexts, &key, &device, BPF_EXIST))
 		return;
-	struct share *share = share_of(id);
+	long error;
+	struct share *share = share_of(id, &error);
 	if (!share || share->contexts >= MAX_CONTEXTS_OF_PROCESS) {
-		lose_of(id);
+		lose(COUNTER_NOT_NOTED, id);
 		return;
 	}
 	if (!bpf_map_update_elem(&contexts, &key, &device, BPF_NOEXIST))

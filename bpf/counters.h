@@ -7,17 +7,20 @@
 
 /* Index of the counters map. */
 enum counter {
-	COUNTER_EVENT_LOST,   /* the ring of events was full */
-	COUNTER_STACK_LOST,   /* the ring of stacks was full */
-	COUNTER_THREADS_FULL, /* a map of threads or allocators was full */
-	COUNTER_TOO_DEEP,     /* traced calls nested deeper than MAX_DEPTH */
-	COUNTER_UNREADABLE,   /* reading the result pointer failed */
-	COUNTER_STACKS,       /* stacks wanted */
-	COUNTER_NO_TABLES,    /* stacks not taken: the unwinder does not know the process */
-	COUNTER_TORN,         /* stacks overwritten by a preempting thread */
+	COUNTER_EVENT_LOST, /* the ring of events was full */
+	COUNTER_EVENT_REFUSED, /* the process had used its share of the ring of events */
+	COUNTER_STACK_LOST, /* the ring of stacks was full */
+	COUNTER_TABLE_FULL, /* a map of threads or allocators was full, or the process had its share */
+	COUNTER_NO_MEMORY, /* the kernel did not create an entry for a thread or allocator */
+	COUNTER_TOO_DEEP, /* traced calls nested deeper than MAX_DEPTH */
+	COUNTER_UNREADABLE, /* reading the result pointer failed */
+	COUNTER_NOT_NOTED, /* contexts and captures beyond the limits of a process */
+	COUNTER_STACKS, /* stacks wanted */
+	COUNTER_NO_TABLES, /* stacks not taken: the unwinder does not know the process */
+	COUNTER_TORN, /* stacks overwritten by a preempting thread */
 	COUNTER_CHAIN_BROKEN, /* the tail call into the unwinder failed */
 	COUNTER_NOT_FOLLOWED, /* children of followed processes: the map of processes was full */
-	COUNTER_NOT_HELD,     /* libraries loaded without stopping the process */
+	COUNTER_NOT_HELD, /* libraries loaded without stopping the process */
 	COUNTER_COUNT,
 };
 

@@ -13,7 +13,7 @@ static EBPF_INLINE void send_learned(struct thread *thread, struct call *call, u
 {
 	if (!thread->device || !thread->unplaced_since)
 		return;
-	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), id);
 	if (!event)
 		return;
 	__builtin_memset(event, 0, sizeof(*event));

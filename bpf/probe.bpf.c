@@ -79,6 +79,33 @@ static EBPF_INLINE void note_caller(struct pt_regs *ctx, struct thread *thread)
 	thread->caller_fp = frame_pointer(ctx);
 }
 
+// Reports whether a driver's free was entered inside another one of the same address: a library that
+// replaces the driver's functions calls the driver. The outer free was reported.
+static EBPF_INLINE bool is_freed_outside(struct thread *thread, u32 depth, u64 address)
+{
+	struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
+	if (!depth || outer->role != ROLE_FREE)
+		return false;
+	struct function *function = find_function(outer->function);
+	return function && function->layer == LAYER_DRIVER && argument(outer, function->address) == address;
+}
+
+// Makes room for a call inside MAX_DEPTH others, and returns its depth. No program ends so many
+// functions by jumps in turn: what is open at the new call's stack pointer is over, and its return was
+// not seen. Calls further out may not be over; dropping them is a loss, but one only.
+static EBPF_INLINE u32 drop_calls(struct thread *thread, u64 sp, u64 id)
+{
+	u32 depth = MAX_DEPTH;
+#pragma unroll
+	for (int i = MAX_DEPTH; i > 0; i--)
+		if (depth == i && thread->calls[i - 1].sp == sp)
+			depth = i - 1;
+	if (depth < MAX_DEPTH)
+		return depth;
+	lose(COUNTER_TOO_DEEP, id);
+	return 0;
+}
+
 // Opens a call. Returns the thread if a stack is wanted: once per outermost call.
 static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id, bool alloc)
 {
@@ -90,7 +117,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	if (!function)
 		return NULL;
 	if (!alloc && function->role == ROLE_INIT) { // it has no return probe, so it opens no call
-		if (share_of(id))
+		long error;
+		if (share_of(id, &error))
 			send_note(EVENT_INIT, id);
 		return NULL;
 	}
@@ -110,22 +138,23 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		if (open->sp < sp || (open->sp == sp && open->function == function_id) || was_retired(open))
 			depth = i - 1;
 	}
-	if (depth >= MAX_DEPTH) {
-		thread->depth = MAX_DEPTH;
-		lose(COUNTER_TOO_DEEP, id);
-		return NULL;
-	}
+	if (depth >= MAX_DEPTH)
+		depth = thread->depth = drop_calls(thread, sp, id);
 
 	struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
 	if (depth && outer->sp == sp)
 		note_wrapped(outer, false); // after a tail call, no stack has the wrapper's frame
 	struct call *call = &thread->calls[depth];
+	// The function called itself by a jump, or rather its namesake in another library. Or its return
+	// was lost.
+	bool again = depth < thread->depth && call->sp == sp && call->function == function_id;
+	u64 freed = again && call->role == ROLE_FREE ? argument(call, function->address) : 0;
 	call->sp = sp;
 	call->time = bpf_ktime_get_ns();
 	call->function = function_id;
 	call->role = function->role;
-	call->driver_calls = 0;
-	call->driver_successes = 0;
+	call->inner_calls = 0;
+	call->inner_successes = 0;
 	call->wrapper = cookie >> WRAPPER_SHIFT;
 	save_arguments(ctx, call);
 	if (alloc && function->by_value_size) // no other function takes one
@@ -145,7 +174,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	}
 	if (!alloc && function->role == ROLE_FREE && function->layer == LAYER_DRIVER) {
 		u64 address = argument(call, function->address);
-		if (address)
+		if (address && address != freed && !is_freed_outside(thread, depth, address))
 			send_call(thread, call, function, EVENT_FREE, id, call->time, address, 0);
 	}
 	if (!alloc || thread->tag || (depth && !thread->caller))
@@ -180,7 +209,7 @@ static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, st
 			report(thread, call, function, EVENT_ALLOC_FAILED, id, 0, result);
 		return;
 	}
-	if (function->layer == LAYER_RUNTIME && call->driver_successes) {
+	if (call->inner_successes) {
 		note_wrapped(call, true);
 		return;
 	}
@@ -195,21 +224,21 @@ static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, st
 	report(thread, call, function, EVENT_ALLOC, id, address, 0);
 }
 
-static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, struct function *function, u64 id,
-				   s32 result)
+static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, struct function *function, u32 depth,
+				   u64 id, s32 result)
 {
 	u64 address = argument(call, function->address);
 	if (!address)
 		return;
 	if (function->layer == LAYER_DRIVER) {
-		if (result)
+		if (result && !is_freed_outside(thread, depth, address))
 			send_call(thread, call, function, EVENT_FREE_FAILED, id, call->time, address, result);
 		return;
 	}
 	if (result)
 		return;
-	note_wrapped(call, call->driver_calls);
-	if (!call->driver_calls)
+	note_wrapped(call, call->inner_calls);
+	if (!call->inner_calls)
 		send_call(thread, call, function, EVENT_FREE, id, call->time, address, 0);
 }
 
@@ -225,10 +254,26 @@ static EBPF_INLINE void leave_other(struct thread *thread, struct call *call, st
 		lose(COUNTER_UNREADABLE, id);
 		return;
 	}
-	bool reported = function->layer == LAYER_RUNTIME && call->driver_successes;
-	if (function->role == ROLE_CALL && !reported)
+	if (function->role == ROLE_CALL && !call->inner_successes)
 		report(thread, call, function, EVENT_CALL, id, address, 0);
-	apply_effect(thread, call, function, depth, id, address);
+	if (function->layer == LAYER_RUNTIME || !call->inner_successes)
+		apply_effect(thread, call, function, depth, id, address);
+}
+
+// Notes in the call around an inner call that the inner call reported the same. A runtime function
+// calls the driver's function; a function of a library that replaces runtime or driver calls its
+// namesake there, or another function that allocates or frees.
+static EBPF_INLINE void note_inner(struct call *outer, struct call *call, struct function *function, bool success)
+{
+	if (outer->role != call->role)
+		return;
+	if (call->role > ROLE_FREE && call->function != outer->function) {
+		struct function *outside = find_function(outer->function);
+		if (!outside || outside->layer == LAYER_DRIVER || function->layer == LAYER_RUNTIME)
+			return;
+	}
+	outer->inner_calls++;
+	outer->inner_successes += success;
 }
 
 static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
@@ -250,17 +295,12 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	if (was_retired(call))
 		return;
 	s32 result = return_value(ctx);
-	if (function->layer == LAYER_DRIVER && depth > 0) {
-		struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
-		if (outer->role == call->role) {
-			outer->driver_calls++;
-			outer->driver_successes += !result;
-		}
-	}
+	if (depth > 0)
+		note_inner(&thread->calls[(depth - 1) & (MAX_DEPTH - 1)], call, function, !result);
 	if (function->role == ROLE_ALLOC)
 		leave_alloc(thread, call, function, depth == 0, id, result);
 	else if (function->role == ROLE_FREE)
-		leave_free(thread, call, function, id, result);
+		leave_free(thread, call, function, depth, id, result);
 	else
 		leave_other(thread, call, function, depth, id, result);
 	thread->depth = depth;

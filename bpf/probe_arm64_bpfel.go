@@ -31,8 +31,9 @@ const (
 type probeBlockKeyBits uint32
 
 const (
-	probeBlockKeyBitsALLOCATOR_BITS probeBlockKeyBits = 22
+	probeBlockKeyBitsALLOCATOR_BITS probeBlockKeyBits = 14
 	probeBlockKeyBitsALIGNMENT_BITS probeBlockKeyBits = 6
+	probeBlockKeyBitsADDRESS_BITS   probeBlockKeyBits = 56
 )
 
 type probeBlockValueBits uint32
@@ -50,18 +51,21 @@ type probeContextKey struct {
 type probeCounter uint32
 
 const (
-	probeCounterCOUNTER_EVENT_LOST   probeCounter = 0
-	probeCounterCOUNTER_STACK_LOST   probeCounter = 1
-	probeCounterCOUNTER_THREADS_FULL probeCounter = 2
-	probeCounterCOUNTER_TOO_DEEP     probeCounter = 3
-	probeCounterCOUNTER_UNREADABLE   probeCounter = 4
-	probeCounterCOUNTER_STACKS       probeCounter = 5
-	probeCounterCOUNTER_NO_TABLES    probeCounter = 6
-	probeCounterCOUNTER_TORN         probeCounter = 7
-	probeCounterCOUNTER_CHAIN_BROKEN probeCounter = 8
-	probeCounterCOUNTER_NOT_FOLLOWED probeCounter = 9
-	probeCounterCOUNTER_NOT_HELD     probeCounter = 10
-	probeCounterCOUNTER_COUNT        probeCounter = 11
+	probeCounterCOUNTER_EVENT_LOST    probeCounter = 0
+	probeCounterCOUNTER_EVENT_REFUSED probeCounter = 1
+	probeCounterCOUNTER_STACK_LOST    probeCounter = 2
+	probeCounterCOUNTER_TABLE_FULL    probeCounter = 3
+	probeCounterCOUNTER_NO_MEMORY     probeCounter = 4
+	probeCounterCOUNTER_TOO_DEEP      probeCounter = 5
+	probeCounterCOUNTER_UNREADABLE    probeCounter = 6
+	probeCounterCOUNTER_NOT_NOTED     probeCounter = 7
+	probeCounterCOUNTER_STACKS        probeCounter = 8
+	probeCounterCOUNTER_NO_TABLES     probeCounter = 9
+	probeCounterCOUNTER_TORN          probeCounter = 10
+	probeCounterCOUNTER_CHAIN_BROKEN  probeCounter = 11
+	probeCounterCOUNTER_NOT_FOLLOWED  probeCounter = 12
+	probeCounterCOUNTER_NOT_HELD      probeCounter = 13
+	probeCounterCOUNTER_COUNT         probeCounter = 14
 )
 
 type probeCudaResult uint32
@@ -400,15 +404,15 @@ type probeThread struct {
 	Api          uint16
 	ByValue      [64]uint8
 	Calls        [4]struct {
-		_               structs.HostLayout
-		Sp              uint64
-		Time            uint64
-		Argument        [8]uint64
-		DriverCalls     uint16
-		DriverSuccesses uint16
-		Wrapper         uint16
-		Function        uint8
-		Role            uint8
+		_              structs.HostLayout
+		Sp             uint64
+		Time           uint64
+		Argument       [8]uint64
+		InnerCalls     uint16
+		InnerSuccesses uint16
+		Wrapper        uint16
+		Function       uint8
+		Role           uint8
 	}
 }
 

@@ -61,6 +61,13 @@ const struct mapped_code *unused_mapped_code __attribute__((unused));
 /* Part of each layout's hash, so that no process can forge another's layout. */
 volatile const u64 layout_secret = 0;
 
+/* Limits of the records of one process: it may have thousands of mappings of one file. */
+enum mapped_limit {
+	MAX_PARTS = 64, /* of one file, with no mapping of another between them */
+	MAX_MAPPED = 256, /* of all files */
+};
+const enum mapped_limit *unused_mapped_limit __attribute__((unused));
+
 /* The layout of an iterator's current process, and of the process before. If an element's
  * records do not fit into the buffer, the kernel discards them and visits the element again. */
 struct layout_state {
@@ -71,12 +78,31 @@ struct layout_state {
 	u32 pid;
 	u32 pid_before; /* 0: the process before has no record to send */
 	u32 mappings; /* number of mappings in hash */
+	u32 parts; /* records of the latest file */
+	u32 records; /* of all files */
 	u32 unused;
+	u64 file; /* address of the inode of the latest record */
 };
-enum layout_state_of { STATE_MAPPED_FILES, STATE_PROCESS_CODE, STATE_COUNT };
-MAP(layout_states, BPF_MAP_TYPE_ARRAY, u32, struct layout_state, STATE_COUNT);
 
-static EBPF_INLINE struct layout_state *find_layout_state(u32 program) { return bpf_map_lookup_elem(&layout_states, &program); }
+/* By session of an iterator: a process can hold one while others run. User space has given up one
+ * whose entry was evicted. */
+MAP(layout_states, BPF_MAP_TYPE_LRU_HASH, u64, struct layout_state, 1024);
+
+static EBPF_INLINE struct layout_state *find_layout_state(struct bpf_iter_meta *meta)
+{
+	u64 session = meta->session_id;
+	if (!meta->seq_num) {
+		struct layout_state begin = {};
+		bpf_map_update_elem(&layout_states, &session, &begin, BPF_ANY);
+	}
+	return bpf_map_lookup_elem(&layout_states, &session);
+}
+
+static EBPF_INLINE void end_layout_state(struct bpf_iter_meta *meta)
+{
+	u64 session = meta->session_id;
+	bpf_map_delete_elem(&layout_states, &session);
+}
 
 // Begins the layout of the next process, and keeps that of the current one.
 static void begin_layout(struct layout_state *state, struct task_struct *task, struct vm_area_struct *vma)
@@ -87,19 +113,19 @@ static void begin_layout(struct layout_state *state, struct task_struct *task, s
 	state->pid = task->tgid;
 	state->first = vma->vm_start;
 	state->latest = 0;
-	state->mappings = 0;
+	state->mappings = state->parts = state->records = 0;
+	state->file = 0;
 	u64 vdso = 0;
 	if (mm)
 		READ(vdso, mm, context.vdso);
 	state->hash = mix(layout_secret, vdso);
 }
 
-// Writes the record of a process's layout.
-static void send_layout(struct seq_file *seq, u32 pid, u64 hash)
+// Writes the record of a process's layout. Returns an error if the buffer is full.
+static long send_layout(struct seq_file *seq, u32 pid, u64 hash)
 {
 	struct mapped_file record = {.pid = pid, .inode = hash, .layout = 1};
-	if (pid)
-		bpf_seq_write(seq, &record, sizeof(record));
+	return pid ? bpf_seq_write(seq, &record, sizeof(record)) : 0;
 }
 
 // Returns the address as a number: the verifier rejects arithmetic on a pointer.
@@ -128,6 +154,19 @@ static bool is_code(struct task_struct *task, struct vm_area_struct *vma)
 	return task && vma && vma->vm_flags & VM_EXEC && vma->vm_file;
 }
 
+// Counts a record of a mapping, and reports whether the limits allow it.
+static bool may_send(struct layout_state *state, u64 inode)
+{
+	if (inode != state->file)
+		state->parts = 0;
+	state->file = inode;
+	if (state->parts >= MAX_PARTS || state->records >= MAX_MAPPED)
+		return false;
+	state->parts++;
+	state->records++;
+	return true;
+}
+
 // Lists the mappings of all processes that user space looks for, and the processes' layouts.
 SEC("iter/task_vma")
 int mapped_files(struct bpf_iter__task_vma *ctx)
@@ -135,13 +174,14 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 	bool first = !ctx->meta->seq_num, last = !task || !vma;
-	struct layout_state *state = is_code(task, vma) || first || last ? find_layout_state(STATE_MAPPED_FILES) : NULL;
+	struct layout_state *state = is_code(task, vma) || first || last ? find_layout_state(ctx->meta) : NULL;
 	if (!state)
 		return 0;
-	if (first)
-		state->pid = state->mappings = 0;
-	if (last)
-		send_layout(ctx->meta->seq, state->mappings ? state->pid : 0, state->hash);
+	if (last) {
+		if (!send_layout(ctx->meta->seq, state->mappings ? state->pid : 0, state->hash)) // else the kernel comes again
+			end_layout_state(ctx->meta);
+		return 0;
+	}
 	if (!is_code(task, vma))
 		return 0;
 	if ((u32)task->tgid != state->pid)
@@ -150,14 +190,16 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 		send_layout(ctx->meta->seq, state->pid_before, state->before);
 	struct file *file = vma->vm_file;
 	struct inode *inode = file->f_inode;
-	add_to_layout(state, vma, inode_address(vma));
+	u64 address = inode_address(vma);
+	bool again = vma->vm_start == state->latest;
+	add_to_layout(state, vma, address);
 	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
 	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
 	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' && record.name[3] == 'c' &&
 		    ((record.name[4] == 'u' && record.name[5] == 'd') || (record.name[4] == '1' && record.name[5] == '0'));
 	struct mm_struct *mm = task->mm;
 	record.program = mm && mm->exe_file == file;
-	if (!cuda && !record.program)
+	if ((!cuda && !record.program) || (!again && !may_send(state, address)))
 		return 0;
 	record.inode = inode->i_ino;
 	record.device = inode->i_sb->s_dev;
@@ -172,14 +214,15 @@ int process_code(struct bpf_iter__task_vma *ctx)
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 	bool first = !ctx->meta->seq_num, last = !task || !vma;
-	struct layout_state *state = is_code(task, vma) || first || last ? find_layout_state(STATE_PROCESS_CODE) : NULL;
+	struct layout_state *state = is_code(task, vma) || first || last ? find_layout_state(ctx->meta) : NULL;
 	if (!state)
 		return 0;
-	if (first)
-		state->pid = 0;
-	struct mapped_code end = {.start = state->hash};
-	if (last && state->pid)
-		bpf_seq_write(ctx->meta->seq, &end, sizeof(end));
+	if (last) {
+		struct mapped_code end = {.start = state->hash};
+		if (!state->pid || !bpf_seq_write(ctx->meta->seq, &end, sizeof(end))) // else the kernel comes again
+			end_layout_state(ctx->meta);
+		return 0;
+	}
 	if (!is_code(task, vma))
 		return 0;
 	if ((u32)task->tgid != state->pid)

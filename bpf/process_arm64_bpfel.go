@@ -16,18 +16,21 @@ import (
 type processCounter uint32
 
 const (
-	processCounterCOUNTER_EVENT_LOST   processCounter = 0
-	processCounterCOUNTER_STACK_LOST   processCounter = 1
-	processCounterCOUNTER_THREADS_FULL processCounter = 2
-	processCounterCOUNTER_TOO_DEEP     processCounter = 3
-	processCounterCOUNTER_UNREADABLE   processCounter = 4
-	processCounterCOUNTER_STACKS       processCounter = 5
-	processCounterCOUNTER_NO_TABLES    processCounter = 6
-	processCounterCOUNTER_TORN         processCounter = 7
-	processCounterCOUNTER_CHAIN_BROKEN processCounter = 8
-	processCounterCOUNTER_NOT_FOLLOWED processCounter = 9
-	processCounterCOUNTER_NOT_HELD     processCounter = 10
-	processCounterCOUNTER_COUNT        processCounter = 11
+	processCounterCOUNTER_EVENT_LOST    processCounter = 0
+	processCounterCOUNTER_EVENT_REFUSED processCounter = 1
+	processCounterCOUNTER_STACK_LOST    processCounter = 2
+	processCounterCOUNTER_TABLE_FULL    processCounter = 3
+	processCounterCOUNTER_NO_MEMORY     processCounter = 4
+	processCounterCOUNTER_TOO_DEEP      processCounter = 5
+	processCounterCOUNTER_UNREADABLE    processCounter = 6
+	processCounterCOUNTER_NOT_NOTED     processCounter = 7
+	processCounterCOUNTER_STACKS        processCounter = 8
+	processCounterCOUNTER_NO_TABLES     processCounter = 9
+	processCounterCOUNTER_TORN          processCounter = 10
+	processCounterCOUNTER_CHAIN_BROKEN  processCounter = 11
+	processCounterCOUNTER_NOT_FOLLOWED  processCounter = 12
+	processCounterCOUNTER_NOT_HELD      processCounter = 13
+	processCounterCOUNTER_COUNT         processCounter = 14
 )
 
 type processEvent struct {
@@ -57,7 +60,10 @@ type processLayoutState struct {
 	Pid       uint32
 	PidBefore uint32
 	Mappings  uint32
+	Parts     uint32
+	Records   uint32
 	Unused    uint32
+	File      uint64
 }
 
 type processMappedCode struct {
@@ -83,6 +89,13 @@ type processMappedFile struct {
 	Unused  [6]uint8
 	Name    [64]uint8
 }
+
+type processMappedLimit uint32
+
+const (
+	processMappedLimitMAX_PARTS  processMappedLimit = 64
+	processMappedLimitMAX_MAPPED processMappedLimit = 256
+)
 
 type processProcess struct {
 	_          structs.HostLayout
@@ -151,15 +164,15 @@ type processThread struct {
 	Api          uint16
 	ByValue      [64]uint8
 	Calls        [4]struct {
-		_               structs.HostLayout
-		Sp              uint64
-		Time            uint64
-		Argument        [8]uint64
-		DriverCalls     uint16
-		DriverSuccesses uint16
-		Wrapper         uint16
-		Function        uint8
-		Role            uint8
+		_              structs.HostLayout
+		Sp             uint64
+		Time           uint64
+		Argument       [8]uint64
+		InnerCalls     uint16
+		InnerSuccesses uint16
+		Wrapper        uint16
+		Function       uint8
+		Role           uint8
 	}
 }
 
@@ -167,23 +180,24 @@ type processThread struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	processMapCounters         = "counters"
-	processMapEvents           = "events"
-	processMapLayoutStates     = "layout_states"
-	processMapProcesses        = "processes"
-	processMapShares           = "shares"
-	processMapTables           = "tables"
-	processMapThreads          = "threads"
-	processProgMappedFiles     = "mapped_files"
-	processProgProcessCode     = "process_code"
-	processProgProcessExec     = "process_exec"
-	processProgProcessExit     = "process_exit"
-	processProgProcessFork     = "process_fork"
-	processVarInherit          = "inherit"
-	processVarLayoutSecret     = "layout_secret"
-	processVarTraceChildren    = "trace_children"
-	processVarUnusedMappedCode = "unused_mapped_code"
-	processVarUnusedMappedFile = "unused_mapped_file"
+	processMapCounters          = "counters"
+	processMapEvents            = "events"
+	processMapLayoutStates      = "layout_states"
+	processMapProcesses         = "processes"
+	processMapShares            = "shares"
+	processMapTables            = "tables"
+	processMapThreads           = "threads"
+	processProgMappedFiles      = "mapped_files"
+	processProgProcessCode      = "process_code"
+	processProgProcessExec      = "process_exec"
+	processProgProcessExit      = "process_exit"
+	processProgProcessFork      = "process_fork"
+	processVarInherit           = "inherit"
+	processVarLayoutSecret      = "layout_secret"
+	processVarTraceChildren     = "trace_children"
+	processVarUnusedMappedCode  = "unused_mapped_code"
+	processVarUnusedMappedFile  = "unused_mapped_file"
+	processVarUnusedMappedLimit = "unused_mapped_limit"
 )
 
 // loadProcess returns the embedded CollectionSpec for process.
@@ -252,11 +266,12 @@ type processMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type processVariableSpecs struct {
-	Inherit          *ebpf.VariableSpec `ebpf:"inherit"`
-	LayoutSecret     *ebpf.VariableSpec `ebpf:"layout_secret"`
-	TraceChildren    *ebpf.VariableSpec `ebpf:"trace_children"`
-	UnusedMappedCode *ebpf.VariableSpec `ebpf:"unused_mapped_code"`
-	UnusedMappedFile *ebpf.VariableSpec `ebpf:"unused_mapped_file"`
+	Inherit           *ebpf.VariableSpec `ebpf:"inherit"`
+	LayoutSecret      *ebpf.VariableSpec `ebpf:"layout_secret"`
+	TraceChildren     *ebpf.VariableSpec `ebpf:"trace_children"`
+	UnusedMappedCode  *ebpf.VariableSpec `ebpf:"unused_mapped_code"`
+	UnusedMappedFile  *ebpf.VariableSpec `ebpf:"unused_mapped_file"`
+	UnusedMappedLimit *ebpf.VariableSpec `ebpf:"unused_mapped_limit"`
 }
 
 // processObjects contains all objects after they have been loaded into the kernel.
@@ -304,11 +319,12 @@ func (m *processMaps) Close() error {
 //
 // It can be passed to loadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type processVariables struct {
-	Inherit          *ebpf.Variable `ebpf:"inherit"`
-	LayoutSecret     *ebpf.Variable `ebpf:"layout_secret"`
-	TraceChildren    *ebpf.Variable `ebpf:"trace_children"`
-	UnusedMappedCode *ebpf.Variable `ebpf:"unused_mapped_code"`
-	UnusedMappedFile *ebpf.Variable `ebpf:"unused_mapped_file"`
+	Inherit           *ebpf.Variable `ebpf:"inherit"`
+	LayoutSecret      *ebpf.Variable `ebpf:"layout_secret"`
+	TraceChildren     *ebpf.Variable `ebpf:"trace_children"`
+	UnusedMappedCode  *ebpf.Variable `ebpf:"unused_mapped_code"`
+	UnusedMappedFile  *ebpf.Variable `ebpf:"unused_mapped_file"`
+	UnusedMappedLimit *ebpf.Variable `ebpf:"unused_mapped_limit"`
 }
 
 // processPrograms contains all programs after they have been loaded into the kernel.

@@ -48,25 +48,25 @@ static EBPF_INLINE bool exceeds_share(struct ring_share *share, void *ring, u64 
 }
 
 // Reserves space for an event. Shares are checked only while the ring is more than half full.
-static EBPF_INLINE void *reserve_event(u64 size, enum counter counter, u64 id)
+static EBPF_INLINE void *reserve_event(u64 size, u64 id)
 {
 	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > events_size / 2) {
 		struct share *share = find_share(id);
 		if (share && exceeds_share(&share->events, &events, events_size, size)) {
-			lose(counter, id);
+			lose(COUNTER_EVENT_REFUSED, id);
 			return NULL;
 		}
 	}
 	void *event = bpf_ringbuf_reserve(&events, size, 0);
 	if (!event)
-		lose(counter, id);
+		lose(COUNTER_EVENT_LOST, id);
 	return event;
 }
 
 // Sends an event without an address, and wakes the reader: user space has to act at once.
 static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 {
-	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), id);
 	if (!event)
 		return;
 	__builtin_memset(event, 0, sizeof(*event));

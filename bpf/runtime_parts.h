@@ -9,7 +9,7 @@
 #include "wrappers.h"
 
 /* Innermost frames of a stack among which a wrapper is looked for. */
-#define MAX_WRAPPER_FRAMES 8
+#define MAX_WRAPPER_FRAMES 12
 
 /* A part of a runtime's file: a range of addresses, as the prefix that they share. */
 struct runtime_prefix {
@@ -32,8 +32,9 @@ struct {
 	__uint(max_entries, 1 << 14);
 } runtime_parts SEC(".maps");
 
-// Looks for the outermost wrapper in the stack of a driver call, below the driver's own frame. If
-// there is one, the stack becomes that of the wrapper's entry, so that it does not matter which of
+// Looks for the outermost wrapper in the stack of a driver call, below the driver's own frame. Code of
+// another library may be between them: one that limits memory, or UCX, which patches the driver. If
+// there is a wrapper, the stack becomes that of the wrapper's entry, so that it does not matter which of
 // them was probed: num_kernel_frames, which nothing else uses, is the number of words before it. In
 // memory: the verifier does not track it.
 static EBPF_INLINE void cut_to_wrapper(struct thread *thread, Trace *trace, bool memory)
@@ -52,7 +53,7 @@ static EBPF_INLINE void cut_to_wrapper(struct thread *thread, Trace *trace, bool
 		struct runtime_prefix key = {128, trace->frame_data[i + 1], __builtin_bswap64(address)};
 		struct runtime_part *part = bpf_map_lookup_elem(&runtime_parts, &key);
 		if (!part)
-			break;
+			continue;
 		unnamed = part->unnamed;
 		if (part->function) {
 			trace->num_kernel_frames = i;

@@ -21,9 +21,12 @@ static EBPF_INLINE struct thread *this_thread(u64 id)
 	if (!blank)
 		return NULL;
 	u64 *used = find_table(TABLE_THREADS);
-	struct share *share = share_of(id);
-	if (!used || !share || (s64)share->threads > (s64)(max_threads - *used) || bpf_map_update_elem(&threads, &id, blank, BPF_NOEXIST)) {
-		lose(COUNTER_THREADS_FULL, id);
+	long error = -E2BIG;
+	struct share *share = share_of(id, &error);
+	if (used && share && (s64)share->threads <= (s64)(max_threads - *used))
+		error = bpf_map_update_elem(&threads, &id, blank, BPF_NOEXIST);
+	if (error || !used || !share) {
+		lose_entry(error, id);
 		return NULL;
 	}
 	__sync_fetch_and_add(used, 1);

@@ -15,8 +15,8 @@ struct call {
 	u64 sp; /* stack pointer on entry; identifies the call */
 	u64 time;
 	u64 argument[MAX_ARGUMENTS];
-	u16 driver_calls; /* driver calls of the same role that returned inside it */
-	u16 driver_successes;
+	u16 inner_calls; /* calls inside it that returned and report the same, see note_inner */
+	u16 inner_successes;
 	u16 wrapper; /* its index in wrappers; 0: none */
 	u8 function;
 	u8 role;

@@ -5,11 +5,9 @@ package report
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -41,8 +39,9 @@ type Column struct {
 	Held    []Held
 	Error   uint64   // standard error of the largest line of sampled tensors
 	Doubts  []string // about the figures; see Doubts
-	// About the holders of Process.
+	// About the holders of Process: what could not be read; and why none were.
 	HolderDoubts []string
+	NoHolders    []string
 }
 
 // heldBy returns the GPU memory of each process of a snapshot, or of all as if they were process -1.
@@ -150,12 +149,12 @@ func newColumn(s *ledger.Snapshot, process int) Column {
 		}
 	}
 	for _, d := range Doubts(s) {
-		switch {
-		case d.At != AtHolders:
+		if d.At != AtHolders {
 			c.Doubts = append(c.Doubts, d.Text)
-		case process >= 0 && strings.HasPrefix(d.Text, "holders of "+words.Process(&c.Process)+":"):
-			c.HolderDoubts = append(c.HolderDoubts, d.Text)
 		}
+	}
+	if process >= 0 {
+		c.HolderDoubts, c.NoHolders = holderDoubts(s, process)
 	}
 	return c
 }

@@ -35,10 +35,16 @@ type Doubt struct {
 // Doubts returns all losses and warnings of a snapshot, and how old NVML's readings are.
 func Doubts(s *ledger.Snapshot) []Doubt {
 	list := Losses(s)
+	for _, text := range arenaTexts(s) {
+		list = append(list, Doubt{AtBalance, text})
+	}
 	for _, text := range readingTexts(s) {
 		list = append(list, Doubt{AtBalance, text})
 	}
 	if text := SystemText(s); text != "" {
+		list = append(list, Doubt{AtBalance, text})
+	}
+	for _, text := range UnlistedTexts(s) {
 		list = append(list, Doubt{AtBalance, text})
 	}
 	return list
@@ -56,9 +62,13 @@ func Losses(s *ledger.Snapshot) []Doubt {
 			list = append(list, Doubt{at, humanize.Comma(int64(n)) + " " + many})
 		}
 	}
-	add(AtTotals, st.Lost,
-		"1 event was lost because a buffer was full: counts and bytes can be too high or too low",
-		"events were lost because buffers were full: counts and bytes can be too high or too low")
+	unknown := st.Lost
+	for _, reason := range slices.Sorted(maps.Keys(st.LostFor)) {
+		n := st.LostFor[reason]
+		unknown -= min(n, unknown)
+		add(AtTotals, n, lostText("1 event was lost", lostWhy(reason)), lostText("events were lost", lostWhy(reason)))
+	}
+	add(AtTotals, unknown, lostText("1 event was lost", "for a reason that was not recorded"), lostText("events were lost", "for reasons that were not recorded"))
 	add(AtTotals, st.Evicted,
 		"1 allocation beyond the limit of live allocations is counted as allocated, but in no live figure",
 		"allocations beyond the limit of live allocations are counted as allocated, but in no live figure")
@@ -93,6 +103,32 @@ func Losses(s *ledger.Snapshot) []Doubt {
 		list = append(list, Doubt{AtTitle, untrusted.Clean(w)})
 	}
 	return list
+}
+
+// lossReasons are the words for ledger's reasons of lost events.
+var lossReasons = map[string]string{
+	ledger.LostBuffersFull:    "because buffers were full",
+	ledger.LostShareUsed:      "because their process had used its share of the buffers",
+	ledger.LostTablesFull:     "because tables of threads or allocators were full",
+	ledger.LostNoMemory:       "because the kernel had no memory for the state of a thread or allocator",
+	ledger.LostTooNested:      "because too many traced calls were nested",
+	ledger.LostUnreadable:     "because the memory with their results could not be read",
+	ledger.LostUndecodable:    "because vramprof could not decode or book them",
+	ledger.LostSkipped:        "because the kernel did not run the programs of their probes",
+	ledger.LostNoRoomInLedger: "because the books had no room for their process",
+}
+
+// lostWhy returns the words for a reason. Captures of older versions have the words themselves.
+func lostWhy(reason string) string {
+	if words, ok := lossReasons[reason]; ok {
+		return words
+	}
+	return untrusted.Clean(reason)
+}
+
+// lostText is the sentence about lost events with one reason.
+func lostText(lost, reason string) string {
+	return lost + " " + reason + ": counts and bytes can be too high or too low"
 }
 
 // openedText names where the begin of the session is, of a capture that begins later.

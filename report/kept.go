@@ -136,6 +136,9 @@ func (k *Kept) problems(s *ledger.Snapshot) []string {
 	for i := range k.walk.Allocators {
 		t := &k.walk.Allocators[i]
 		excess += t.Excess
+		if t.Unreported {
+			list = append(list, "PyTorch's allocator has not reported its totals for "+words.Device(t.Device, ledger.Tensor)+" yet: it may have more than the tensors that were found")
+		}
 		if live := s.TensorsOn(k.Process, t.Device); live != nil {
 			older += t.Older
 			now += min(live.Older, t.Older)
@@ -145,7 +148,7 @@ func (k *Kept) problems(s *ledger.Snapshot) []string {
 		list = append(list, words.Bytes(excess)+" of storages are left out: PyTorch freed as much while they were read")
 	}
 	if older > now {
-		list = append(list, fmt.Sprintf("%s from before the attach were freed since the walk; which holder had them is unknown, so the rest is divided as before", words.Bytes(older-now)))
+		list = append(list, fmt.Sprintf("%s from before the attach were freed since the walk: which holder had them is known only where their addresses were used again", words.Bytes(older-now)))
 	}
 	return list
 }
@@ -217,8 +220,8 @@ func (k *Kept) siteParts(x *ledger.Site, live uint64) []ledger.SiteHolder {
 	return ledger.Divide(x.Holders, x.LiveBytes, live)
 }
 
-// older returns what each holder kept of memory from before the attach that a share shows, and how
-// much of it there was.
+// older returns what each holder keeps of memory from before the attach that a share shows, and how
+// much of it there is.
 func (k *Kept) older(s *ledger.Snapshot, h *Holding) (parts []ledger.SiteHolder, whole uint64) {
 	shown := func(device int32) bool {
 		if b := s.BalanceOf(k.Process, device); b >= 0 && h.UUID != "" {
@@ -226,17 +229,13 @@ func (k *Kept) older(s *ledger.Snapshot, h *Holding) (parts []ledger.SiteHolder,
 		}
 		return device == h.Device
 	}
-	for i := range k.walk.Allocators {
-		if t := &k.walk.Allocators[i]; shown(t.Device) {
-			whole += t.Older
+	for i, left := range k.walk.Left {
+		if left > 0 && shown(k.held[i].Device) {
+			whole += left
+			parts = append(parts, ledger.SiteHolder{Holder: i, Bytes: left})
 		}
 	}
-	for i := range k.held {
-		if l := &k.held[i]; l.Older > 0 && shown(l.Device) {
-			parts = append(parts, ledger.SiteHolder{Holder: i, Bytes: l.Older})
-		}
-	}
-	return parts, whole
+	return parts, max(whole, uint64(h.Live))
 }
 
 // shares names parts of live bytes.
@@ -265,14 +264,41 @@ func (k *Kept) shares(parts []ledger.SiteHolder, live uint64) []HeldShare {
 func heldDoubts(s *ledger.Snapshot) (list []Doubt) {
 	found, failed := MostKept(s)
 	for _, k := range found {
-		for _, text := range k.Problems {
-			list = append(list, Doubt{AtHolders, "holders of " + words.Process(&s.Processes[k.Process]) + ": " + text})
+		for _, text := range k.problemTexts(s) {
+			list = append(list, Doubt{AtHolders, text})
 		}
 	}
 	for _, text := range failedTexts(s, failed, len(found) > 0) {
 		list = append(list, Doubt{AtHolders, text})
 	}
 	return list
+}
+
+// The sentences about holders begin with these words, also in the comments of profiles.
+const (
+	HoldersOf   = "holders of "
+	NoHoldersOf = "no " + HoldersOf
+)
+
+// problemTexts returns "holders of python3 [4242]: 12 objects were not read", one for each problem.
+func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
+	for _, text := range k.Problems {
+		list = append(list, HoldersOf+words.Process(&s.Processes[k.Process])+": "+text)
+	}
+	return list
+}
+
+// holderDoubts returns what the latest walk of a process could not read, and why it failed; neither of a
+// process of which nobody expects holders.
+func holderDoubts(s *ledger.Snapshot, process int) (problems, failures []string) {
+	found, failed := MostKept(s)
+	for _, k := range found {
+		if k.Process == process {
+			problems = append(problems, k.problemTexts(s)...)
+		}
+	}
+	failed = slices.DeleteFunc(failed, func(k *Kept) bool { return k.Process != process })
+	return problems, failedTexts(s, failed, len(found) > 0)
 }
 
 // failedTexts returns "no holders of infer [4300]: no Python interpreter in the process", one for
@@ -296,7 +322,7 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 		if n := len(byReason[reason]); n > 1 {
 			of = words.Count(uint64(n), "process")
 		}
-		list = append(list, "no holders of "+of+": "+reason)
+		list = append(list, NoHoldersOf+of+": "+reason)
 	}
 	return list
 }
@@ -307,14 +333,22 @@ func (k *Kept) AsOfText(s *ledger.Snapshot) string {
 	return fmt.Sprintf("holders of %s are as of %s: %s of %s", words.Process(&s.Processes[k.Process]), words.Span(k.At), words.Bytes(sum.Found), words.Bytes(sum.Bytes))
 }
 
+// leastShare is the least share of memory for which its largest holder is named. Of less, another one keeps
+// nearly all.
+const leastShare = 0.01
+
 // KeptText returns `kept by local "t".history[*] of main() (train.py:7), list of 1,204`; with the
-// share if it is not almost all.
+// share if it is not almost all; "" if there is no holder to name.
 func KeptText(list []HeldShare, live uint64) string {
 	if len(list) == 0 || list[0].Line == nil || live == 0 {
 		return ""
 	}
+	share := float64(list[0].Bytes) / float64(live)
+	if share < leastShare {
+		return ""
+	}
 	text := "kept by " + list[0].Line.Path
-	if share := float64(list[0].Bytes) / float64(live); share < 0.95 {
+	if share < 0.95 {
 		text = fmt.Sprintf("%.0f%% %s", 100*share, text)
 	}
 	if more := ContainerText(list[0].Line); more != "" {

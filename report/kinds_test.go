@@ -10,14 +10,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func TestIdleIsNeverMoreThanWhatIsUnexplained(t *testing.T) {
+func TestIdleIsNeverMoreThanTheRounding(t *testing.T) {
 	for _, c := range []struct {
 		gap        int64
 		idle, want uint64
 	}{
 		{10, 0, 0}, {0, 10, 0}, {-10, 10, 0}, {10, 4, 4}, {10, 40, 10},
 	} {
-		s := &ledger.Snapshot{Processes: make([]ledger.Process, 1), Balances: []ledger.Balance{{UUID: "GPU-a", Usage: uint64(10 + c.gap), Baseline: 10, Gap: c.gap, Idle: c.idle}}}
+		s := &ledger.Snapshot{Processes: make([]ledger.Process, 1), Balances: []ledger.Balance{{UUID: "GPU-a", Usage: uint64(10 + c.gap), Baseline: 10, Rounding: uint64(max(c.gap, 0)), Idle: c.idle}}}
 		if got := PartIdle(s, &s.Parts()[0]); got != c.want {
 			t.Errorf("gap %d, idle %d: %d, want %d", c.gap, c.idle, got, c.want)
 		}
@@ -28,13 +28,13 @@ func TestPoolsAreOneLineForEachDevice(t *testing.T) {
 	s := &ledger.Snapshot{
 		Processes: []ledger.Process{{PID: 7, Comm: "a"}, {PID: 8, Comm: "b"}, {PID: 9, Comm: "c", End: 1}},
 		Pools: []ledger.Pool{
-			{Device: -1, Used: reporttest.MiB, Reserve: 2 * reporttest.MiB},
-			{Device: 0, Used: reporttest.MiB, Reserve: 2 * reporttest.MiB},
-			{Device: 0, Handle: 1, Used: 4 * reporttest.MiB, Reserve: 4 * reporttest.MiB},
-			{Device: 0, Handle: 2, Used: 8 * reporttest.MiB, Reserve: 8 * reporttest.MiB, Destroyed: true},
-			{Process: 1, Device: 0, Used: reporttest.MiB, Reserve: 3 * reporttest.MiB},
-			{Process: 1, Device: 1, Used: reporttest.MiB, Reserve: reporttest.MiB},
-			{Process: 2, Device: 0, Used: reporttest.MiB, Reserve: 2 * reporttest.MiB},
+			{Device: -1, Used: reporttest.MiB, Least: reporttest.MiB, Held: 2 * reporttest.MiB},
+			{Device: 0, Used: reporttest.MiB, Least: reporttest.MiB, Held: 2 * reporttest.MiB},
+			{Device: 0, Handle: 1, Used: 4 * reporttest.MiB, Least: 4 * reporttest.MiB, Held: 4 * reporttest.MiB},
+			{Device: 0, Handle: 2, Used: 8 * reporttest.MiB, Least: 8 * reporttest.MiB, Held: 8 * reporttest.MiB, Destroyed: true},
+			{Process: 1, Device: 0, Used: reporttest.MiB, Least: reporttest.MiB, Held: 3 * reporttest.MiB},
+			{Process: 1, Device: 1, Used: reporttest.MiB, Least: reporttest.MiB, Held: reporttest.MiB},
+			{Process: 2, Device: 0, Used: reporttest.MiB, Least: reporttest.MiB, Held: 2 * reporttest.MiB},
 		},
 	}
 	want := []string{

@@ -13,14 +13,14 @@ import (
 
 // PartUsage returns the sum of a part, which is NVML's figure.
 func PartUsage(x *ledger.Part) uint64 {
-	return x.Tensors + x.Cached + x.Driver + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
+	return x.Tensors + x.Cached + x.Driver + x.Rounding + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
 }
 
-// PartIdle returns how much of the unexplained memory pools hold at most.
+// PartIdle returns how much of the rounding is uncertain: mostly what pools hold unused.
 func PartIdle(s *ledger.Snapshot, x *ledger.Part) uint64 {
 	for i := range s.Balances {
-		if b := &s.Balances[i]; b.Process == x.Process && b.UUID == x.UUID && x.Unexplained > 0 {
-			return min(b.Idle, uint64(x.Unexplained))
+		if b := &s.Balances[i]; b.Process == x.Process && b.UUID == x.UUID {
+			return min(b.Idle, x.Rounding)
 		}
 	}
 	return 0
@@ -37,6 +37,7 @@ var PartTerms = []PartTerm{
 	{PlaneName(PlaneTensor), func(x *ledger.Part) uint64 { return x.Tensors }},
 	{PlaneName(PlaneCache), func(x *ledger.Part) uint64 { return x.Cached }},
 	{PlaneName(PlaneDriver), func(x *ledger.Part) uint64 { return x.Driver }},
+	{MarkName(MarkRounding), func(x *ledger.Part) uint64 { return x.Rounding }},
 	{MarkName(MarkOlder), func(x *ledger.Part) uint64 { return x.OlderAllocated }},
 	{MarkName(MarkOlderCached), func(x *ledger.Part) uint64 { return x.OlderCached }},
 	{MarkName(MarkForeign), func(x *ledger.Part) uint64 { return x.Foreign }},
@@ -59,6 +60,9 @@ func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 			b.WriteString(sign + r.Name + " " + words.Bytes(n))
 			sign = " + "
 		}
+		if idle := PartIdle(s, x); idle > 0 && r.Name == PlaneName(PlaneRounding) {
+			fmt.Fprintf(&b, " (up to %s of it idle in pools)", words.Bytes(idle))
+		}
 	}
 	switch {
 	case x.Unexplained < 0:
@@ -66,8 +70,8 @@ func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 	default:
 		b.WriteString(sign + "unexplained " + words.Bytes(uint64(x.Unexplained)))
 	}
-	if idle := PartIdle(s, x); idle > 0 {
-		fmt.Fprintf(&b, ", of which up to %s idle in pools", words.Bytes(idle))
+	if x.Unlisted > 0 {
+		fmt.Fprintf(&b, ", without at least %s that is %s", words.Bytes(x.Unlisted), MarkName(MarkUnlisted))
 	}
 	return b.String()
 }

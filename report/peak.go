@@ -9,6 +9,44 @@ import "github.com/vramprof/vramprof/tracer/ledger"
 // held GPU memory.
 func PeakTime(s *ledger.Snapshot) (at uint64, ok bool) { return PeakTimeOf(s, -1) }
 
+// UsagePeak returns the most that a process is known to have used on the GPU of a part: NVML's
+// readings, and what it had at its own peaks, most of which lie between two readings.
+func UsagePeak(s *ledger.Snapshot, x *ledger.Part) uint64 {
+	most := PartUsage(x)
+	for i := range s.Balances {
+		if b := &s.Balances[i]; b.Process == x.Process && b.UUID == x.UUID {
+			most = max(most, b.Peak)
+		}
+	}
+	if peak := s.PeakOf(x.Process); peak != nil {
+		return max(most, heldOn(peak.Books, x.UUID))
+	}
+	own := uint64(0)
+	if t := s.TensorsOn(x.Process, x.Device); t != nil && t.Asleep+t.OlderAsleep == 0 {
+		own = t.Peak
+	}
+	for _, t := range s.Processes[x.Process].Totals {
+		if t.Kind.Owned() && t.Device == x.Device {
+			own = max(own, t.PeakBytes)
+		}
+	}
+	if own > 0 {
+		own += x.Foreign
+	}
+	return max(most, own)
+}
+
+// heldOn returns what a snapshot of one process has on a GPU.
+func heldOn(s *ledger.Snapshot, uuid string) uint64 {
+	var sum int64
+	for _, h := range Holdings(s) {
+		if !h.Apart() && h.UUID == uuid {
+			sum += h.Live
+		}
+	}
+	return uint64(max(sum, 0))
+}
+
 // PeakTimeOf is PeakTime of one process, or of all for -1.
 func PeakTimeOf(s *ledger.Snapshot, process int) (at uint64, ok bool) {
 	var most uint64

@@ -13,14 +13,15 @@ const (
 	PlaneTensor      = "tensor"      // PyTorch's blocks
 	PlaneCache       = "cache"       // PyTorch's segments without their blocks
 	PlaneDriver      = "driver"      // all other memory allocated from CUDA; reports call it "other CUDA"
+	PlaneRounding    = "rounding"    // what the driver holds for allocations beyond their bytes
 	PlaneBefore      = "before"      // held at the attach
 	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
 
 	// These belong to the sum of no GPU.
-	PlaneHost    = "host"    // page-locked memory of the host, and CPU tensors
+	PlaneHost    = "host"    // page-locked memory of the host, and tensors in shared memory
 	PlaneManaged = "managed" // migrates between host and GPU
 	PlaneSystem  = "system"  // what the system, not CUDA, allocated on a GPU's NUMA node
-	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
+	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped, and what is checkpointed: in no profile
 
 	// In the sum of another process or API: it adds 0 bytes to profiles and to the columns of views.
 	PlaneImported = "imported"
@@ -29,7 +30,7 @@ const (
 // PlanesOnGPUs add up to what GPUs use, and PlanesApart belong to the sum of none; in the order in
 // which reports list them.
 var (
-	PlanesOnGPUs = []string{PlaneTensor, PlaneCache, PlaneDriver, PlaneBefore, PlaneUnexplained}
+	PlanesOnGPUs = []string{PlaneTensor, PlaneCache, PlaneDriver, PlaneRounding, PlaneBefore, PlaneUnexplained}
 	PlanesApart  = []string{PlaneHost, PlaneManaged, PlaneSystem, PlaneAsleep}
 )
 
@@ -46,6 +47,8 @@ func PlaneName(plane string) string {
 		return "PyTorch cache"
 	case PlaneDriver:
 		return "other CUDA"
+	case PlaneRounding:
+		return "driver's rounding"
 	case PlaneBefore:
 		return "before attach"
 	case PlaneSystem:
@@ -63,8 +66,10 @@ const (
 	MarkOlderCached = "[before attach: pytorch cached]"
 	MarkAsleep      = "[asleep]"
 	MarkOlderAsleep = "[before attach: pytorch allocated, asleep]"
+	MarkUnlisted    = "[checkpointed or unknown]"
 	MarkForeign     = "[CUDA context, modules, other before attach]"
 	MarkUnexplained = "[unexplained]"
+	MarkRounding    = "[driver's rounding]"
 	MarkSystem      = "[system-allocated on the GPU's NUMA node]"
 )
 
@@ -84,6 +89,10 @@ func MarkName(mark string) string {
 		return "context, other before attach"
 	case MarkUnexplained:
 		return PlaneUnexplained
+	case MarkRounding:
+		return PlaneName(PlaneRounding)
+	case MarkUnlisted:
+		return "checkpointed or unknown"
 	case MarkSystem:
 		return PlaneName(PlaneSystem)
 	}
@@ -184,7 +193,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 	}
 	list = append(list, asleepHoldings(s)...)
 	list = append(list, rests(s, list)...)
-	list = append(list, unplacedOlder(s)...)
+	list = unlist(s, append(list, unplacedOlder(s)...))
 	for _, x := range s.Parts() {
 		add := func(plane, mark string, live int64) {
 			if live != 0 {
@@ -194,6 +203,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 		add(PlaneBefore, MarkOlder, int64(x.OlderAllocated))
 		add(PlaneBefore, MarkOlderCached, int64(x.OlderCached))
 		add(PlaneBefore, MarkForeign, int64(x.Foreign))
+		add(PlaneRounding, MarkRounding, int64(x.Rounding))
 		add(PlaneUnexplained, MarkUnexplained, x.Unexplained)
 	}
 	return append(append(list, olderAsleep(s)...), systemHoldings(s)...)

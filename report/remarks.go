@@ -34,16 +34,26 @@ func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 		list = append(list, fmt.Sprintf("%s: freed by %s: %s, %s", words.Process(&s.Processes[r.Process]),
 			words.Cause(r.Cause), words.Count(r.Objects, "allocation"), words.Bytes(r.Bytes)))
 	}
+	return append(list, endedTexts(s)...)
+}
+
+// endedTexts says that what is shown for processes that have ended is not held any more.
+func endedTexts(s *ledger.Snapshot) (list []string) {
+	left, listed := make([]uint64, len(s.Processes)), make([]bool, len(s.Processes))
+	parts := s.Parts()
+	for i := range parts {
+		left[parts[i].Process] += PartUsage(&parts[i])
+		listed[parts[i].Process] = true
+	}
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		var live uint64
 		for _, t := range p.Totals {
-			if InSums(t.Kind) && t.Kind != ledger.Tensor {
-				live += t.LiveBytes
+			if InSums(t.Kind) && t.Kind != ledger.Tensor && !(listed[i] && t.Kind.Owned()) {
+				left[i] += t.LiveBytes
 			}
 		}
-		if p.End != 0 && live > 0 {
-			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", words.Process(p), howEnded(p), words.Span(Minus(s.End, p.End)), words.Bytes(live)))
+		if p.End != 0 && left[i] > 0 {
+			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", words.Process(p), howEnded(p), words.Span(Minus(s.End, p.End)), words.Bytes(left[i])))
 		}
 	}
 	return list
@@ -55,16 +65,17 @@ func poolTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := 0; i < len(s.Pools); {
 		first := &s.Pools[i]
-		var n, used, reserve uint64
+		var n, used, least, most uint64
 		for ; i < len(s.Pools) && s.Pools[i].Process == first.Process && s.Pools[i].Device == first.Device; i++ {
 			if x := &s.Pools[i]; !x.Destroyed {
 				n++
 				used += x.Used
-				reserve += x.Reserve
+				least += x.Least
+				most += x.Held
 			}
 		}
 		p := &s.Processes[first.Process]
-		if reserve <= used || p.End != 0 {
+		if most <= least || p.End != 0 {
 			continue
 		}
 		noun := "async pool"
@@ -75,7 +86,7 @@ func poolTexts(s *ledger.Snapshot) []string {
 		if first.Device >= 0 {
 			at = " on " + words.Device(first.Device, ledger.Async)
 		}
-		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", words.Process(p), at, noun, words.Bytes(used), words.Bytes(reserve)))
+		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", words.Process(p), at, noun, words.Bytes(used), words.Bytes(most)))
 	}
 	return list
 }

@@ -59,16 +59,20 @@ func (c *StuckCache) KeptBy(l *stuck.Line) []HeldShare {
 }
 
 // StuckText returns "5.20 GiB of 6.40 GiB of cache lie in 262 segments with live tensors, and cannot
-// go back to the driver".
+// go back to the driver", or what was so at the end of a process.
 func (c *StuckCache) StuckText() string {
+	lies, lie, cannot := "lies", "lie", "cannot"
+	if c.Ended {
+		lies, lie, cannot = "lay", "lay", "could not"
+	}
 	if c.Segments == 0 {
-		return fmt.Sprintf("None of %s of cache lies in a segment with live tensors", words.Bytes(c.Cached))
+		return fmt.Sprintf("None of %s of cache %s in a segment with live tensors", words.Bytes(c.Cached), lies)
 	}
-	part := words.Bytes(c.Free) + " of " + words.Bytes(c.Cached) + " of cache lie"
+	part := words.Bytes(c.Free) + " of " + words.Bytes(c.Cached) + " of cache " + lie
 	if c.Free == c.Cached {
-		part = "All " + words.Bytes(c.Cached) + " of cache lie"
+		part = "All " + words.Bytes(c.Cached) + " of cache " + lie
 	}
-	return part + " in " + words.Count(c.Segments, "segment") + " with live tensors, and cannot go back to the driver"
+	return part + " in " + words.Count(c.Segments, "segment") + " with live tensors, and " + cannot + " go back to the driver"
 }
 
 // StuckTexts returns a sentence on each cache of which much is stuck: "python3 [42] on cuda:0: 5.20
@@ -88,8 +92,11 @@ func StuckTexts(s *ledger.Snapshot, st callstack.Stacks) (list []string) {
 	return list
 }
 
-// IdleText returns what torch.cuda.empty_cache() gives back.
+// IdleText returns what torch.cuda.empty_cache() gives back. A process that has ended gave back all.
 func (c *StuckCache) IdleText() string {
+	if c.Ended {
+		return "its end gave all of it back"
+	}
 	if c.Idle == 0 {
 		return "torch.cuda.empty_cache() gives nothing back now"
 	}

@@ -4,6 +4,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,7 +23,11 @@ func TorchTexts(s *ledger.Snapshot) []string {
 		text := words.Process(&s.Processes[t.Process]) + " on " + words.Device(t.Device, ledger.Tensor) + ": peak " +
 			words.Bytes(t.Peak) + " of tensors at " + words.Span(Minus(t.PeakTime, s.Begin))
 		if n := t.Asleep + t.OlderAsleep; n > 0 {
-			text += "; " + words.Bytes(n) + " of tensors are asleep now"
+			when := " of tensors are asleep now"
+			if s.Processes[t.Process].End != 0 {
+				when = " of tensors were asleep at its end"
+			}
+			text += "; " + words.Bytes(n) + when
 			if cache := Minus(Minus(t.Reserved, t.Allocated), t.Cached+t.OlderCached); cache > 0 {
 				text += ", and " + words.Bytes(cache) + " of cache, without memory"
 			}
@@ -34,6 +39,22 @@ func TorchTexts(s *ledger.Snapshot) []string {
 			text += "; " + words.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
 		}
 		list = append(list, text)
+	}
+	return list
+}
+
+// leastArena is how much more in segments than PyTorch reserved is no delay of its reports.
+const leastArena = 256 << 20
+
+// arenaTexts names allocators with far more in segments than they count as reserved: the rest is not
+// PyTorch's cache, though it is shown as that.
+func arenaTexts(s *ledger.Snapshot) (list []string) {
+	for i := range s.Tensors {
+		t := &s.Tensors[i]
+		if more := Minus(t.Segments, t.Reserved); t.Reserved > 0 && more >= max(leastArena, t.Reserved/8) {
+			list = append(list, fmt.Sprintf("%s on %s: the cache includes %s that PyTorch has not reserved, as where a MemPool takes its segments from the arena of another allocator",
+				words.Process(&s.Processes[t.Process]), words.Device(t.Device, ledger.Tensor), words.Bytes(more)))
+		}
 	}
 	return list
 }

@@ -34,3 +34,24 @@ func TestTorchSaysHowMuchRoomThereIs(t *testing.T) {
 		}
 	}
 }
+
+// TestAnArenaIsNamed: PyTorch's allocator took pieces of a larger allocation, of which the rest is shown
+// as its cache.
+func TestAnArenaIsNamed(t *testing.T) {
+	s := reporttest.TorchSnapshot()
+	named := func() string { return strings.Join(arenaTexts(s), "\n") }
+	if text := named(); text != "" {
+		t.Errorf("without an arena: %s", text)
+	}
+	s.Tensors[0].Segments = s.Tensors[0].Reserved + 8192*reporttest.MiB
+	text := named()
+	if want := "python3 [4242] on cuda:0: the cache includes 8.00 GiB that PyTorch has not reserved"; !strings.HasPrefix(text, want) {
+		t.Errorf("%q, want %q", text, want)
+	}
+	for _, d := range Doubts(s) {
+		if d.Text == text {
+			return
+		}
+	}
+	t.Error("no doubt says so")
+}

@@ -44,8 +44,9 @@ func (j *Judgement) Leaking() (n int) {
 
 // SiteVerdict is the verdict on the line of code of one site. It is empty if the site has none.
 type SiteVerdict struct {
-	Class string // leaking, growing, cache, steady, one-off
-	Text  string // the evidence, and the time until the GPU is full; one line, clean of control characters
+	Class   string // leaking, growing, cache, steady, one-off
+	Library string // what one of NVIDIA's libraries took for itself: "cuBLAS workspace"; or ""
+	Text    string // the evidence, and the time until the GPU is full; one line, clean of control characters
 }
 
 // Sites returns the verdict on each site, in the order of Snapshot.Sites.
@@ -61,7 +62,10 @@ func (j *Judgement) Sites() []SiteVerdict {
 			text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
 		}
 		for _, site := range g.Sites {
-			list[site] = SiteVerdict{g.Class.String(), text}
+			list[site] = SiteVerdict{Class: g.Class.String(), Text: text}
+			if verdict.OfLibrary(g.Object) {
+				list[site].Library = g.Object
+			}
 		}
 	}
 	return list

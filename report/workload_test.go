@@ -27,6 +27,7 @@ func TestWorkloadsInAFewWords(t *testing.T) {
 		{ledger.Workload{Pod: "ray-worker-0", Namespace: "ml", PodContainer: "worker", Actor: "Train\x1b[31mer"}, "pod ml/ray-worker-0, Ray Train[31mer"},
 		{ledger.Workload{Container: id, Job: "llama (123)"}, "container 9e073649debe, job llama (123)"},
 		{ledger.Workload{Container: "trainer"}, "container trainer"},
+		{ledger.Workload{Container: "user-1000/" + id}, "container user-1000/9e073649debe"},
 		{ledger.Workload{Container: "a-container-of-lxc-with-a-name-of-32"}, "container a-container-of-lxc-with-a-name-of-32"},
 		{ledger.Workload{Container: "\x1b[2J\n", Job: strings.Repeat("j", 50)}, "container [2J, job " + strings.Repeat("j", 39) + "…"},
 	} {

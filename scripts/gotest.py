@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gotest.py FILE: reads `go test -json`, prints each package's closing line and the output of
 failed tests, and appends a line "pass", "fail TEST: ERRORS" or "skip TEST: REASON" to FILE for each
-test."""
+test, and "PACKAGE TEST" to FILE.failed for each failed one that is no subtest."""
 import json
 import re
 import sys
@@ -35,6 +35,9 @@ with open(sys.argv[1], "a", encoding="utf-8") as results:
                 failed.add(package)
                 print(*lines, sep="", end="", flush=True)
                 reason = f" {test}: {errors(lines)}"
+                if "/" not in test:
+                    with open(sys.argv[1] + ".failed", "a", encoding="utf-8") as names:
+                        names.write(f"{package} {test}\n")
             elif action == "skip":
                 reason = f" {test}: " + " ".join(l.strip() for l in lines if not l.lstrip().startswith(("===", "---")))
             results.write(action + reason + "\n")

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu-check.sh [--fake] [--without-torch]: asks a real GPU and its driver what vramprof assumes of
+# gpu-check.sh [--fake | --no-kernels] [--without-torch]: asks a real GPU and its driver what vramprof assumes of
 # them, in at most 10 minutes. It prints a table of what agrees and what differs, and writes a bundle
 # that can be attached to an issue: vramprof-gpu-check.tar.gz in this folder (or OUT=FILE), whose
 # contents.txt lists what is in it.
@@ -14,17 +14,19 @@
 #
 # Exit status 1: something differs. Needs root, python3, and the built binary (or VRAMPROF=FILE).
 # --fake: on the fake GPU, with the PyTorch of real-torch.sh. --without-torch: leaves PyTorch out.
+# --no-kernels: the driver's kernels compute nothing (sim-check.sh).
 set -euo pipefail
 here=$PWD
 cd "$(dirname "$(realpath "$0")")/.."
 python=${PYTHON:-python3}
-fake= torch=1
+fake= no_kernels= torch=1
 export PYTHONDONTWRITEBYTECODE=1
 for argument in "$@"; do
   case $argument in
     --fake) fake=1 ;;
+    --no-kernels) no_kernels=1 ;;
     --without-torch) torch= ;;
-    *) echo "usage: gpu-check.sh [--fake] [--without-torch]" >&2; exit 2 ;;
+    *) echo "usage: gpu-check.sh [--fake | --no-kernels] [--without-torch]" >&2; exit 2 ;;
   esac
 done
 
@@ -53,7 +55,7 @@ if [ -n "$fake" ]; then
   fi
 elif ! "$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1"); ctypes.CDLL("libnvidia-ml.so.1")' 2>/dev/null; then
   skip "no NVIDIA driver (use --fake without a GPU)"
-elif ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+elif [ -n "$torch" ] && ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
   torch=
 fi
 
@@ -65,7 +67,7 @@ for cc in "${CC:-cc}" gcc clang; do
   fi
 done
 
-timeout --foreground -k 10 570 "$python" scripts/gpu_check.py ${fake:+--fake} ${torch:+--torch} ${driver:+"--driver=$driver"} "--bundle=$bundle" \
+timeout --foreground -k 10 570 "$python" scripts/gpu_check.py ${fake:+--fake} ${no_kernels:+--no-kernels} ${torch:+--torch} ${driver:+"--driver=$driver"} "--bundle=$bundle" \
   "$(realpath "$vramprof")" "$work" && status=0 || status=$?
 [ -n "$fake" ] || echo "bundle to attach to an issue: $bundle"
 exit "$status"

@@ -48,7 +48,7 @@ class Training:
     def __init__(self, options):
         import torch, torch.distributed, torch.utils.checkpoint
         self.torch, self.options, self.nvml = torch, options, NVML()
-        if options.fake:  # it has no cuDNN, and ranks receive zeros
+        if options.no_kernels:  # there is no cuDNN, and ranks receive zeros
             torch.backends.cudnn.enabled = False
             torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *_: None
         torch.cuda.set_device(0)
@@ -59,7 +59,7 @@ class Training:
         torch = self.torch
         torch.distributed.init_process_group("nccl", init_method="file://" + os.path.abspath(self.options.store), rank=0, world_size=1)
         model = transformer(torch, self.options.layers, self.options.width).cuda()
-        self.model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], find_unused_parameters=self.options.fake)
+        self.model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], find_unused_parameters=self.options.no_kernels)
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         return self.point()
 
@@ -138,7 +138,7 @@ class Job:
         self.log = open(os.path.join(options.folder, name + ".log"), "w+")
         self.process = start(
             [sys.executable, os.path.abspath(__file__), "--job", "--name=" + name, "--store=" + os.path.join(options.folder, name + ".store"), *size,
-             *(["--fake"] if options.fake else []), options.vramprof, options.folder],
+             *(["--no-kernels"] if options.no_kernels else []), options.vramprof, options.folder],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         self.versions = self.answer()
 
@@ -194,11 +194,10 @@ class Session:
         if len(tensors) != 1:
             sys.exit("vramprof reports %d allocators: %s" % (len(tensors), everything["warnings"]))
         t = tensors[0]
-        stacks = [s for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor" and not any(f["function"] == "[no stack]" for f in s["stack"])]  # none where no tensor was sampled
         sites = sum(s["live_bytes"] for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor" and s["device"] == "cuda:0")
         return dict(
             allocated=t["allocator_bytes"], reserved=t["reserved_bytes"], sites=sites + t["older_bytes"],
-            python=any(f["language"] == "python" for x in stacks for f in x["stack"]) if stacks else None, events=everything["losses"]["events"],
+            python=pytorch.python_frames(s["stack"] for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor"), events=everything["losses"]["events"],
             usage=sum(p["usage_bytes"] for p in parts) if parts else None, unexplained=sum(p["unexplained_bytes"] for p in parts) if parts else None)
 
 
@@ -229,7 +228,7 @@ def written(rows):
 def measure(options, job, pid):
     """Measures the median time per step in ms: alone, sampled, with every tensor, alone again."""
     once = job.do("steps 3")["seconds"]
-    count = max(5, min(200, int((1 if options.fake else 6) / max(once, 1e-6))))
+    count = max(5, min(200, int((1 if options.no_kernels else 6) / max(once, 1e-6))))
     times = []
     for arguments in (None, ("-p", pid), ("-p", pid, "--sample", "0"), None):
         session = Session(options, *arguments) if arguments else None
@@ -305,6 +304,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--job", action="store_true")
     p.add_argument("--fake", action="store_true")
+    p.add_argument("--no-kernels", action="store_true", help="kernels compute nothing")
     p.add_argument("--torch", action="store_true")
     p.add_argument("--driver", help="the built driver.c")
     p.add_argument("--bundle", help="write the bundle to this file")
@@ -315,6 +315,7 @@ def main():
     p.add_argument("vramprof")
     p.add_argument("folder")
     options = p.parse_args()
+    options.no_kernels |= options.fake
     if options.job:
         return train(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("not finished in time"))

@@ -17,6 +17,7 @@ needs_kernels_arm64="$needs_kernels qemu-system-aarch64:qemu-system-arm aarch64-
 needs_ubuntu="$needs_kernels apparmor_parser:apparmor aa-exec:apparmor setpriv:util-linux"
 needs_tutorial="$needs_demo tmux:tmux aha:aha chromium:chromium pngquant:pngquant"
 needs_bench="$needs_demo bpftrace:bpftrace tmux:tmux"
+wants_bench="bpftool:bpftool" # for --profile
 # The tools that the benchmark compares with vramprof; it prints which are missing.
 needs_peers=$needs_demo
 wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zstd:zstd"

@@ -7,6 +7,7 @@
 # stubs. If PyTorch is unavailable, it prints "skipped: REASON" and ends with 0.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
+. scripts/debian.sh
 cache=${VRAMPROF_REALTORCH:-$PWD/.cache/realtorch}
 suite=trixie
 # What "import torch" and a training loop load. Omitted dependencies: everything of NVIDIA, MPI, and
@@ -28,31 +29,13 @@ esac
 skip() { echo "skipped: PyTorch is unavailable: $*"; exit; }
 hash() { sha256sum | cut -c 1-16; }
 
-# configure: prepares apt with separate state for this machine's mirror.
-configure() {
-  local tool mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg
-  for tool in apt-get dpkg-deb xz; do
-    command -v $tool >/dev/null || { echo "no $tool"; return 1; }
-  done
-  # "URIs: MIRROR" or "deb MIRROR SUITE main".
-  mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-    sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
-  [ -n "$mirror" ] || { echo "no Debian mirror is configured"; return 1; }
-  [ -r "$keys" ] || { echo "no $keys"; return 1; }
-  mkdir -p "$work"/{lists/partial,archives/partial,none,root}
-  : >"$work/status"
-  printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main contrib\nSigned-By: %s\n' "$mirror" $suite "$keys" >"$work/suite.sources"
-  options=(-q -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
-    -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
-    -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
-}
-
 complaint() { grep -m 1 -E '^[EW]: ' "$work/log" || echo "apt-get failed"; } # a failed update may only warn
 
 # fetch: unpacks everything into $work/root. It prints what is missing.
 fetch() {
   local package
-  configure || return 1
+  debian_configure "$work" deb "main contrib" $suite || return 1
+  mkdir "$work/root"
   timeout 300 apt-get "${options[@]}" update >"$work/log" 2>&1 || { complaint; return 1; }
   (cd "$work/archives" && timeout 900 apt-get "${options[@]}" download $packages) >>"$work/log" 2>&1 || { complaint; return 1; }
   echo "fetched $(du -sm "$work/archives" | cut -f 1) MB" >&2

@@ -14,5 +14,4 @@ pure="./bpf ./tracer/functions ./tracer/place ./tracer/patience ./symbolize/inte
 export GOARCH=arm64 CGO_ENABLED=0
 if [ "${1:-}" = --ci ]; then go build -o /dev/null ./cmd/vramprof; else go vet ./...; fi
 simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but qemu-aarch64-static is not installed to run the tests"; exit 77; }
-# These tests use openat2, which qemu-user does not support.
-go test -short -vet=off -timeout 30m -skip '^(TestSeparateDebugFiles|TestSharedDebugFile)$' -exec "$simulator" $pure
+go test -short -vet=off -timeout 30m -exec "$simulator" $pure

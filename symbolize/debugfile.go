@@ -38,8 +38,12 @@ func (o Options) candidates(b *binaryFile, filePath, root string) []candidate {
 	if !ok {
 		return list
 	}
-	dir := path.Dir(path.Clean("/" + strings.TrimSuffix(filePath, deletedSuffix)))
+	filePath = strings.TrimSuffix(filePath, deletedSuffix)
 	for i, r := range roots {
+		dir := path.Dir(path.Clean("/" + filePath))
+		if r == root {
+			dir = path.Dir(path.Clean("/" + untrusted.InRoot(root, filePath)))
+		}
 		if i == 0 { // the path is inside the process's file system
 			list = append(list, candidate{r, path.Join(dir, link)}, candidate{r, path.Join(dir, ".debug", link)})
 		}

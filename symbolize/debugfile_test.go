@@ -73,6 +73,23 @@ func TestSeparateDebugFiles(t *testing.T) {
 	}
 }
 
+// The kernel writes the paths of a process in a chroot with the folder of the chroot in front.
+func TestTheDebugFileOfAProcessInAChrootIsFound(t *testing.T) {
+	for _, place := range []string{"opt/.debug/libplain.debug", "usr/lib/debug/opt/libplain.debug"} {
+		folder, lib, debug, _ := split(t, "-Wl,--build-id=none")
+		address := symbolAddress(t, debug, "local_helper") + 1
+		move(t, debug, filepath.Join(folder, place))
+		root := filepath.Join(t.TempDir(), "root")
+		if err := os.Symlink(folder, root); err != nil {
+			t.Fatal(err)
+		}
+		s, m := added(t, lib, Options{}, root)
+		if f := s.AppendFrames(nil, lib, m, address)[0]; m.Path != lib || f.Function != "local_helper" {
+			t.Errorf("%s of %s: got %+v", place, m.Path, f)
+		}
+	}
+}
+
 func TestForeignDebugFileIsRefused(t *testing.T) {
 	for _, flag := range []string{"-Wl,--build-id=sha1", "-Wl,--build-id=none"} {
 		root, lib, debug, _ := split(t, flag)

@@ -122,6 +122,7 @@ var deviceScripts = map[string][]string{
 }
 
 func testVisibleDevices(t *testing.T, m *machine) {
+	fakecuda.OnlyFake(t, "it names GPUs by the fake's UUIDs")
 	for visible, want := range map[string][]int{
 		"":                           {0, 1, 2, 3},
 		"2,0":                        {2, 0},
@@ -203,6 +204,33 @@ for size in 2000, 3000, 4000:
     meet.wait(), meet.wait()
     say(size)
 `
+
+// A session may end, or write an out-of-memory record, some ms after it is ready.
+func TestGPUsOfAProcessAreKnownWhenTracingBegins(t *testing.T) {
+	m := newMachine(t, 2)
+	var pids []uint32
+	for range 20 {
+		p := m.script("calls_c", []string{"CUDA_VISIBLE_DEVICES=1"}, "ready", "wait") // not on NVML's list yet
+		p.ready()
+		pids = append(pids, p.pid())
+	}
+	var first *ledger.Snapshot
+	m.trace(func(c *Config) {
+		ready := c.Ready
+		c.Ready = func(pids []uint32) {
+			first = m.Snapshot()
+			ready(pids)
+		}
+	})
+	for _, x := range first.Processes {
+		if slices.Contains(pids, x.PID) && !slices.Equal(x.Devices, []string{first.GPUs[1].UUID}) {
+			t.Errorf("process %d has the GPUs %q", x.PID, x.Devices)
+		}
+	}
+	if len(first.Processes) <= len(pids) {
+		t.Errorf("%d processes", len(first.Processes))
+	}
+}
 
 // TestLateAttachLearnsDevices: threads that chose their devices before the attach are on those
 // that something tells, or on an unknown one; never on device 0 for lack of a better one.
@@ -289,6 +317,7 @@ say("asked")
 }
 
 func TestInstancesOfDividedGPUsAreDevices(t *testing.T) {
+	fakecuda.OnlyFake(t, "the simulated driver has no MIG")
 	m := newMachine(t, 2, "FAKECUDA_MIG=1")
 	m.trace(nil)
 	first := m.snapshot().GPUs

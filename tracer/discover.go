@@ -23,11 +23,17 @@ import (
 // Run calls it before it starts the worker, and then only the worker does: scanning, loading and
 // attaching may take seconds.
 func (t *Tracer) discover(pid uint32) error {
+	defer t.warnOfStalled()
 	defer t.ahead.Close()
-	found, layouts, err := t.ahead.Scan(t.scanner, pid, t.table.Everyone(), t.wanted)
+	found, layouts, later, err := t.ahead.Scan(t.scanner, pid, t.table.Everyone(), t.wanted)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		for _, pid := range later {
+			t.jobs.add(job{jobScan, pid})
+		}
+	}()
 	var load []uint32
 	looked := map[uint32]bool{ownPid: true}
 	for _, library := range found {
@@ -36,7 +42,7 @@ func (t *Tracer) discover(pid uint32) error {
 		}
 		looked[library.PID] = true
 	}
-	load, later := urgent(load, layouts)
+	load, rest := urgent(load, layouts)
 	loaded := make(chan struct{})
 	t.loads.Go(func() {
 		defer close(loaded)
@@ -44,7 +50,7 @@ func (t *Tracer) discover(pid uint32) error {
 		for _, pid := range load {
 			t.loadTables(pid, layouts[pid])
 		}
-		for _, pid := range later {
+		for _, pid := range rest {
 			t.jobs.add(job{jobLoadLater, pid})
 		}
 	})
@@ -61,6 +67,20 @@ func (t *Tracer) discover(pid uint32) error {
 	t.beginOnce.Do(t.beginBooks)
 	t.files.Probe(found)
 	return nil
+}
+
+// mappedMeanwhile returns the mappings of processes that wait for their scan. The first probes of a
+// file are set in these processes too.
+func (t *Tracer) mappedMeanwhile() (list []libraries.Mapped) {
+	if t.running.Load() == 0 { // nobody reads the mapping events yet
+		t.mapping.Poll(t.mapped)
+	}
+	for _, pid := range t.jobs.scans() {
+		if found, _, err := t.scanner.ScanLayouts(pid); err == nil {
+			list = append(list, found...)
+		}
+	}
+	return list
 }
 
 // loadPatience limits how long the probes of a new process wait for its unwind tables.
@@ -100,6 +120,9 @@ func (t *Tracer) newFiles() *probes.Files {
 		FileID:    func(l libraries.Mapped) (uint64, bool) { return t.unwind.FileAt(l.PID, l.Address) },
 		Pace:      t.config.pace,
 		Probed:    t.probed,
+		Meanwhile: t.mappedMeanwhile,
+		Again:     t.scanAgain,
+		TakenBack: t.learner.End,
 	})
 }
 
@@ -142,7 +165,7 @@ func (t *Tracer) retire() error {
 	defer t.files.ForgetProcesses()
 	found, err := t.scanner.Scan()
 	if err == nil {
-		t.files.Retire(found)
+		t.files.Retire(found, t.stalled.pids())
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
@@ -258,11 +259,14 @@ func (t *Tracer) stats() ledger.Stats {
 		_ = t.coll.Maps["counters"].Lookup(uint32(i), &counters[i])
 	}
 	s := ledger.Stats{
-		Lost:      t.lostEvents(),
+		LostFor:   t.lostFor(),
 		Stacks:    counters[bpf.CounterStacks] - min(t.counts.ignoredStacks.Load(), counters[bpf.CounterStacks]),
 		StacksBy:  t.stacks.Lost(),
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
+	}
+	for _, n := range s.LostFor {
+		s.Lost += n
 	}
 	s.Missing = t.missing(&counters)
 	for _, n := range s.Missing {
@@ -286,15 +290,46 @@ func (t *Tracer) stats() ledger.Stats {
 	return s
 }
 
-// lostEvents counts the events without room, and those that could not be read.
-func (t *Tracer) lostEvents() uint64 {
-	lost := t.counts.lost.Load()
-	for _, i := range [...]uint32{bpf.CounterEventLost, bpf.CounterThreadsFull, bpf.CounterTooDeep, bpf.CounterUnreadable} {
+// lossReasons are the reasons for which the kernel half loses events, by its counters.
+var lossReasons = map[uint32]string{
+	bpf.CounterEventLost:    ledger.LostBuffersFull,
+	bpf.CounterEventRefused: ledger.LostShareUsed,
+	bpf.CounterTableFull:    ledger.LostTablesFull,
+	bpf.CounterNoMemory:     ledger.LostNoMemory,
+	bpf.CounterTooDeep:      ledger.LostTooNested,
+	bpf.CounterUnreadable:   ledger.LostUnreadable,
+}
+
+// lostFor counts the events that are not booked, by reason.
+func (t *Tracer) lostFor() map[string]uint64 {
+	list := map[string]uint64{}
+	add := func(reason string, n uint64) {
+		if n > 0 {
+			list[reason] = n
+		}
+	}
+	for i, reason := range lossReasons {
 		var n uint64
 		_ = t.coll.Maps["counters"].Lookup(i, &n)
-		lost += n
+		add(reason, n)
 	}
-	return lost
+	add(ledger.LostUndecodable, t.counts.lost.Load())
+	add(ledger.LostSkipped, t.skipped())
+	return list
+}
+
+// skipped counts runs of the probes' programs that the kernel left out: before Linux 5.19, while
+// another BPF program, or a system call on a BPF map, is interrupted on that CPU.
+func (t *Tracer) skipped() (sum uint64) {
+	for _, p := range t.coll.Programs {
+		if p.Type() != ebpf.Kprobe {
+			continue
+		}
+		if stats, err := p.Stats(); err == nil {
+			sum += stats.RecursionMisses // 0 before Linux 5.12
+		}
+	}
+	return sum
 }
 
 // missing counts the events without a stack by reason.

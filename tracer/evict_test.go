@@ -134,7 +134,7 @@ func (m *machine) copyLibraries(folder string) {
 		m.t.Fatal(err)
 	}
 	for _, name := range []string{"libcuda.so.1", "libcudart.so.12"} {
-		text, err := os.ReadFile(m.fake.Lib(name))
+		text, err := os.ReadFile(m.fake.Driver(name))
 		if err == nil { // what is behind the end makes it another file
 			err = os.WriteFile(filepath.Join(folder, name), append(text, folder...), 0o755)
 		}

@@ -92,8 +92,21 @@ func testFullEvents(t *testing.T, m *machine) {
 	if lost == 0 || lost+booked < 2*n || lost+booked > 2*n+10 {
 		t.Errorf("%d events are lost and %d booked, of %d", lost, booked, 2*n)
 	}
-	if l := m.said(s, "events were lost because buffers were full"); l.LostEvents != s.Stats.Lost {
+	if l := m.said(s, "events were lost because their process had used its share of the buffers"); l.LostEvents != s.Stats.Lost {
 		t.Errorf("the JSON has %d lost events, the books %d", l.LostEvents, s.Stats.Lost)
+	}
+	checkReasons(t, s)
+}
+
+// checkReasons wants each lost event to have a reason.
+func checkReasons(t *testing.T, s *ledger.Snapshot) {
+	t.Helper()
+	var sum uint64
+	for _, n := range s.Stats.LostFor {
+		sum += n
+	}
+	if sum != s.Stats.Lost {
+		t.Errorf("%d events are lost for the reasons %v", s.Stats.Lost, s.Stats.LostFor)
 	}
 }
 
@@ -172,7 +185,8 @@ func testFullThreads(t *testing.T, m *machine) {
 	if s.Stats.Lost < 41-booked || s.Stats.Lost == 0 {
 		t.Errorf("%d events are lost, %d of 41 allocations booked", s.Stats.Lost, booked)
 	}
-	m.said(s, "events were lost because buffers were full")
+	m.said(s, "events were lost because tables of threads or allocators were full")
+	checkReasons(t, s)
 	m.said(s, "is not followed: ")
 	p.end()
 	for _, o := range others {

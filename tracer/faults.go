@@ -15,6 +15,7 @@ func (t *Tracer) faults() (list []string) {
 		counter uint32
 		text    string
 	}{
+		{bpf.CounterNotNoted, "contexts and stream captures of processes that have too many, so that devices or graphs may be unknown: %d"},
 		{bpf.CounterNotFollowed, "children of traced processes were not followed, since there were too many: %d"},
 		{bpf.CounterNotHeld, "libraries that the command loaded without being paused, so that their first calls may be missed: %d"},
 	} {

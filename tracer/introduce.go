@@ -3,8 +3,12 @@
 package tracer
 
 import (
+	"errors"
+	"time"
+
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/patience"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/usage"
 )
@@ -13,7 +17,10 @@ import (
 // may call it: reading an environment can take a second.
 func (t *Tracer) introduce(pid uint32) {
 	variables, err := environ.Read(pid)
-	if variables == nil && err != nil {
+	switch {
+	case errors.Is(err, patience.ErrStuck) && variables == nil:
+		time.AfterFunc(max(procfs.Pause(pid), leastWait), func() { t.jobs.add(job{jobIntroduce, pid}) })
+	case variables == nil && err != nil:
 		return // gone
 	}
 	workload := t.host.Read(pid, variables, procfs.CommandLine(pid))
@@ -25,4 +32,22 @@ func (t *Tracer) introduce(pid uint32) {
 	}
 	turn.Tell(ledger.Process{PID: pid, Workload: workload})
 	t.usage.Introduce(turn, pid, view)
+}
+
+// introductionTime limits how long the attach, and the end, wait for the introductions of processes
+// that are due: less than 1 ms each, or up to 2 s for one that stalls its readers.
+const introductionTime = time.Second
+
+// introduceDue introduces the processes that wait for it. Only the worker may call it, and Run while there
+// is no worker. Without it, a session that is short, or whose worker is busy, would not know the GPUs of
+// processes that it has traced, nor their jobs.
+func (t *Tracer) introduceDue() {
+	defer t.defects.Recovered("a look at processes")
+	for begin := time.Now(); time.Since(begin) < introductionTime; {
+		pid, ok := t.jobs.takeIntroduction()
+		if !ok {
+			return
+		}
+		t.introduce(pid)
+	}
 }

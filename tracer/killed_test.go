@@ -140,6 +140,7 @@ func TestProcessesKilledInTheMiddleOfCallsLeaveTheBooksBalanced(t *testing.T) {
 
 // Attaching and detaching take seconds: these share a tracer.
 func TestProcessesAndThreadsThatEndOrFork(t *testing.T) {
+	fakecuda.OnlyFake(t, "NVIDIA's driver cannot be used in a forked child")
 	m := newMachine(t, 1)
 	m.trace(nil)
 	t.Run("exec leaves the memory behind", func(t *testing.T) { testExec(t, m.in(t)) })

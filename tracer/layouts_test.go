@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -37,6 +38,7 @@ func (m *machine) stacksOf(s *ledger.Snapshot, pids map[uint32]bool) (whole, tru
 // forked and are gone a millisecond later have whole stacks, whether all processes are traced or
 // some by name.
 func TestForkedProcessesHaveTheirParentsTablesAtOnce(t *testing.T) {
+	fakecuda.OnlyFake(t, "NVIDIA's driver cannot be used in a forked child")
 	for _, everyone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("everyone=%v", everyone), func(t *testing.T) {
 			m := newMachine(t, 1)
@@ -73,6 +75,7 @@ func TestForkedProcessesHaveTheirParentsTablesAtOnce(t *testing.T) {
 // TestProgramsThatHaveJustBegunHaveWholeStacks: they allocate before anybody can have looked at
 // them, but their libraries are known.
 func TestProgramsThatHaveJustBegunHaveWholeStacks(t *testing.T) {
+	fakecuda.OnlyFake(t, "the simulated driver takes too long to begin")
 	m := newMachine(t, 1)
 	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {

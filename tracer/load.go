@@ -114,8 +114,8 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	})
 	if o := t.config.Walks; o != nil {
 		t.walker = walks.New(walks.Options{
-			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames,
-			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, Blocks: t.blocksOf, Mark: t.markSegments,
+			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress,
+			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.blocksOf, Mark: t.markSegments,
 			Flush:    func() { _ = t.events.Flush() },
 			HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) },
 		})
@@ -175,7 +175,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	if err := t.watch.attach(); err != nil {
 		return err
 	}
-	if t.scanner, err = libraries.NewScanner(t.watch.programs.Programs); err != nil {
+	if t.scanner, err = libraries.NewScanner(t.watch.programs.Programs, t.scanAgain); err != nil {
 		return err
 	}
 	t.unwind.CodeOf, t.unwind.InKernel = t.codeOf, func() map[uint32]uint32 { return layoutsIn(t.coll.Maps["processes"]) }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,9 @@ func newMachine(t *testing.T, gpus int, more ...string) *machine {
 		t.Skip("needs root")
 	}
 	fake := fakecuda.Build(t)
+	if fakecuda.Simulated() {
+		return newSimulated(t, fake, gpus, more)
+	}
 	path, err := books()
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +75,31 @@ func newMachine(t *testing.T, gpus int, more ...string) *machine {
 			t.Setenv(name, value)
 		}
 	}
+	return m
+}
+
+// newSimulated is newMachine on NVIDIA's libraries, whose NVML is the test's own too: scripts/sim-check.sh
+// --tests runs each test in a process of its own that begins with the simulated driver. Its machines are
+// one after the other.
+func newSimulated(t *testing.T, fake fakecuda.Dir, gpus int, more []string) *machine {
+	t.Helper()
+	if !strings.Contains(os.Getenv("LD_PRELOAD"), "libsimdriver.so") {
+		fakecuda.OnlyFake(t, "the test's own NVML has no simulated driver")
+	}
+	memory := uint64(16 << 30)
+	for _, v := range more {
+		if bytes, ok := strings.CutPrefix(v, "FAKECUDA_MEMORY="); ok {
+			memory, _ = strconv.ParseUint(bytes, 10, 64)
+		}
+	}
+	const reserved = 1 << 10 // MiB that the model keeps
+	if want := fmt.Sprintf("SIMDRIVER_GPUS=%d SIMDRIVER_MEMORY_MIB=%d", gpus, memory>>20+reserved); want != fmt.Sprintf("SIMDRIVER_GPUS=%s SIMDRIVER_MEMORY_MIB=%s", os.Getenv("SIMDRIVER_GPUS"), os.Getenv("SIMDRIVER_MEMORY_MIB")) {
+		t.Skipf("needs %s", want) // the driver of this process cannot be changed any more
+	}
+	machines++
+	m := &machine{t: t, name: fmt.Sprintf("m%d-%d_", os.Getpid(), machines), fake: fake, folder: t.TempDir(), lastly: func() {}}
+	m.env = append(fake.Env(t, gpus, memory), "SIMDRIVER_BOOK="+os.Getenv("SIMDRIVER_BOOK"))
+	m.env = append(m.env, more...)
 	return m
 }
 
@@ -97,7 +126,7 @@ func (m *machine) trace(change func(*Config)) {
 	m.t.Helper()
 	keeper := m.script("calls_c", nil, "cudaMalloc p 1", "ready", "wait")
 	keeper.ready()
-	driver, err := nvml.Open(m.t.Context(), m.fake.Lib("libnvidia-ml.so.1"))
+	driver, err := nvml.Open(m.t.Context(), m.fake.Driver("libnvidia-ml.so.1"))
 	if err != nil {
 		m.t.Skip(err)
 	}
@@ -200,6 +229,7 @@ func (m *machine) workDone() {
 // usage is the machine's own account of a process; the newest of a pid.
 func (m *machine) usage(pid uint32) fakecuda.Process {
 	m.t.Helper()
+	fakecuda.OnlyFake(m.t, "it compares with the fake's account of calls")
 	all, err := fakecuda.ReadUsage(m.env)
 	if err != nil {
 		m.t.Fatal(err)

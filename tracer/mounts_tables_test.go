@@ -9,11 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
 // TestContainersOfOneImageShareUnwindTables: the files of an image that are not root's are the same
 // ones below each container's overlay, which has a device of its own.
 func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
+	fakecuda.OnlyFake(t, "it mounts the fake's folder")
 	const containers = 3
 	m := newMachine(t, 1)
 	image := filepath.Join(m.folder, "image")

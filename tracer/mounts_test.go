@@ -10,11 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
 // TestALibraryUnderSeveralMountsIsProbedOnce: containers see one library's file
 // under paths of their own, bind mounts and overlays, in mount namespaces of their own.
 func TestALibraryUnderSeveralMountsIsProbedOnce(t *testing.T) {
+	fakecuda.OnlyFake(t, "it mounts the fake's folder")
 	m := newMachine(t, 1)
 	m.trace(nil)
 	folder := string(m.fake)

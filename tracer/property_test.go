@@ -127,8 +127,7 @@ func compareAccounts(t *testing.T, what string, got, want account) {
 const page = 2 << 20
 
 // checkGap compares what NVML reports for a process with what the books explain. The
-// rest must be what allocations are rounded up by, what pools keep, and what graphs
-// hold or do not hold yet.
+// rest must be what graphs do not hold yet.
 func checkGap(t *testing.T, what string, s *ledger.Snapshot, pid uint32, machine *fakecuda.Process, threads int) {
 	t.Helper()
 	_, index := processOf(t, s, pid)
@@ -140,29 +139,26 @@ func checkGap(t *testing.T, what string, s *ledger.Snapshot, pid uint32, machine
 		}
 		b := s.Balances[at]
 		live := g.Device.Bytes + g.Async.Bytes + g.VMM.Bytes + g.Array.Bytes + g.Graph.Bytes
-		if b.Usage != g.Usage || b.Live != live || b.Gap != int64(b.Usage-b.Baseline-b.Live) {
+		if b.Usage != g.Usage || b.Live != live || b.Gap != int64(b.Usage-b.Baseline-b.Live-b.Rounding) {
 			t.Errorf("%s, GPU %d: %+v, want usage %d, live %d", what, i, b, g.Usage, live)
 		}
 		if b.Baseline < g.Context || b.Baseline > g.Context+page {
 			t.Errorf("%s, GPU %d: baseline %d with a context of %d", what, i, b.Baseline, g.Context)
 		}
-		var pools uint64
-		for _, x := range s.Pools {
-			if x.Process == index && x.Device == b.Device {
-				pools++
-			}
-		}
 		kept := g.PoolReserved - g.Async.Bytes
 		// The books take frees at their entry and allocations at their return: where threads
 		// do both at once, they miss some of what a pool had out at the same time.
-		if most := b.Idle + pools*page + g.Async.Objects*512; kept > most && threads == 1 {
+		if most := b.Idle + b.Rounding; kept > most && threads == 1 {
 			t.Errorf("%s, GPU %d: pools keep %d unused, the books say at most %d", what, i, kept, most)
 		}
-		rounded := (g.Device.Objects + g.Array.Objects) * page
-		if most := int64(rounded + kept + g.GraphReserved); b.Gap > most || b.Gap < -int64(page+g.Graph.Bytes) {
+		most := int64(0) // where the books know what pools had out
+		if threads > 1 {
+			most = int64(kept)
+		}
+		if b.Gap > most || b.Gap < -int64(page+g.Graph.Bytes) {
 			t.Errorf("%s, GPU %d: gap %d of usage %d, want at most %d", what, i, b.Gap, b.Usage, most)
 		}
-		t.Logf("%s, GPU %d: usage %d = baseline %d + live %d + gap %d, pools keep %d (at most %d)", what, i, b.Usage, b.Baseline, b.Live, b.Gap, kept, b.Idle)
+		t.Logf("%s, GPU %d: usage %d = baseline %d + live %d + rounding %d + gap %d, pools keep %d (at most %d)", what, i, b.Usage, b.Baseline, b.Live, b.Rounding, b.Gap, kept, b.Idle)
 	}
 }
 

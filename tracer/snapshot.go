@@ -9,6 +9,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
 // Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites,
@@ -21,9 +22,9 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 }
 
 // Glance is Snapshot for a screen that is redrawn: without Snapshot.Stuck, which takes time in
-// proportion to the live tensors.
+// proportion to the live tensors, and with Snapshot.Highest since the Glance before.
 func (t *Tracer) Glance() *ledger.Snapshot {
-	return t.named(t.lastBooks(func(*booking.Turn, *ledger.Snapshot) {}))
+	return t.named(t.lastBooks(func(turn *booking.Turn, s *ledger.Snapshot) { turn.AddHighest(s) }))
 }
 
 // Sums returns what is held now and what was lost, for a line that is redrawn. It takes no snapshot.
@@ -31,7 +32,9 @@ func (t *Tracer) Sums() ledger.Glance {
 	turn := t.desk.Take()
 	sums := turn.Glance()
 	turn.Done()
-	sums.Lost = t.lostEvents()
+	for _, n := range t.lostFor() {
+		sums.Lost += n
+	}
 	return sums
 }
 
@@ -49,6 +52,9 @@ func (t *Tracer) named(s *ledger.Snapshot) *ledger.Snapshot {
 		s.Warnings = append(s.Warnings, untrusted.Clean(text))
 	}
 	s.Warnings = append(s.Warnings, t.faults()...)
+	if text := t.table.WarnOfOthers(); text != "" {
+		s.Warnings = append(s.Warnings, text)
+	}
 	return s
 }
 
@@ -151,3 +157,10 @@ func (t *Tracer) LostOOMs() (all uint64, by map[uint32]uint64) { return t.ooms.L
 // UnwindTableBytes returns how much kernel memory unwind tables take besides the maps that this
 // process has open.
 func (t *Tracer) UnwindTableBytes() uint64 { return t.unwind.TableBytes() }
+
+// UnwindRooms returns how much is taken of the kernel's tables that unwind tables share, how often a
+// file had no room since the start, and a sentence about a process that lacks tables now, or "".
+func (t *Tracer) UnwindRooms() (list []unwind.Room, refused uint64, example string) {
+	list, refused, example = t.unwind.Rooms()
+	return list, refused, untrusted.Clean(example)
+}

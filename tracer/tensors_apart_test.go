@@ -22,7 +22,7 @@ import (
 func TestTensorsThatAreNotAsUsual(t *testing.T) {
 	m := newMachine(t, 2)
 	early := m.tensors("2.6", nil, "cpu a 1000", "cpu b 70000", "mapped c 5000", "alloc g 1M", "mark", "ready", "wait",
-		"cpu_free a", "cpu d 3000", "mapped_free c", "alloc h 2M", "totals", "wait")
+		"cpu_free a", "cpu d 70000", "mapped e 3000", "mapped_free c", "alloc h 2M", "totals", "wait")
 	early.ready()
 	m.keepTorch(fakecuda.TorchVersions...)
 	m.trace(nil)
@@ -33,6 +33,8 @@ func TestTensorsThatAreNotAsUsual(t *testing.T) {
 	t.Run("of processes that end", func(t *testing.T) { testTensorsOfTheDead(t, m.in(t)) })
 }
 
+// testHostTensors: of host memory, only shared memory is booked. PyTorch reports the rest while its
+// profiler records memory, and nothing afterwards: it would seem to leak.
 func testHostTensors(t *testing.T, m *machine, early *program) {
 	check := func(what string, p *program, want ledger.Tensors) {
 		t.Helper()
@@ -74,14 +76,14 @@ func testHostTensors(t *testing.T, m *machine, early *program) {
 		if version == "1.6" {
 			continue // no totals on the GPU: looked at elsewhere
 		}
-		p := m.follow(version, nil, "cpu a 1000", "cpu b 1M", "mapped c 5000", "alloc g 1M", "alloc h 30M 1", "totals", "wait",
+		p := m.follow(version, nil, "cpu a 1000", "cpu b 1M", "mapped c 5000", "mapped f 6000", "alloc g 1M", "alloc h 30M 1", "totals", "wait",
 			"cpu_free a", "mapped_free c", "cpu d 100", "mapped e 9000", "free g", "totals", "wait",
 			"cpu_free b", "cpu_free d", "mapped_free e", "totals", "wait")
-		check(version+" first", p, ledger.Tensors{LiveObjects: 3, LiveBytes: 1000 + 1<<20 + 5000, AllocObjects: 3, AllocBytes: 1000 + 1<<20 + 5000})
+		check(version+" first", p, ledger.Tensors{LiveObjects: 2, LiveBytes: 11000, AllocObjects: 2, AllocBytes: 11000})
 		p.next()
-		check(version+" second", p, ledger.Tensors{LiveObjects: 3, LiveBytes: 1<<20 + 9100, AllocObjects: 5, AllocBytes: 15100 + 1<<20})
+		check(version+" second", p, ledger.Tensors{LiveObjects: 2, LiveBytes: 15000, AllocObjects: 3, AllocBytes: 20000})
 		p.next()
-		check(version+" third", p, ledger.Tensors{AllocObjects: 5, AllocBytes: 15100 + 1<<20})
+		check(version+" third", p, ledger.Tensors{LiveObjects: 1, LiveBytes: 6000, AllocObjects: 3, AllocBytes: 20000})
 		p.end()
 	}
 }
@@ -275,7 +277,7 @@ func testTensorsOfTheUnknown(t *testing.T, m *machine) {
 // forgets it.
 func testTensorsOfTheDead(t *testing.T, m *machine) {
 	again := m.file("foreign z 1\nforeign_free z\nready\nwait\nalloc b 1000\ntotals\nwait\n")
-	alloc := []string{"alloc a 100M", "random 3 3000 2", "cpu b 1000", "totals", "wait"}
+	alloc := []string{"alloc a 100M", "random 3 3000 2", "mapped b 1000", "totals", "wait"}
 	gone := map[uint32][]uint32{} // allocators by pid
 	for what, last := range map[string]string{"it is killed": "kill", "it exits": "exit", "it execs": "exec " + again, "a thread execs": "threads 2\nexec " + again + "\nend"} {
 		p := m.follow("2.6", nil, append(append([]string{}, alloc...), last)...)

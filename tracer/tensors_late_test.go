@@ -10,10 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-const fakeContext = 300 << 20 // bytes of a context on the fake GPU
+// contextBytes returns the size of a context: of the fake, or of NVIDIA's driver on a simulated T4.
+func contextBytes() uint64 {
+	if fakecuda.Simulated() {
+		return 100 << 20
+	}
+	return 300 << 20
+}
 
 // lateSteps are what processes do after the attach, one step after the other. Older segments that
 // are given back are seen at the next report, which therefore follows.
@@ -92,7 +99,7 @@ func checkLateParts(t *testing.T, what string, s *ledger.Snapshot, pid uint32, t
 		if part.Unexplained != 0 {
 			t.Errorf("%s: %+v\nof %+v", what, part, s.Balances[i])
 		}
-		foreign := uint64(fakeContext)
+		foreign := contextBytes()
 		if part.Device == 0 {
 			foreign += 10 << 20
 		}

@@ -42,7 +42,11 @@ func (m *machine) loaded(pid uint32) {
 	quiet := 0
 	m.eventually("the process's unwind tables are loaded", func() bool {
 		m.jobs.mu.Lock()
-		waits := m.jobs.busy || m.jobs.todo[jobLoad][pid] || m.jobs.todo[jobLoadLater][pid] || m.jobs.todo[jobScan][pid] || m.jobs.todo[jobScan][0]
+		waits := m.jobs.busy
+		for _, x := range []job{{jobLoad, pid}, {jobLoadLater, pid}, {jobScan, pid}, {jobScan, 0}} {
+			_, todo := m.jobs.todo[x.kind][x.pid]
+			waits = waits || todo
+		}
 		m.jobs.mu.Unlock()
 		pause, traced := m.table.NextLoad(pid)
 		if quiet++; waits || !traced || m.table.IsUnloaded(pid) || pause > 0 {

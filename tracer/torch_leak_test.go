@@ -129,7 +129,7 @@ func (m *torchMachine) explained(pid int) {
 	most := m.usage(uint32(pid)).GPUs[0].Usage
 	_, process := processOf(m.t, s, uint32(pid))
 	for i, x := range s.Parts() {
-		explained := x.Tensors + x.Cached + x.Driver + x.OlderAllocated + x.OlderCached + x.Foreign
+		explained := x.Tensors + x.Cached + x.Driver + x.Rounding + x.OlderAllocated + x.OlderCached + x.Foreign
 		if x.Process == process && (explained+slack < least || explained > most+slack || explained+uint64(x.Unexplained) != s.Balances[i].Usage+uint64(x.Since) || x.Unexplained != 0) {
 			m.t.Errorf("while it runs: %+v, NVML has %d, then %d bytes", x, least, most)
 		}

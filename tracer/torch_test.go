@@ -187,10 +187,10 @@ func (c *torchCheck) parts(foreign, rounded uint64) {
 		}
 		x := &parts[at]
 		torch := x.Tensors + x.Cached + x.OlderAllocated + x.OlderCached
-		sum := torch + x.Driver + x.Foreign + uint64(x.Unexplained)
-		if sum != gpu.Usage || x.Unexplained != int64(rounded) || torch != d.Reserved || x.Foreign != gpu.Context+foreign ||
+		sum := torch + x.Driver + x.Rounding + x.Foreign + uint64(x.Unexplained)
+		if sum != gpu.Usage || x.Unexplained != 0 || x.Rounding != rounded || torch != d.Reserved || x.Foreign != gpu.Context+foreign ||
 			x.Tensors+x.OlderAllocated != d.Allocated || x.Tensors != c.tensors(d.Device).LiveBytes {
-			c.t.Errorf("%s: cuda:%d: NVML has %d bytes, %d of the context, the job says %d allocated, %d reserved: want %d foreign, %d unexplained in %+v",
+			c.t.Errorf("%s: cuda:%d: NVML has %d bytes, %d of the context, the job says %d allocated, %d reserved: want %d foreign, %d rounded in %+v",
 				c.what, d.Device, gpu.Usage, gpu.Context, d.Allocated, d.Reserved, gpu.Context+foreign, rounded, *x)
 		}
 	}

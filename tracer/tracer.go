@@ -102,9 +102,10 @@ type Tracer struct {
 	tensors *tensors.Allocators
 	shares  *shares.Shares
 	ooms    *oom.Queue
-	walker  *walks.Walker // nil: no walks
-	ended   uint64        // moment of the books before the last walks; 0: there were none, or they are to come
-	limits  ledger.Limits // as the books were told last; read and written in a turn
+	walker  *walks.Walker                      // nil: no walks
+	skip    atomic.Pointer[context.CancelFunc] // of the walks at the end; nil: there are none
+	ended   uint64                             // moment of the books before the last walks; 0: there were none, or they are to come
+	limits  ledger.Limits                      // as the books were told last; read and written in a turn
 
 	prober  *probes.Prober // the programs that probe functions
 	files   *probes.Files
@@ -112,6 +113,7 @@ type Tracer struct {
 	unseen  probes.Unseen
 	ahead   *libraries.Ahead
 	scanner *libraries.Scanner
+	stalled stalled
 	mapping *libraries.MappingEvents
 	unwind  *unwind.Unwinder
 	stacks  *stacks.Store
@@ -212,6 +214,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	defer t.desk.EndEvents()
 	t.usage.Read(ctx)
 	t.bookFirstEvents()
+	t.introduceDue()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
 			return err
@@ -224,6 +227,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.usage.RunSystem(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
+	wait.Go(func() { t.watchNames(ctx) })
 	wait.Go(func() { t.tensors.Grow(ctx, t.warn) })
 	wait.Go(func() { t.ooms.Run(ctx) })
 	wait.Go(func() { t.feedCapture(ctx) })
@@ -250,7 +254,25 @@ func (t *Tracer) walkLast(ctx context.Context) {
 		return
 	}
 	t.ended = t.readBooks(^uint64(0))
-	t.walker.Last(context.WithoutCancel(ctx))
+	if ctx.Err() != nil { // Ctrl-C has ended tracing, not the walks
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t.skip.Store(&cancel)
+	defer t.skip.Store(nil)
+	t.walker.Last(ctx)
+}
+
+// SkipWalks ends the walks for holders at the end, if they are under way and nobody has ended them yet. It
+// reports whether it did.
+func (t *Tracer) SkipWalks() bool {
+	cancel := t.skip.Swap(nil)
+	if cancel == nil {
+		return false
+	}
+	(*cancel)()
+	return true
 }
 
 func (t *Tracer) noProcess() error {
@@ -274,13 +296,20 @@ func (t *Tracer) Opening(to ledger.Books) { t.desk.Opening(to) }
 // Checkpoint is Opening within a capture: see ledger.Ledger.Checkpoint.
 func (t *Tracer) Checkpoint(to ledger.Books, most int) bool { return t.desk.Checkpoint(to, most) }
 
-// Detach removes all probes; the books stay. On kernels before 6.6 it takes up to 0.1 s per probe.
+// SuspendNVML closes all that is open of NVIDIA's driver, for a minute at least unless another process
+// begins to use CUDA. It is for while Run runs.
+func (t *Tracer) SuspendNVML(ctx context.Context) error { return t.usage.Suspend(ctx) }
+
+// Detach removes all probes at the same time; the books stay. It waits for the kernel: 0.1 to 2 s, or
+// up to 0.1 s for each probe on kernels before 6.6.
 func (t *Tracer) Detach() {
-	t.learner.End()
+	var wait sync.WaitGroup
+	wait.Go(t.learner.End)
 	if t.files != nil {
-		t.files.Close()
+		wait.Go(t.files.Close)
 	}
-	t.watch.detach()
+	wait.Go(t.watch.detach)
+	wait.Wait()
 }
 
 // Close detaches, and frees the resources of the kernel half.

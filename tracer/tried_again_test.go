@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
@@ -96,6 +97,7 @@ func (m *machine) driverIn(path string) {
 // TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother: it is overwritten, or its inode number
 // has become another file's, while the process that mapped it still runs.
 func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
+	fakecuda.OnlyFake(t, "it breaks a copy of the fake's driver")
 	m := newMachine(t, 1)
 	ext4 := fileSystem(t, "ext4")
 	probed := m.traceDrivers()

@@ -30,6 +30,7 @@ func (t *Tracer) work(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			t.introduceDue()
 			t.loads.Wait()
 			releaseAll(t.coll.Maps["processes"])
 			return
@@ -38,11 +39,11 @@ func (t *Tracer) work(ctx context.Context) {
 			if again = false; forgetting {
 				forget.Reset(forgetAfter)
 			}
-			t.forget()
+			t.timed(t.forget)
 		case <-reap.C:
-			t.reap()
+			t.timed(t.reap)
 		case <-review.C:
-			t.review()
+			t.timed(t.review)
 		case <-t.jobs.wake:
 		}
 		for ctx.Err() == nil {
@@ -55,11 +56,19 @@ func (t *Tracer) work(ctx context.Context) {
 					forget.Reset(forgetAfter)
 				}
 				forgetting = true
-				continue
+			} else {
+				t.do(n)
 			}
-			t.do(n)
+			t.jobs.end()
 		}
 	}
+}
+
+// timed does what a timer asks for, which has an age as jobs have.
+func (t *Tracer) timed(do func()) {
+	t.jobs.begin(time.Now())
+	defer t.jobs.end()
+	do()
 }
 
 // warn tells the books a sentence.
@@ -82,6 +91,7 @@ func (t *Tracer) reap() {
 func (t *Tracer) review() {
 	defer t.defects.Recovered("a look at the probes of the runtime")
 	t.files.Review()
+	t.warnOfStalled()
 }
 
 var ownPid = uint32(os.Getpid())
@@ -90,6 +100,7 @@ var ownPid = uint32(os.Getpid())
 func (t *Tracer) mapped(pid uint32, cuda bool) {
 	switch {
 	case cuda:
+		t.usage.Wake()
 		t.jobs.add(job{kind: jobScan, pid: pid})
 	case t.table.UsesCUDA(pid): // also while its first load is under way, which may have passed this
 		t.jobs.add(job{kind: jobLoad, pid: pid})

@@ -101,7 +101,7 @@ func TestAllocatorsNumbersAreGivenBack(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
 	m.trace(func(c *Config) { c.Sample, c.entries = 0, map[string]uint32{"gpu_numbers": 6, "host_numbers": 6} })
-	stays := m.follow("2.6", nil, "alloc a 1M", "cpu b 1000", "totals", "wait", "totals", "wait")
+	stays := m.follow("2.6", nil, "alloc a 1M", "mapped b 1000", "totals", "wait", "totals", "wait")
 	check := func(what string, p *program, count uint64) {
 		p.totals()
 		s := m.snapshot()
@@ -113,7 +113,7 @@ func TestAllocatorsNumbersAreGivenBack(t *testing.T) {
 	}
 	check("the one that stays", stays, 1)
 	for i := range 20 {
-		p := m.follow("2.6", nil, "live 5000 512", "cpu b 1000", "totals", "wait")
+		p := m.follow("2.6", nil, "live 5000 512", "mapped b 1000", "totals", "wait")
 		check(fmt.Sprintf("number %d", i), p, 5000)
 		numbers := append(m.allocators(stays.pid()), m.allocators(p.pid())...)
 		slices.Sort(numbers)

@@ -18,7 +18,8 @@ const (
 	maxComposing = 2  // at a time
 	maxWriting   = 32 // composed answers that clients are still taking
 	composeWait  = 5 * time.Second
-	maxAnswers   = 64 << 20 // bytes of answers kept for other clients
+	maxAnswers   = 64 << 20         // bytes of answers kept for other clients
+	pastTime     = 30 * time.Second // to read a moment of the archive
 )
 
 // errBusy means that too many expensive requests are answered.
@@ -37,30 +38,6 @@ func (e *requestError) Error() string { return e.text }
 
 func badRequest(text string) error { return &requestError{http.StatusBadRequest, text} }
 func notFound(text string) error   { return &requestError{http.StatusNotFound, text} }
-
-// gate lets so many pass at a time.
-type gate chan struct{}
-
-// enter waits for a place. The caller must leave.
-func (g gate) enter(ctx context.Context, wait time.Duration) error {
-	select {
-	case g <- struct{}{}:
-		return nil
-	default:
-	}
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
-	select {
-	case g <- struct{}{}:
-		return nil
-	case <-timeout.C:
-		return errBusy
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (g gate) leave() { <-g }
 
 // answers keeps what was composed of one moment, for clients that ask the same.
 type answers struct {
@@ -116,38 +93,69 @@ func (a *answers) composed(m *Moment, key string, x *answer) {
 	}
 }
 
+// drop forgets all answers, and reports whether there were any.
+func (a *answers) drop() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	any := a.bytes > 0
+	a.of, a.list, a.bytes = nil, nil, 0
+	return any
+}
+
 // expensive runs compose when it is its turn, and passes its result to write, which may wait for the
 // client. Errors of compose go to fail.
 func (s *Server) expensive(r *http.Request, compose func() ([]byte, error), write func([]byte), fail func(error)) {
-	if err := s.writing.enter(r.Context(), composeWait); err != nil {
+	p := s.peerOf(r)
+	if err := s.writing.enter(r.Context(), p, composeWait); err != nil {
 		fail(err)
 		return
 	}
-	defer s.writing.leave()
+	defer s.writing.leave(p)
 	body, err := s.composeNow(r, compose)
+	if err == nil {
+		err = s.bodies.take(p, len(body))
+	}
 	if err != nil {
 		fail(err)
 		return
 	}
+	defer s.bodies.give(p, len(body))
 	write(body)
 }
 
-func (s *Server) composeNow(r *http.Request, compose func() ([]byte, error)) ([]byte, error) {
-	if err := s.composing.enter(r.Context(), composeWait); err != nil {
+// composeNow runs compose when it is its turn, and counts what it costs.
+func (s *Server) composeNow(r *http.Request, compose func() ([]byte, error)) (body []byte, err error) {
+	p := s.peerOf(r)
+	if err := s.scarcity.refuses(); err != nil {
 		return nil, err
 	}
-	defer s.composing.leave()
-	return compose()
+	if err := s.budgets.ask(p); err != nil {
+		return nil, err
+	}
+	if err := s.composing.enter(r.Context(), p, composeWait); err != nil {
+		return nil, err
+	}
+	defer s.composing.leave(p)
+	defer s.scarcity.composes()()
+	s.budgets.spend(p, costing(func() { body, err = compose() }))
+	return body, err
 }
 
 // writeError answers with an error. Its text may quote the request or names of traced processes.
 func writeError(w http.ResponseWriter, err error) {
 	var request *requestError
+	var costly *tooMuch
 	switch {
+	case errors.As(err, &costly):
+		retryAfter(w, costly.seconds())
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case errors.As(err, &request):
 		http.Error(w, untrusted.Clean(request.text), request.code)
+	case errors.Is(err, errScarce):
+		retryAfter(w, int(refuseTime.Seconds()))
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case errors.Is(err, errBusy):
-		w.Header().Set("Retry-After", "1")
+		retryAfter(w, 1)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case errors.Is(err, context.Canceled): // nobody reads it
 	default:

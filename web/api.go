@@ -29,7 +29,7 @@ type composer func(q *query, snapshot *ledger.Snapshot, st callstack.Stacks) ([]
 func (s *Server) serveJSON(compose composer, known ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		fail := func(err error) { writeError(w, err) }
-		q, err := parseQuery(r.URL.RawQuery, known...)
+		q, err := s.parse(r, known...)
 		if err != nil {
 			fail(err)
 			return
@@ -56,13 +56,9 @@ func (s *Server) leaksOf(q *query, snapshot *ledger.Snapshot, st callstack.Stack
 	return out.Bytes(), err
 }
 
-func (s *Server) processesOf(q *query, snapshot *ledger.Snapshot, _ callstack.Stacks) ([]byte, error) {
-	command := s.config.CommandLine
-	if !q.at.IsZero() {
-		command = nil // the numbers may be those of other processes by now
-	}
+func (s *Server) processesOf(_ *query, snapshot *ledger.Snapshot, _ callstack.Stacks) ([]byte, error) {
 	var out bytes.Buffer
-	err := json.WriteProcesses(&out, json.ProcessesOf(snapshot, command))
+	err := json.WriteProcesses(&out, json.ProcessesOf(snapshot))
 	return out.Bytes(), err
 }
 
@@ -77,6 +73,9 @@ func (s *Server) serveOverview(w http.ResponseWriter, r *http.Request) {
 	fail := func(err error) { writeError(w, err) }
 	q, err := parseQuery(r.URL.RawQuery, "process", "pod")
 	past, ok := s.config.Archive.(Overview)
+	if err == nil {
+		err = s.seesAll(r)
+	}
 	if err == nil && !ok {
 		err = errNoArchive
 	}
@@ -85,10 +84,11 @@ func (s *Server) serveOverview(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.expensive(r, func() ([]byte, error) {
-		if err := s.reading.enter(r.Context(), composeWait); err != nil {
+		p := s.peerOf(r)
+		if err := s.reading.enter(r.Context(), p, composeWait); err != nil {
 			return nil, err
 		}
-		defer s.reading.leave()
+		defer s.reading.leave(p)
 		a, err := past.Overview(q.process, strings.TrimPrefix(q.namespace+"/"+q.pod, "/"))
 		if err != nil {
 			return nil, err

@@ -59,7 +59,7 @@ func BenchmarkAnswers(b *testing.B) {
 			for b.Loop() {
 				s.entire = nil
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+				h.ServeHTTP(w, asked(httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil), "127.0.0.1", localPeer(0)))
 				size = w.Body.Len()
 				if w.Code != 200 {
 					b.Fatal(w.Code, w.Body)

@@ -63,13 +63,13 @@ func (s *Server) Connect() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+booksPath, s.serveBooks)
 	mux.HandleFunc("POST "+stacksPath, s.serveStacks)
-	clients := make(gate, maxClients)
+	clients, all := newGate(4*maxClients), localPeer(0) // of which one peer has a quarter
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := clients.enter(r.Context(), composeWait); err != nil {
+		if err := clients.enter(r.Context(), all, composeWait); err != nil {
 			writeError(w, err)
 			return
 		}
-		defer clients.leave()
+		defer clients.leave(all)
 		w.Header().Set(typesHeader, types)
 		w.Header().Set(versionHeader, s.config.Version)
 		mux.ServeHTTP(w, r)

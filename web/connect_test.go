@@ -218,7 +218,7 @@ func TestOnlyTheOwnerConnects(t *testing.T) {
 	defer socket.Close()
 	stranger := true
 	l := ownerOnly{socket, func(conn net.Conn) (uint32, error) {
-		uid, err := peerOf(conn)
+		uid, err := userOf(conn)
 		if err != nil || uid != uint32(os.Geteuid()) {
 			t.Errorf("the peer is user %d, %v", uid, err)
 		}

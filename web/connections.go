@@ -3,7 +3,7 @@
 package web
 
 import (
-	"container/list"
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -25,11 +25,10 @@ const (
 )
 
 // HTTP returns the server for one listener of the handler. The servers of all listeners share
-// maxConnections: beyond them, the connection that has waited longest for a request is closed, so
-// that idle clients keep out nobody.
+// maxConnections.
 func (s *Server) HTTP(handler http.Handler, log *slog.Logger) *http.Server {
 	x := &http.Server{
-		Handler: handler, ConnState: s.connections.changed, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true,
+		Handler: handler, ConnContext: s.withPeer, ConnState: s.connections.changed, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients cause these errors
@@ -45,45 +44,86 @@ func lasts(w http.ResponseWriter, d time.Duration) {
 	_ = c.SetWriteDeadline(until)
 }
 
-// connections bounds the open connections.
+// connections bounds the open connections. Beyond maxConnections, one of the peer that has the most
+// is closed, so that neither idle nor busy clients keep out others.
 type connections struct {
-	mu      sync.Mutex
-	open    map[net.Conn]*list.Element // in waiting, nil while a request is answered
-	waiting *list.List                 // of net.Conn without a request, the longest first
+	mu     sync.Mutex
+	open   map[net.Conn]*connection
+	held   map[peer]int
+	change uint64
+}
+
+type connection struct {
+	peer    peer
+	waiting bool   // for a request
+	changed uint64 // number of the change since when
 }
 
 func newConnections() *connections {
-	return &connections{open: map[net.Conn]*list.Element{}, waiting: list.New()}
+	return &connections{open: map[net.Conn]*connection{}, held: map[peer]int{}}
+}
+
+// add counts a new connection.
+func (c *connections) add(conn net.Conn, p peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.change++
+	c.open[conn] = &connection{p, true, c.change}
+	c.held[p]++
+	if len(c.open) > maxConnections {
+		c.closeOne()
+	}
 }
 
 // changed is the ConnState of servers.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.open[conn]; at != nil {
-		c.waiting.Remove(at)
+	x := c.open[conn]
+	if x == nil {
+		return
 	}
 	switch state {
-	case http.StateNew, http.StateIdle:
-		c.open[conn] = c.waiting.PushBack(conn)
-		if len(c.open) > maxConnections {
-			c.closeOne()
-		}
-	case http.StateActive:
-		c.open[conn] = nil
+	case http.StateNew, http.StateIdle, http.StateActive:
+		c.change++
+		x.waiting, x.changed = state != http.StateActive, c.change
 	default:
-		delete(c.open, conn)
+		c.remove(conn, x)
 	}
 }
 
-// closeOne closes the connection that has waited longest. It waits for no client, as the close of a
-// TLS connection would.
-func (c *connections) closeOne() {
-	first := c.waiting.Front()
-	conn := c.waiting.Remove(first).(net.Conn)
+func (c *connections) remove(conn net.Conn, x *connection) {
 	delete(c.open, conn)
+	if c.held[x.peer]--; c.held[x.peer] == 0 {
+		delete(c.held, x.peer)
+	}
+}
+
+// closeOne closes a connection of the peer that has the most: the one that has waited longest for a
+// request, or else been answered for longest. It waits for no client, as the close of a TLS
+// connection would.
+func (c *connections) closeOne() {
+	var conn net.Conn
+	var x *connection
+	for other, y := range c.open {
+		if x == nil || c.before(y, x) {
+			conn, x = other, y
+		}
+	}
+	c.remove(conn, x)
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
 	conn.Close()
+}
+
+// before reports whether x is closed before y.
+func (c *connections) before(x, y *connection) bool {
+	if d := cmp.Compare(c.held[x.peer], c.held[y.peer]); d != 0 {
+		return d > 0
+	}
+	if x.waiting != y.waiting {
+		return x.waiting
+	}
+	return x.changed < y.changed
 }

@@ -30,6 +30,7 @@ var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 type watchers struct {
 	mu   sync.Mutex
 	set  map[*watcher]struct{}
+	next uint64        // number of the next one
 	last time.Time     // when there was one
 	runs bool          // a goroutine composes updates, or takes moments for the chart
 	wake chan struct{} // for this goroutine: there is a new page
@@ -37,13 +38,19 @@ type watchers struct {
 
 // watcher is a page. One that is slow finds only the latest update: nothing is queued.
 type watcher struct {
-	news chan struct{}
+	peer   peer
+	number uint64
+	news   chan struct{}
+	gone   chan struct{} // closed when another page takes its place
 }
 
 // serveEvents sends updates of the page as server-sent events: "data" has the sections that have
 // changed since the update with the id "after", or all of them.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r.URL.RawQuery, "after")
+	q, err := s.parse(r, "after")
+	if err == nil {
+		err = s.seesAll(r)
+	}
 	if err != nil {
 		writeError(w, err)
 		return
@@ -52,7 +59,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if id := r.Header.Get("Last-Event-ID"); id != "" && len(id) <= maxEventID {
 		after = id
 	}
-	x := s.page.join()
+	x := s.page.join(s.peerOf(r))
 	if x == nil {
 		busy(w)
 		return
@@ -79,6 +86,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-s.ending:
+			return
+		case <-x.gone:
 			return
 		case <-still.C:
 			if !out.write(packText([]byte("event: still\ndata:\n\n"), zipped)) {
@@ -121,14 +130,15 @@ func (o *stream) write(text []byte) bool {
 }
 
 // join adds a page, which is told of the next update at once; nil: there are too many.
-func (p *page) join() *watcher {
+func (p *page) join(of peer) *watcher {
 	l := &p.watchers
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.set) >= maxWatchers {
+	if len(l.set) >= maxWatchers && !l.makeRoom(of) {
 		return nil
 	}
-	x := &watcher{news: make(chan struct{}, 1)}
+	x := &watcher{peer: of, number: l.next, news: make(chan struct{}, 1), gone: make(chan struct{})}
+	l.next++
 	l.set[x] = struct{}{}
 	x.news <- struct{}{}
 	if !l.runs {
@@ -140,6 +150,27 @@ func (p *page) join() *watcher {
 	default:
 	}
 	return x
+}
+
+// makeRoom ends the oldest page of the peer with the most, if that has at least two more than the
+// one that needs a place. l.mu is held.
+func (l *watchers) makeRoom(of peer) bool {
+	held := map[peer]int{}
+	for x := range l.set {
+		held[x.peer]++
+	}
+	var most *watcher
+	for x := range l.set {
+		if most == nil || held[x.peer] > held[most.peer] || held[x.peer] == held[most.peer] && x.number < most.number {
+			most = x
+		}
+	}
+	if held[most.peer] < held[of]+2 {
+		return false
+	}
+	close(most.gone)
+	delete(l.set, most)
+	return true
 }
 
 func (p *page) leave(x *watcher) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	"github.com/vramprof/vramprof/report/reporttest"
@@ -55,10 +56,26 @@ func ask(t *testing.T, s *Server, method, path string, header map[string]string)
 		}
 		r.Header.Set(key, value)
 	}
-	r = r.WithContext(withLocal(r, "127.0.0.1"))
+	return serve(s, asked(r, "127.0.0.1", localPeer(0)))
+}
+
+func serve(s *Server, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	return w
+}
+
+// testPeer returns one of many clients of other machines.
+func testPeer(n int) peer {
+	return peer{address: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), 32)}
+}
+
+// hold takes a place for a client.
+func (g *gate) hold(t *testing.T, p peer) {
+	t.Helper()
+	if err := g.enter(t.Context(), p, 0); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func status(t *testing.T, url string) int {

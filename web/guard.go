@@ -5,7 +5,7 @@ package web
 import (
 	"net"
 	"net/http"
-	"os"
+	"slices"
 	"strings"
 )
 
@@ -13,13 +13,14 @@ import (
 // loads nothing.
 const strictPolicy = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// maxRequests is how many requests are answered at a time, over all connections.
-const maxRequests = 256
+// maxRequests is how many requests are answered at a time, over all connections. It is less than
+// maxConnections: then there is always one whose request is still to come, and which may ask for
+// health.
+const maxRequests = 192
 
 // guard refuses what no client of ours sends, and sets the headers of all answers. A page sets a
 // policy of its own.
 func (s *Server) guard(next http.Handler) http.Handler {
-	running := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", strictPolicy)
@@ -37,16 +38,24 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, text, code)
 			return
 		}
-		select {
-		case running <- struct{}{}:
-			defer func() { <-running }()
-		default:
+		if monitors(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		p := s.peerOf(r)
+		if s.running.enter(r.Context(), p, 0) != nil {
+			h.Set("Connection", "close") // for who has not had one
 			busy(w)
 			return
 		}
+		defer s.running.leave(p)
 		next.ServeHTTP(w, r)
 	})
 }
+
+// monitors reports whether a path is one of the probes of Kubernetes and of Prometheus, which must
+// be answered however many other requests there are.
+func monitors(path string) bool { return path == metricsPath || strings.HasPrefix(path, healthPrefix) }
 
 // refusal returns why a request is not answered; code 0: it is.
 func (s *Server) refusal(r *http.Request) (code int, text string) {
@@ -58,62 +67,35 @@ func (s *Server) refusal(r *http.Request) (code int, text string) {
 	case crossSite(r):
 		return http.StatusForbidden, "vramprof answers no requests that pages of other sites make."
 	case !s.ownHost(r):
-		return http.StatusForbidden, "vramprof does not answer to this host name on a loopback address, as it may be another site's " +
-			"(use localhost or an IP address, or start vramprof serve with --web.external-host NAME)."
+		return http.StatusForbidden, "vramprof does not answer to this host name, as it may be another site's " +
+			"(use an IP address, localhost or the machine's name, or start vramprof serve with --web.external-host NAME)."
 	}
 	return 0, ""
 }
 
-// crossSite reports whether a page of another site makes the request. Links are no such requests.
+// crossSite reports whether a page of another site, or of another port of this host, makes the
+// request. A link that opens a page of its own is no such request, a frame is one.
 func crossSite(r *http.Request) bool {
-	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	switch h := r.Header; h.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	default:
+		return h.Get("Sec-Fetch-Mode") != "navigate" || h.Get("Sec-Fetch-Dest") != "document"
+	}
 }
 
-// ownHost reports whether the Host header can be this server's. On a loopback address only browsers
-// of this machine can connect, for which a site's own name may lead here (DNS rebinding). Elsewhere
-// any name may be the machine's.
+// ownHost reports whether the Host header can be this server's. In a browser that can connect, a name
+// of another site may lead here (DNS rebinding), whatever the address is.
 func (s *Server) ownHost(r *http.Request) bool {
-	if address, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); !ok || !address.IP.IsLoopback() {
-		return true
-	}
 	name := hostOf(r.Host)
 	if name == "" || net.ParseIP(name) != nil || name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return true
 	}
-	for _, own := range s.names {
-		if strings.EqualFold(name, own) {
-			return true
-		}
-	}
-	return false
-}
-
-// hostOf returns the name in a Host header: "[::1%25lo]:9836" is "::1", "LOCALHOST." is "localhost".
-func hostOf(header string) string {
-	name := header
-	if host, _, err := net.SplitHostPort(header); err == nil {
-		name = host
-	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	name, _, _ = strings.Cut(name, "%")
-	return strings.ToLower(strings.TrimSuffix(name, "."))
-}
-
-// ownNames returns the names that the machine answers to: its host name, whole and up to the first
-// dot, and the given ones, which may have a port.
-func ownNames(external []string) (names []string) {
-	if host, err := os.Hostname(); err == nil && host != "" {
-		short, _, _ := strings.Cut(host, ".")
-		names = append(names, host, short)
-	}
-	for _, name := range external {
-		names = append(names, hostOf(name))
-	}
-	return names
+	return slices.Contains(s.names, name)
 }
 
 // busy answers that there are too many requests.
 func busy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
+	retryAfter(w, 1)
 	http.Error(w, "vramprof answers too many requests now.", http.StatusServiceUnavailable)
 }

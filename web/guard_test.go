@@ -12,8 +12,10 @@ import (
 	"testing"
 )
 
-func withLocal(r *http.Request, ip string) context.Context {
-	return context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(ip), Port: 9836})
+// asked returns a request as a client sends it to an address of this machine.
+func asked(r *http.Request, ip string, by peer) *http.Request {
+	ctx := context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(ip), Port: 9836})
+	return r.WithContext(context.WithValue(ctx, peerKey{}, by))
 }
 
 func TestOnlyGetAndHead(t *testing.T) {
@@ -40,8 +42,8 @@ func TestRequestsHaveNoBody(t *testing.T) {
 	}
 }
 
-// TestNamesOfOtherSitesAreRefused: a page of evil.example whose name leads to 127.0.0.1 must not
-// read profiles.
+// TestNamesOfOtherSitesAreRefused: a page of evil.example whose name leads to an address of this
+// machine must not read profiles.
 func TestNamesOfOtherSitesAreRefused(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -55,15 +57,12 @@ func TestNamesOfOtherSitesAreRefused(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/-/healthy", nil)
 		r.Host = name
-		w := httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, r.WithContext(withLocal(r, "127.0.0.1")))
-		if w.Code != want {
-			t.Errorf("%q on a loopback address: %d, want %d", name, w.Code, want)
-		}
-		w = httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, r.WithContext(withLocal(r, "192.0.2.7")))
-		if w.Code != 200 {
-			t.Errorf("%q on another address: %d", name, w.Code)
+		for _, ip := range []string{"127.0.0.1", "::1", "192.0.2.7", "172.17.0.2"} { // the last is a container's, whose port is published on 127.0.0.1
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, asked(r, ip, testPeer(1)))
+			if w.Code != want {
+				t.Errorf("%q on %s: %d, want %d", name, ip, w.Code, want)
+			}
 		}
 	}
 }
@@ -71,18 +70,31 @@ func TestNamesOfOtherSitesAreRefused(t *testing.T) {
 func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
 	s := newServer(torchSession())
 	for _, c := range []struct {
-		site, mode string
-		want       int
+		site, mode, to string
+		want           int
 	}{
-		{"cross-site", "no-cors", 403},
-		{"cross-site", "cors", 403},
-		{"cross-site", "navigate", 200}, // a link
-		{"same-origin", "cors", 200},
-		{"none", "navigate", 200},
-		{"", "", 200}, // no browser
+		{"cross-site", "no-cors", "image", 403},
+		{"cross-site", "cors", "empty", 403},
+		{"cross-site", "navigate", "document", 200}, // a link
+		{"cross-site", "navigate", "iframe", 403},
+		{"cross-site", "navigate", "object", 403},
+		{"cross-site", "navigate", "", 403},
+		{"same-site", "no-cors", "image", 403}, // of another port of localhost
+		{"same-site", "navigate", "frame", 403},
+		{"same-site", "navigate", "document", 200},
+		{"same-origin", "cors", "empty", 200},
+		{"none", "navigate", "document", 200},
+		{"", "", "", 200}, // no browser
 	} {
-		if w := ask(t, s, "GET", "/-/healthy", map[string]string{"Sec-Fetch-Site": c.site, "Sec-Fetch-Mode": c.mode}); w.Code != c.want {
-			t.Errorf("%s, %s: %d, want %d", c.site, c.mode, w.Code, c.want)
+		for _, path := range []string{"/-/healthy", "/", "/debug/pprof/gpu"} {
+			before := s.budgets.all.left
+			w := ask(t, s, "GET", path, map[string]string{"Sec-Fetch-Site": c.site, "Sec-Fetch-Mode": c.mode, "Sec-Fetch-Dest": c.to})
+			if w.Code != c.want {
+				t.Errorf("%s: %s, %s, %s: %d, want %d", path, c.site, c.mode, c.to, w.Code, c.want)
+			}
+			if c.want == 403 && s.budgets.all.left < before {
+				t.Errorf("%s: %s, %s, %s: an answer was composed", path, c.site, c.mode, c.to)
+			}
 		}
 	}
 }

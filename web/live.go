@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -114,7 +115,14 @@ func (p *page) current() (*update, error) {
 	if p.latest != nil && began.Before(p.due) {
 		return p.latest, nil
 	}
-	m := p.s.now()
+	if err := p.s.scarcity.refuses(); err != nil {
+		if p.latest != nil {
+			return p.latest, nil // it shows its age
+		}
+		return nil, err
+	}
+	defer p.s.scarcity.composes()()
+	m := p.s.forPage()
 	cost := time.Since(began)
 	p.judge(m.Snapshot)
 	began = time.Now()
@@ -147,20 +155,24 @@ func (p *page) sample() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	began := time.Now()
-	s := p.s.now().Snapshot
+	s := p.s.forPage().Snapshot
 	p.window.Add(s)
 	return min(max(samplePause, updateShare*time.Since(began)), longestUpdate)
 }
 
 // at returns the data of a moment of the archive.
-func (p *page) at(ctx context.Context, t time.Time) ([]html.Section, error) {
+func (p *page) at(r *http.Request, t time.Time) (list []html.Section, err error) {
 	if p.s.config.Archive == nil {
-		return nil, notFound("there is no archive (start vramprof serve with --archive)")
+		return nil, errNoArchive
 	}
-	if err := p.s.reading.enter(ctx, composeWait); err != nil {
-		return nil, err
-	}
-	defer p.s.reading.leave()
+	err = p.s.readPast(r, func(ctx context.Context) error {
+		list, err = p.read(ctx, t)
+		return err
+	})
+	return list, err
+}
+
+func (p *page) read(ctx context.Context, t time.Time) ([]html.Section, error) {
 	if a, ok := p.s.config.Archive.(Past); ok {
 		s, st, tl, done, err := a.Chart(ctx, t, chartLength)
 		if err != nil {

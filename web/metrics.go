@@ -15,14 +15,23 @@ import (
 	"github.com/vramprof/vramprof/report/metrics"
 )
 
-// maxScrapes is how many scrapes are composed at once. Further ones wait for composeWait.
-const maxScrapes = 4
+// maxScrapes is how many scrapes are composed at once, and maxScraping how many there are with those
+// that wait, for composeWait, and that are being written. Other requests take none of these places.
+const maxScrapes, maxScraping = 4, 32
+
+const metricsPath = "/metrics"
 
 // routeMetrics serves metrics to Prometheus, in its own format or in OpenMetrics as the client
 // asks for. All listeners have the same counters.
 func (s *Server) routeMetrics(mux *http.ServeMux) {
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		answer, err := s.scrape(r)
+	mux.HandleFunc("GET "+metricsPath, func(w http.ResponseWriter, r *http.Request) {
+		p := s.peerOf(r)
+		if s.monitoring.enter(r.Context(), p, 0) != nil {
+			busy(w)
+			return
+		}
+		defer s.monitoring.leave(p)
+		answer, err := s.scrape(r, p)
 		if err != nil {
 			writeError(w, err)
 			return
@@ -34,11 +43,11 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 }
 
 // scrape composes an answer in memory: a slow client keeps no place that others wait for.
-func (s *Server) scrape(r *http.Request) (*inMemory, error) {
-	if err := s.scraping.enter(r.Context(), composeWait); err != nil {
+func (s *Server) scrape(r *http.Request, p peer) (*inMemory, error) {
+	if err := s.scraping.enter(r.Context(), p, composeWait); err != nil {
 		return nil, err
 	}
-	defer s.scraping.leave()
+	defer s.scraping.leave(p)
 	answer := &inMemory{header: http.Header{}, code: http.StatusOK}
 	s.metrics().ServeHTTP(answer, r)
 	return answer, nil

@@ -25,6 +25,7 @@ func TestMetricsAreServedInBothFormats(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Host = "localhost"
 		r.Header.Set("Accept", accept)
 		h.ServeHTTP(w, r)
 		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || !strings.HasPrefix(got, want) {
@@ -56,18 +57,18 @@ func TestMetricsByProcessOnlyOnDemand(t *testing.T) {
 // TestScrapesBeyondTheLimitWaitAndAreRefused holds all places. The client gives up first.
 func TestScrapesBeyondTheLimitWaitAndAreRefused(t *testing.T) {
 	s := New(Config{Session: &fakeSession{snapshot: reporttest.TorchSnapshot()}})
-	for range maxScrapes {
-		s.scraping <- struct{}{}
+	for i := range maxScrapes {
+		s.scraping.hold(t, testPeer(i))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil).WithContext(ctx)
-	if _, err := s.scrape(r); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.scrape(r, testPeer(maxScrapes)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("beside %d scrapes: %v", maxScrapes, err)
 	}
-	<-s.scraping
-	if w := get(t, s.Handler(), "/metrics"); w.Code != http.StatusOK || len(s.scraping) != maxScrapes-1 {
-		t.Errorf("with a free place: %d, %d places taken", w.Code, len(s.scraping))
+	s.scraping.leave(testPeer(0))
+	if w := get(t, s.Handler(), "/metrics"); w.Code != http.StatusOK || s.scraping.taken() != maxScrapes-1 {
+		t.Errorf("with a free place: %d, %d places taken", w.Code, s.scraping.taken())
 	}
 }
 
@@ -79,7 +80,7 @@ func TestListenersShareTheirCounters(t *testing.T) {
 	less.Processes, less.Sites, less.Tensors, less.Balances = nil, nil, nil, nil
 	s.moment, session.snapshot = nil, &less
 	second := get(t, s.Handler(), "/metrics").Body.String()
-	const series = `vramprof_allocations_total{UUID="GPU-5e6f7a8b-0000-0000-0000-000000000000",container="",gpu="1",hpc_job="",kind="async",namespace="",pod=""} 8`
+	const series = `vramprof_allocations_total{UUID="GPU-5e6f7a8b-0000-0000-0000-000000000000",container="",gpu="1",hpc_job="",kind="async",namespace="",pod="",user=""} 8`
 	if !strings.Contains(first, series) || !strings.Contains(second, series) {
 		t.Errorf("no %s in what the second listener answers:\n%s", series, second)
 	}

@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // routePage serves the page of report --html, which then follows the session.
@@ -19,6 +22,10 @@ func (s *Server) routePage(mux *http.ServeMux) {
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 	policy := ""
+	if user, err := s.seenBy(r); err == nil && user != everybody {
+		s.serveOwn(w, r)
+		return
+	}
 	s.serveSections(w, r, func(list []html.Section) (body []byte, err error) {
 		body, policy, err = html.Page(list)
 		return body, err
@@ -26,6 +33,30 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		writeBody(w, "text/html; charset=utf-8", body)
 	})
+}
+
+// serveOwn serves a page of the processes of one user, which does not follow the session.
+func (s *Server) serveOwn(w http.ResponseWriter, r *http.Request) {
+	fail := func(err error) { writeError(w, err) }
+	q, err := s.parse(r, "at")
+	if err != nil {
+		fail(err)
+		return
+	}
+	policy, err := html.StillPolicy()
+	if err != nil {
+		fail(err)
+		return
+	}
+	s.expensive(r, func() ([]byte, error) {
+		return s.ofBooks(r, &q, func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
+			found := report.Judge(snapshot, st)
+			return html.Still(html.Input{Snapshot: snapshot, Stacks: st, Verdicts: found.Sites(), Advice: found.Advice, MaxSites: pageSites})
+		})
+	}, func(body []byte) {
+		w.Header().Set("Content-Security-Policy", policy)
+		writeBody(w, "text/html; charset=utf-8", body)
+	}, fail)
 }
 
 // serveData serves the data of the page alone.
@@ -48,14 +79,17 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request) {
 // serveSections composes an answer of the data of now, or of the moment that is asked for.
 func (s *Server) serveSections(w http.ResponseWriter, r *http.Request, compose func([]html.Section) ([]byte, error), write func([]byte)) {
 	fail := func(err error) { writeError(w, err) }
-	q, err := parseQuery(r.URL.RawQuery, "at")
+	q, err := s.parse(r, "at")
+	if err == nil {
+		err = s.seesAll(r)
+	}
 	if err != nil {
 		fail(err)
 		return
 	}
 	s.expensive(r, func() ([]byte, error) {
 		if !q.at.IsZero() {
-			list, err := s.page.at(r.Context(), q.at)
+			list, err := s.page.at(r, q.at)
 			if err != nil {
 				return nil, err
 			}

@@ -145,7 +145,7 @@ func TestNothingIsComposedWhileNobodyWatches(t *testing.T) {
 func TestASlowPageSkipsUpdates(t *testing.T) {
 	s := newServer(torchSession())
 	s.page.watchers.runs = true // nothing is composed by itself
-	x := s.page.join()
+	x := s.page.join(localPeer(0))
 	for range 5 {
 		s.page.watchers.tell()
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -34,7 +35,7 @@ func (s *Server) routeProfiles(mux *http.ServeMux) {
 // usual one.
 func (s *Server) serveProfile(shown string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q, err := parseQuery(r.URL.RawQuery, "pid", "pod", "plane", "device", "at", "seconds", "debug", "gc")
+		q, err := s.parse(r, "pid", "pod", "plane", "device", "at", "seconds", "debug", "gc")
 		if err != nil {
 			writeProfileError(w, err)
 			return
@@ -83,12 +84,11 @@ func composeProfile(snapshot *ledger.Snapshot, st callstack.Stacks, q *query, sh
 // before composes the first profile of a difference and waits until the second is due. Meanwhile
 // there is only the compressed profile: names of stacks that end would be gone later.
 func (s *Server) before(w http.ResponseWriter, r *http.Request, q *query, shown string) ([]byte, error) {
-	select {
-	case s.waiting <- struct{}{}:
-		defer func() { <-s.waiting }()
-	default:
-		return nil, errBusy
+	p := s.peerOf(r)
+	if err := s.waiting.enter(r.Context(), p, 0); err != nil {
+		return nil, err
 	}
+	defer s.waiting.leave(p)
 	length := time.Duration(q.seconds) * time.Second
 	lasts(w, length)
 	end := time.NewTimer(length)
@@ -151,7 +151,7 @@ func (s *Server) summaryOf(r *http.Request, q *query) ([]byte, error) {
 // ofBooks composes an answer of the whole books of now, or of the moment that is asked for.
 func (s *Server) ofBooks(r *http.Request, q *query, compose func(*ledger.Snapshot, callstack.Stacks) ([]byte, error)) ([]byte, error) {
 	if !q.at.IsZero() {
-		return s.ofArchive(r.Context(), q, compose)
+		return s.ofArchive(r, q, compose)
 	}
 	m := s.whole(time.Time{})
 	return s.answers.shared(r.Context(), m, q.key(r), func() ([]byte, error) {
@@ -176,21 +176,43 @@ var errNoArchive = notFound("there is no archive (start vramprof serve with --ar
 func NoMoment(text string) error { return notFound(text) }
 
 // ofArchive composes an answer of an earlier moment.
-func (s *Server) ofArchive(ctx context.Context, q *query, compose func(*ledger.Snapshot, callstack.Stacks) ([]byte, error)) ([]byte, error) {
+func (s *Server) ofArchive(r *http.Request, q *query, compose func(*ledger.Snapshot, callstack.Stacks) ([]byte, error)) (body []byte, err error) {
 	if s.config.Archive == nil {
 		return nil, errNoArchive
 	}
-	if err := s.reading.enter(ctx, composeWait); err != nil {
-		return nil, err
+	err = s.readPast(r, func(ctx context.Context) error {
+		snapshot, st, done, err := s.config.Archive.At(ctx, q.at)
+		if err != nil {
+			return err
+		}
+		defer done.Close()
+		if snapshot, err = q.of(snapshot); err != nil {
+			return err
+		}
+		body, err = compose(snapshot, st)
+		return err
+	})
+	return body, err
+}
+
+// errPast is the error of a moment that takes too long to read.
+var errPast = &requestError{http.StatusServiceUnavailable, fmt.Sprintf("this moment of the archive takes longer than %v to read (use vramprof report DIR --at TIME on the machine)", pastTime)}
+
+// readPast reads the archive when it is the client's turn: one at a time, for at most pastTime, and
+// only as long as the client waits and memory is not scarce.
+func (s *Server) readPast(r *http.Request, read func(context.Context) error) error {
+	p := s.peerOf(r)
+	if err := s.reading.enter(r.Context(), p, composeWait); err != nil {
+		return err
 	}
-	defer s.reading.leave()
-	snapshot, st, done, err := s.config.Archive.At(ctx, q.at)
-	if err != nil {
-		return nil, err
+	defer s.reading.leave(p)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), s.pastTime, errPast)
+	defer cancel()
+	ctx, end := s.scarcity.bound(ctx)
+	defer end()
+	err := read(ctx)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return context.Cause(ctx)
 	}
-	defer done.Close()
-	if snapshot, err = q.of(snapshot); err != nil {
-		return nil, err
-	}
-	return compose(snapshot, st)
+	return err
 }

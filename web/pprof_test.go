@@ -170,7 +170,7 @@ func TestSecondsEndsWithTheClient(t *testing.T) {
 	if _, err := http.DefaultClient.Do(r); err == nil {
 		t.Fatal("it was answered")
 	}
-	for end := time.Now().Add(5 * time.Second); len(s.waiting) > 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); s.waiting.taken() > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the request still waits")
 		}

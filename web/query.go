@@ -37,6 +37,7 @@ type query struct {
 	top       int
 	older     time.Duration
 	after     string // id of an event; "": none
+	user      uint32 // whose processes the client sees, plus 1; everybody
 }
 
 // parseQuery reads the parameters of a request. Those that the endpoint does not know are errors: a
@@ -150,7 +151,7 @@ func (q *query) set(name, text string) (problem string) {
 
 // planes are those that samples of a profile have.
 var planes = []string{
-	report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneImported,
+	report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneRounding, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneImported,
 }
 
 // deviceOf returns how samples name a device: "0" is "cuda:0". It returns "" for what is none.
@@ -189,21 +190,14 @@ func parseTime(text string) (time.Time, error) {
 	return time.Unix(int64(seconds), 0), nil
 }
 
-// of returns the part of a snapshot that a query selects by process.
-func (q *query) of(s *ledger.Snapshot) (*ledger.Snapshot, error) {
-	if q.pid == 0 && q.pod == "" {
-		return s, nil
-	}
-	out := s.Only(func(p *ledger.Process) bool {
-		return (q.pid == 0 || p.PID == q.pid) && (q.pod == "" || untrusted.Clean(p.Pod) == q.pod && (q.namespace == "" || untrusted.Clean(p.Namespace) == q.namespace))
-	})
-	if len(out.Processes) == 0 {
-		return nil, notFound("no traced process is " + q.who())
-	}
-	return out, nil
+// selects reports whether a query selects a process.
+func (q *query) selects(p *ledger.Process) bool {
+	return (q.user == everybody || p.User == q.user) && (q.pid == 0 || p.PID == q.pid) &&
+		(q.pod == "" || untrusted.Clean(p.Pod) == q.pod && (q.namespace == "" || untrusted.Clean(p.Namespace) == q.namespace))
 }
 
-func (q *query) who() string {
+// who names the processes that are selected, after before; "" if those are all.
+func (q *query) who(before string) string {
 	var list []string
 	if q.pid != 0 {
 		list = append(list, fmt.Sprintf("process %d", q.pid))
@@ -211,7 +205,10 @@ func (q *query) who() string {
 	if q.pod != "" {
 		list = append(list, "in pod "+strings.TrimPrefix(q.namespace+"/"+q.pod, "/"))
 	}
-	return untrusted.Clean(strings.Join(list, " and "))
+	if list == nil {
+		return ""
+	}
+	return before + untrusted.Clean(strings.Join(list, " and "))
 }
 
 // key names everything that an answer depends on besides the moment.

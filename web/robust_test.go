@@ -145,7 +145,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("a client that sends a byte at a time still does")
 	}
-	for end := time.Now().Add(5 * time.Second); len(s.writing)+len(s.composing) > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); s.writing.taken()+s.composing.taken() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the slow client keeps its place")
 		}
@@ -222,8 +222,8 @@ func TestManyClientsTakeTheBooksOnce(t *testing.T) {
 
 func TestDifferencesThatWaitAreBounded(t *testing.T) {
 	s := newServer(newGrowing())
-	for range maxWaiting {
-		s.waiting <- struct{}{}
+	for i := range maxWaiting {
+		s.waiting.hold(t, testPeer(i))
 	}
 	w := ask(t, s, "GET", "/debug/pprof/gpu?seconds=300", nil)
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" {
@@ -235,15 +235,15 @@ func TestDifferencesThatWaitAreBounded(t *testing.T) {
 }
 
 func TestGateGivesUp(t *testing.T) {
-	g := make(gate, 1)
-	if err := g.enter(t.Context(), time.Second); err != nil {
+	g, p := newGate(1), localPeer(0)
+	if err := g.enter(t.Context(), p, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.enter(t.Context(), time.Millisecond); !errors.Is(err, errBusy) {
+	if err := g.enter(t.Context(), p, time.Millisecond); !errors.Is(err, errBusy) {
 		t.Errorf("a full gate: %v", err)
 	}
-	g.leave()
-	if err := g.enter(t.Context(), time.Millisecond); err != nil {
+	g.leave(p)
+	if err := g.enter(t.Context(), p, time.Millisecond); err != nil {
 		t.Errorf("an empty gate: %v", err)
 	}
 }
@@ -304,7 +304,7 @@ func TestDifferencesEndWithTheServer(t *testing.T) {
 	go func() { _ = x.Serve(socket) }()
 	code := make(chan int, 1)
 	go func() { code <- status(t, "http://"+socket.Addr().String()+"/debug/pprof/gpu?seconds=300") }()
-	for len(s.waiting) == 0 {
+	for s.waiting.taken() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

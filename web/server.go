@@ -8,19 +8,22 @@ package web
 
 import (
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/web/owner"
 )
 
 // Session is the session that a Server serves. Its methods may be called from any goroutine.
 type Session interface {
 	callstack.Stacks
 
-	// Glance returns a copy of the books without Snapshot.Stuck and Snapshot.Peaks.
+	// Glance returns a copy of the books without Snapshot.Stuck and Snapshot.Peaks, and with
+	// Snapshot.Highest since it was called last.
 	Glance() *ledger.Snapshot
 	// Snapshot returns a copy of the books, and takes time in proportion to the live tensors.
 	Snapshot() *ledger.Snapshot
@@ -34,11 +37,14 @@ type Config struct {
 	Version string
 	Ready   func() bool // reports whether tracing has begun and has not ended
 	Archive Archive     // nil: none
-	// Names besides the machine's that clients on loopback addresses may ask for, with or without a
-	// port: those of a reverse proxy.
+	// Names besides the machine's that clients may ask for, with or without a port: those of a reverse
+	// proxy or a DNS server.
 	Hosts []string
-	// Returns the command line of a running process, "" if it is unknown; nil: of none.
-	CommandLine func(pid uint32) string
+	// Users of this machine besides root and the one of this process who see the processes of all
+	// users.
+	Users []uint32
+	// Passwords reports whether requests come only with a right password; nil: they do not.
+	Passwords func() bool
 
 	MetricsPID bool // metrics by process, not only by workload
 }
@@ -50,10 +56,16 @@ type Server struct {
 	connections *connections
 	answers     answers
 	ooms        oomList
+	ownerOf     func(local, remote netip.AddrPort) (uid uint32, err error)
 
 	page *page
 
-	composing, writing, waiting, reading, scraping gate
+	running, composing, writing, waiting, reading, scraping, monitoring *gate
+
+	pastTime time.Duration // pastTime, but for tests
+	budgets  *budgets
+	bodies   bodies
+	scarcity scarcity
 
 	metrics func() http.Handler // for all listeners
 
@@ -62,6 +74,8 @@ type Server struct {
 
 	mu     sync.Mutex // held while a moment is taken
 	moment *Moment
+	high   *ledger.Snapshot // the highest of the moments since the page took one; nil: none
+	paged  time.Time        // when the page took one
 
 	wholeMu sync.Mutex // the same for whole moments
 	entire  *Moment
@@ -87,8 +101,10 @@ const (
 // New returns a Server.
 func New(config Config) *Server {
 	s := &Server{
-		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}),
-		composing: make(gate, maxComposing), writing: make(gate, maxWriting), waiting: make(gate, maxWaiting), reading: make(gate, 1), scraping: make(gate, maxScrapes),
+		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}), ownerOf: owner.Of,
+		running: newGate(maxRequests), composing: newGate(maxComposing), writing: newGate(maxWriting), waiting: newGate(maxWaiting), reading: newGate(1),
+		scraping: newGate(maxScrapes), monitoring: newGate(maxScraping),
+		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}},
 	}
 	s.metrics = sync.OnceValue(s.newMetrics)
 	s.page = newPage(s)
@@ -112,10 +128,39 @@ func (s *Server) routes() *http.ServeMux {
 func (s *Server) now() *Moment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.moment == nil || time.Since(s.moment.Taken) > momentAge {
-		s.moment = &Moment{Snapshot: s.config.Session.Glance(), Taken: time.Now()}
-	}
+	s.renew()
 	return s.moment
+}
+
+// renew takes a moment if the latest is too old. s.mu is held.
+func (s *Server) renew() {
+	if s.moment != nil && time.Since(s.moment.Taken) <= momentAge {
+		return
+	}
+	s.moment = &Moment{Snapshot: s.config.Session.Glance(), Taken: time.Now()}
+	high := s.moment.Snapshot.AtHighest()
+	switch {
+	case time.Since(s.paged) > 2*longestUpdate: // there is no page
+		high = nil
+	case s.high != nil:
+		high = high.Above(s.high)
+	}
+	s.high = high
+}
+
+// forPage returns what now does, with Snapshot.Highest since forPage was called last, whoever asked
+// for moments in between.
+func (s *Server) forPage() *Moment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renew()
+	m := *s.moment
+	if s.high != nil {
+		x := *m.Snapshot
+		x.Highest, m.Snapshot = s.high, &x
+	}
+	s.high, s.paged = nil, time.Now()
+	return &m
 }
 
 // whole returns the books with stuck cache and peaks, taken after since and as lately as their cost

@@ -26,7 +26,9 @@ func (f *fakeSession) Own() metrics.Own               { return metrics.Own{} }
 func get(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Host = "localhost"
+	h.ServeHTTP(w, r)
 	return w
 }
 

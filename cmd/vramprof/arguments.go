@@ -35,6 +35,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
 		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
+		&cli.StringFlag{Name: "holders-time", Value: "2s", Usage: "look at the end for at most `TIME` in all, the largest processes first; one may take 10s"},
 		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
@@ -132,7 +133,7 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 // leastEvery is the least time between walks of a process: one takes 0.1 to 1 s of a processor.
 const leastEvery = time.Second
 
-// walksOf reads --holders and --no-names. It returns nil for off.
+// walksOf reads --holders, --holders-time and --no-names. It returns nil for off.
 func walksOf(c *cli.Context) (*walks.Options, error) {
 	o := &walks.Options{HideNames: c.Bool("no-names")}
 	switch when := c.String("holders"); when {
@@ -145,6 +146,13 @@ func walksOf(c *cli.Context) (*walks.Options, error) {
 			return nil, usageError{fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when)}
 		}
 		o.Every = every
+	}
+	if text := c.String("holders-time"); text != "" { // serve has no such flag
+		last, err := parseDuration(text)
+		if err != nil || last <= 0 {
+			return nil, usageError{fmt.Errorf("--holders-time is a time above 0, not %q (--holders=off looks for none)", text)}
+		}
+		o.LastTime = last
 	}
 	return o, nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,8 +20,9 @@ func cacheFlags() []cli.Flag {
 	}
 }
 
-// openCache opens the folder of --cache; nil: there is none. The default folder may be missing or
-// read-only, as in a container. It is an error if the user named a folder that cannot be used.
+// openCache opens the folder of --cache, or the one that systemd has made for the service; nil: there
+// is none. The default folder may be missing or read-only, as in a container. It is an error if the
+// user named a folder that cannot be used.
 func (s *session) openCache(c *cli.Context) error {
 	if c.Bool("no-cache") {
 		if c.IsSet("cache") {
@@ -28,13 +30,17 @@ func (s *session) openCache(c *cli.Context) error {
 		}
 		return nil
 	}
-	cache, err := tablecache.Open(c.String("cache"))
+	path := c.String("cache")
+	if own := os.Getenv("CACHE_DIRECTORY"); own != "" && !c.IsSet("cache") {
+		path = own
+	}
+	cache, err := tablecache.Open(path)
 	switch {
 	case err == nil:
 		s.config.Tables = cache
 	case c.IsSet("cache"):
 		return codedError{err, exitError}
-	case errors.Is(err, tablecache.ErrUnsafe) || c.Bool("verbose"):
+	case errors.Is(err, untrusted.ErrUnsafe) || c.Bool("verbose"):
 		fmt.Fprintf(s.stderr, "vramprof: unwind tables are not kept: %s\n", untrusted.Clean(err.Error()))
 	}
 	return nil

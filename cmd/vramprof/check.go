@@ -27,11 +27,13 @@ func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "check",
 		Usage:       "report whether vramprof can trace here, or what is missing",
-		UsageText:   "vramprof check [-v | --libraries [--json]]",
+		UsageText:   "vramprof check [-v | -p PID | --libraries [--json]]",
 		Description: "Exits with status 4 if something is missing.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"},
 				Usage: "list which functions can be traced in each CUDA library of this machine"},
+			&cli.UintFlag{Name: "pid", Aliases: []string{"p"},
+				Usage: "only report what tracing process `PID` would meet: functions that it overwrote in its memory, and what an earlier tracer left"},
 			&cli.BoolFlag{Name: "libraries",
 				Usage: "only list the CUDA libraries: where the probe of each function goes, its first bytes, and what the driver's cuGetProcAddress returns"},
 			&cli.BoolFlag{Name: "json", Usage: "with --libraries: write JSON"},
@@ -48,6 +50,10 @@ func check(c *cli.Context) error {
 		return err
 	}
 	switch {
+	case c.IsSet("pid") && (c.Bool("libraries") || c.Bool("json") || c.Bool("verbose")):
+		return usageError{errors.New("--pid stands alone (vramprof check -p PID)")}
+	case c.IsSet("pid"):
+		return checkPID(c.App.Writer, uint32(c.Uint("pid")), width())
 	case c.Bool("libraries"):
 		return checkAllLibraries(c.Context, c.App.Writer, c.Bool("json"), width())
 	case c.Bool("json"):

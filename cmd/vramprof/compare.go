@@ -108,7 +108,7 @@ func openCompared(c *cli.Context, name, by string) (*comparedFile, error) {
 	if f.at, err = parseMoment(at); err != nil {
 		return nil, usageError{err}
 	}
-	p, isProfile, err := readProfile(path)
+	p, isProfile, err := readProfile(path, c.Bool(noLimits))
 	switch {
 	case err != nil:
 		return nil, err

@@ -68,10 +68,7 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 // folders returns the paths of files that are written at the end, or for a folder a path in it.
 func folders(c *cli.Context) (paths []string) {
 	if c.Command.Name == "serve" {
-		if dir := c.String("archive"); dir != "" {
-			paths = append(paths, filepath.Join(dir, "capture"))
-		}
-		return paths
+		return nil // its archive is a folder of this user
 	}
 	streamed := false
 	for _, flag := range []string{"output", "html"} {

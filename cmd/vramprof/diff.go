@@ -79,7 +79,7 @@ func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 	if err != nil {
 		return profile.Profile{}, usageError{err}
 	}
-	p, isProfile, err := readProfile(path)
+	p, isProfile, err := readProfile(path, c.Bool(noLimits))
 	switch {
 	case isProfile && at != "":
 		return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
@@ -99,7 +99,7 @@ func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 }
 
 // readProfile reads a profile. It reports false if the file is none; then it may be a capture.
-func readProfile(path string) (p profile.Profile, isProfile bool, err error) {
+func readProfile(path string, unlimited bool) (p profile.Profile, isProfile bool, err error) {
 	f, err := untrusted.OpenRegular(path)
 	if err != nil {
 		return p, false, nil // the error of reading it as a capture is better
@@ -109,7 +109,11 @@ func readProfile(path string) (p profile.Profile, isProfile bool, err error) {
 	if n, _ := f.ReadAt(magic, 0); n != 2 || magic[0] != 0x1f || magic[1] != 0x8b { // gzip
 		return p, false, nil
 	}
-	p, err = profile.Read(f)
+	if unlimited {
+		p, err = profile.ReadUnlimited(f)
+	} else {
+		p, err = profile.Read(f)
+	}
 	if text := describeFile(path, "a capture or profile"); err != nil && text != "" && !strings.Contains(text, "a pprof profile") {
 		err = fmt.Errorf("read %s: %s", path, text)
 	} else if err != nil {

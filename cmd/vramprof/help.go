@@ -66,8 +66,8 @@ func flagHelp(f cli.Flag) string {
 	if columns < 2*flagColumn {
 		return name + "\n" + strings.Repeat(" ", narrowColumn) + hanging(text, columns, narrowColumn)
 	}
-	gap := strings.Repeat(" ", max(flagColumn-len(name), 2))
-	return name + gap + hanging(text, columns, flagColumn)
+	name += strings.Repeat(" ", max(flagColumn-len(name), 2))
+	return name + hangingFrom(len(name), text, columns, flagColumn)
 }
 
 // flagText returns the names of a flag, with its value, and its text: "-d", "--duration TIME",
@@ -92,9 +92,11 @@ func flagText(f cli.Flag) (short, long, text string) {
 
 // hanging breaks text into lines of at most width columns and indents all but the first, which
 // begins in the column indent.
-func hanging(text string, width, indent int) string {
+func hanging(text string, width, indent int) string { return hangingFrom(indent, text, width, indent) }
+
+// hangingFrom is hanging for a first line that begins in another column.
+func hangingFrom(column int, text string, width, indent int) string {
 	var b strings.Builder
-	column := indent
 	for i, word := range strings.Fields(text) {
 		n := utf8.RuneCountInString(word)
 		switch {

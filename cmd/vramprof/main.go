@@ -21,6 +21,7 @@ import (
 
 	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/defects"
@@ -61,10 +62,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	go func() {
 		<-signals
 		cancel()
-		// timeout(1) signals the process and then its group: count both as one signal.
-		for first := time.Now(); time.Since(first) < time.Second/2; {
-			<-signals
-		}
+		awaitSecond(signals, func() bool {
+			skip, ok := app.Metadata[skipKey].(func() bool)
+			return ok && skip()
+		})
 		if restore, ok := app.Metadata[restoreKey].(func()); ok {
 			restore()
 		}
@@ -75,15 +76,29 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	var limit *capture.LimitError
+	var ofCapture *capture.LimitError
+	var ofProfile *profile.LimitError
 	if text := err.Error(); text != "" {
-		if errors.As(err, &limit) {
+		if errors.As(err, &ofCapture) || errors.As(err, &ofProfile) {
 			text += " (--" + noLimits + " reads a file that you trust)"
 		}
 		fmt.Fprintln(stderr, "vramprof:", untrusted.Clean(text))
 	}
 	return exitCode(err)
 }
+
+// awaitSecond waits for a signal that aborts. One that skips something does not. timeout(1) signals the
+// process and then its group: both count as one signal.
+func awaitSecond(signals <-chan os.Signal, skip func() bool) {
+	for again := true; again; again = skip() {
+		for last := time.Now(); time.Since(last) < time.Second/2; {
+			<-signals
+		}
+	}
+}
+
+// skipKey is the metadata with a function that ends what may be skipped, and reports whether there was any.
+const skipKey = "skip"
 
 // restoreKey is the metadata with a function that gives the terminal back.
 const restoreKey = "restore"

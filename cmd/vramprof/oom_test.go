@@ -23,6 +23,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
 func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
@@ -41,7 +42,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			return fmt.Sprintf("dir/%d.txt", o.PID), nil
 		})
 		begin := time.Now()
-		var limit oom.Limiter
+		limit := ratelimit.New(oom.Records)
 		take := func(pid uint32, size uint64) {
 			r.take(oom.Error{PID: pid, User: pid, Size: size, Record: limit.Allow(time.Now(), pid, pid)})
 		}
@@ -90,7 +91,7 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 			written[o.PID]++
 			return "x.txt", nil
 		})
-		var limit oom.Limiter
+		limit := ratelimit.New(oom.Records)
 		for i := range 300 {
 			r.take(oom.Error{PID: 7, User: 1001, Comm: "flood", Record: limit.Allow(time.Now(), 7, 1001)})
 			if i == 250 {
@@ -213,6 +214,7 @@ func (f fakeNVML) Usage(ctx context.Context) ([]ledger.Usage, error) {
 
 func (fakeNVML) GPUsByMinor([]uint32, []ledger.GPU) ([]ledger.GPU, bool) { return nil, true }
 func (f fakeNVML) ResolveOrdinals([]string, []ledger.GPU) []string       { return nil }
+func (fakeNVML) Suspend(context.Context) error                           { return nil }
 
 // lateStacks returns the stack only from the third call on.
 type lateStacks struct{ asked int }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -39,20 +40,42 @@ func showReading(w io.Writer, path string) (progress func(done, size int64), end
 }
 
 func readingTo(w io.Writer, path string, now func() time.Time) (progress func(done, size int64), end func()) {
-	next, shown := now().Add(readingQuiet), false
+	return advance(w, now, readingQuiet, func(done, size int64) string {
+		return fmt.Sprintf("reading %s: %d %%", untrusted.Clean(path), done*100/size)
+	})
+}
+
+// showWalks shows on a terminal how many processes were walked at the end.
+func showWalks(w io.Writer) (progress func(done, of int64)) {
+	if !isTerminal(w) {
+		return func(int64, int64) {}
+	}
+	return walksTo(w, time.Now)
+}
+
+func walksTo(w io.Writer, now func() time.Time) (progress func(done, of int64)) {
+	progress, _ = advance(w, now, 0, func(done, of int64) string { // one walk can take seconds
+		return fmt.Sprintf("reading who keeps the tensors: %d of %s (Ctrl-C skips)", done, words.Count(uint64(of), "process"))
+	})
+	return progress
+}
+
+// advance shows a line about work that takes longer than quiet. The line is cleared when all is done, and by end.
+func advance(w io.Writer, now func() time.Time, quiet time.Duration, text func(done, of int64) string) (progress func(done, of int64), end func()) {
+	next, shown := now().Add(quiet), false
 	end = func() {
 		if shown {
 			shown = false
 			fmt.Fprint(w, wipeLine)
 		}
 	}
-	return func(done, size int64) {
+	return func(done, of int64) {
 		switch at := now(); {
-		case done >= size:
+		case done >= of:
 			end()
 		case !at.Before(next):
 			next, shown = at.Add(readingPause), true
-			fmt.Fprintf(w, "%sreading %s: %d %%", wipeLine, untrusted.Clean(path), done*100/size)
+			fmt.Fprint(w, wipeLine, text(done, of))
 		}
 	}, end
 }

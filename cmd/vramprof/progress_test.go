@@ -38,3 +38,25 @@ func TestReadingShowsProgressOnlyWhenItTakesLong(t *testing.T) {
 		t.Error("it is shown where there is no terminal")
 	}
 }
+
+func TestWalksAtTheEndAreShownAtOnce(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	progress := walksTo(&out, func() time.Time { return now })
+	for _, step := range []struct {
+		after time.Duration
+		done  int64
+		want  string
+	}{
+		{0, 0, wipeLine + "reading who keeps the tensors: 0 of 802 processes (Ctrl-C skips)"},
+		{time.Millisecond, 1, ""},
+		{time.Second, 400, wipeLine + "reading who keeps the tensors: 400 of 802 processes (Ctrl-C skips)"},
+		{0, 802, wipeLine},
+	} {
+		out.Reset()
+		now = now.Add(step.after)
+		if progress(step.done, 802); out.String() != step.want {
+			t.Errorf("%d of 802: wrote %q, want %q", step.done, out.String(), step.want)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func recordCommand() *cli.Command {
 		UsageText: "vramprof record [OPTIONS] [-- COMMAND [ARGUMENTS]]",
 		Description: "By default, every CUDA process is traced. " +
 			"Tracing stops on Ctrl-C, after --duration, or when all processes selected by -p, or the command, have ended. " +
-			"A second Ctrl-C aborts. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
+			"A second Ctrl-C aborts, or skips the walks for holders at the end. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
 		Flags: append(append(traceFlags(), mineFlag()),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other file is written beside it"},

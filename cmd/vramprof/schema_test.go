@@ -46,7 +46,7 @@ var values = map[string][]string{
 	"Frame.language":      {"python", "native", "mark"},
 	"Branch.language":     {"python", "native", "mark"},
 	"Site.plane":          {"tensor", "driver", "managed", "host", "imported"},
-	"Plane.plane":         {"tensor", "cache", "driver", "before", "unexplained", "host", "managed", "system", "asleep", "imported"},
+	"Plane.plane":         {"tensor", "cache", "driver", "rounding", "before", "unexplained", "host", "managed", "system", "asleep", "imported"},
 	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off"},
 	"View.view":           views,
 	"Library.layer":       {"driver", "runtime"},

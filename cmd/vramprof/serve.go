@@ -24,7 +24,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/web"
 )
 
@@ -42,7 +41,7 @@ func serveCommand() *cli.Command {
 		Usage:     "trace every CUDA process as a daemon, for Prometheus, pprof over HTTP and a live page",
 		UsageText: "vramprof serve [OPTIONS]",
 		Description: "Traces until SIGTERM or Ctrl-C. It listens on " + defaultAddress + ", keeps processes that ended for a while, and forgets the rest. " +
-			"SIGHUP reads --config again. It logs JSON to stderr, one object per line.",
+			"SIGHUP reads --config again, SIGUSR1 closes NVML for a minute. It logs JSON to stderr, one object per line.",
 		Flags:  serveFlags(),
 		Action: serve,
 	}
@@ -54,7 +53,8 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "trace only processes whose name, program or script matches the regular expression `REGEX`"},
 		&cli.StringFlag{Name: "keep", Value: defaultKeep, Usage: "forget processes `TIME` after they ended"},
 		&cli.StringSliceFlag{Name: "web.listen-address", Value: cli.NewStringSlice(defaultAddress), Usage: "listen on `ADDRESS` (repeatable)"},
-		&cli.StringSliceFlag{Name: "web.external-host", Usage: "also answer requests for host `NAME` on loopback addresses, as a reverse proxy sends them (repeatable)"},
+		&cli.StringSliceFlag{Name: "web.external-host", Usage: "also answer requests for host `NAME`, as a reverse proxy or a DNS server has it (repeatable)"},
+		&cli.StringSliceFlag{Name: "web.user", Usage: "show `USER` of this machine the processes of all users, as root; others see their own (repeatable)"},
 		&cli.StringFlag{Name: "web.config.file", Usage: "read TLS and basic authentication from `FILE`, in the format of Prometheus exporters"},
 		&cli.BoolFlag{Name: "metrics-pid", Usage: "give metrics the labels pid, comm, rank and actor: one set of series per process"},
 		&cli.StringFlag{Name: "run-dir", Value: defaultRunDir, Usage: "create the socket for --connect in `DIR`; \"\": none"},
@@ -74,6 +74,7 @@ type server struct {
 	host    string
 	pages   atomic.Pointer[web.Server]
 	hosts   []string         // --web.external-host
+	users   []uint32         // --web.user
 	stacks  callstack.Stacks // with --mine
 	log     *slog.Logger
 	archive *archive.Writer // nil: none
@@ -84,6 +85,7 @@ type server struct {
 	tracing atomic.Bool  // there are books
 	began   atomic.Int64 // wall clock, ns
 	kernel  kernelMemory
+	jobAge  func() time.Duration // Tracer.JobAge, or an imitation of one in tests
 }
 
 func serve(c *cli.Context) error {
@@ -96,7 +98,11 @@ func serve(c *cli.Context) error {
 	}
 	log := logTo(c)
 	s := &server{hosts: c.StringSlice("web.external-host"), log: log}
+	s.jobAge = func() time.Duration { return s.tracer.JobAge() }
 	s.host, _ = os.Hostname()
+	if s.users, err = usersOf(c); err != nil {
+		return err
+	}
 	if err := s.set(c); err != nil {
 		return err
 	}
@@ -105,11 +111,14 @@ func serve(c *cli.Context) error {
 	}
 	defer s.close()
 	s.config.Wait = true
-	listeners, err := s.listen(c)
-	if err != nil {
+	var sockets *listeners
+	if err := aboveProbes(func() (err error) { sockets, err = s.listen(c); return err }); err != nil {
 		return err
 	}
-	defer listeners.close()
+	defer sockets.close()
+	if sockets.open() {
+		log.Warn("everybody who can connect sees the processes of all users (see --web.config.file, or let a firewall or a network policy admit only some)", "addresses", sockets.addresses())
+	}
 	history, err := archiveOptions(c)
 	if err != nil {
 		return err
@@ -122,7 +131,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	s.config.OOM = s.outOfMemory
-	return s.run(c, listeners, history, config)
+	return s.run(c, sockets, history, config)
 }
 
 // set reads the options that a reload may change.
@@ -142,12 +151,14 @@ func (s *server) set(c *cli.Context) error {
 func (s *server) run(c *cli.Context, l *listeners, history archive.Options, config *serveConfig) error {
 	ctx, end := context.WithCancel(c.Context)
 	defer end()
+	s.suspendOnSignal(ctx)
 	systemd := newNotifier()
 	var once sync.Once
 	answer := func() {
 		once.Do(func() {
 			pages := web.New(web.Config{
-				Session: s, Version: version, Ready: func() bool { return s.ready.Load() && ctx.Err() == nil }, Archive: momentsOfArchive(c), Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid"),
+				Session: s, Version: version, Ready: func() bool { return ctx.Err() == nil && s.isReady() }, Archive: momentsOfArchive(c),
+				Hosts: s.hosts, Users: s.users, Passwords: l.passwords, MetricsPID: c.Bool("metrics-pid"),
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)
@@ -160,7 +171,8 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 	if err := s.await(ctx, answer); err != nil {
 		return ended(err)
 	}
-	if err := s.openArchive(c.String("archive"), history); err != nil { // it would wake up some times per second
+	open := func() error { return s.openArchive(c.String("archive"), history) }
+	if err := aboveProbes(open); err != nil { // not before: it wakes up some times per second
 		return err
 	}
 	defer s.endArchive()
@@ -181,6 +193,7 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 	go s.keepWithin(ctx)
 	go s.forget(ctx)
 	go s.watchLeaks(ctx)
+	go s.watchRefusals(ctx)
 	err := s.tracer.Run(ctx)
 	s.ready.Store(false)
 	systemd.stopping()
@@ -233,10 +246,27 @@ func (s *server) forget(ctx context.Context) {
 	}
 }
 
-// alive reports whether events are still booked: the turn to book comes within a second.
+// New processes are found and probed within seconds. A task that has waited for longer means that
+// something holds up the goroutine that does so.
+const (
+	readyAge = time.Minute
+	aliveAge = 10 * time.Minute // before Linux 6.6, the probes of many files take minutes
+)
+
+// finds reports whether processes are still found and probed: no task is older than most.
+func (s *server) finds(most time.Duration) bool { return !s.tracing.Load() || s.jobAge() < most }
+
+// isReady reports whether clients are answered and new processes are found.
+func (s *server) isReady() bool { return s.ready.Load() && s.finds(readyAge) }
+
+// alive reports whether events are still booked, and processes found: the turn to book comes within a
+// second.
 func (s *server) alive() bool {
 	if !s.tracing.Load() {
 		return true
+	}
+	if !s.finds(aliveAge) {
+		return false
 	}
 	done := make(chan struct{})
 	go func() {

@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
 )
@@ -32,10 +32,6 @@ const (
 	alertEnd     = 5 * time.Second  // of one that runs when vramprof ends
 	alertColumns = 240              // of one frame
 	alertFrames  = 32               // of a stack in an alert
-
-	// Verdicts are given once a minute, and take at most 1/judgeShare of a processor.
-	judgeEvery = time.Minute
-	judgeShare = 200
 )
 
 func alertFlags() []cli.Flag {
@@ -94,8 +90,9 @@ func (s *server) startAlerts(c *cli.Context) error {
 	if o.UID, o.GID, err = idsOf(c.String("alert-user")); err != nil {
 		return usageError{fmt.Errorf("--alert-user: %w", err)}
 	}
-	if os.Geteuid() != 0 {
-		o.UID, o.GID = 0, 0 // it is unprivileged already, and cannot become another user
+	held, err := confine.Effective()
+	if os.Geteuid() != 0 && (err != nil || !held.Has(confine.NewSet(unix.CAP_SETUID, unix.CAP_SETGID))) {
+		o.UID, o.GID = 0, 0 // it cannot become another user; the commands have no capabilities anyway
 	}
 	if s.alerts, err = alert.Start(o); err != nil {
 		return codedError{err, exitError}
@@ -155,7 +152,7 @@ func (s *server) outOfMemory(o oom.Error) {
 	if pages := s.pages.Load(); pages != nil {
 		pages.AddOOM(oomReport(o))
 	}
-	s.alerts.Tell(onOOM, x)
+	s.alerts.Tell(onOOM, alert.Source{PID: o.PID, User: o.User}, x)
 }
 
 // workloadIn returns the workload of the newest process with a pid.
@@ -166,73 +163,6 @@ func workloadIn(s *ledger.Snapshot, pid uint32) (w *json.WorkloadReport) {
 		}
 	}
 	return w
-}
-
-// leakKey identifies a line of a process.
-type leakKey struct {
-	pid      uint32
-	begin    uint64
-	function string
-	file     string
-	line     int
-}
-
-// watchLeaks logs each line of code that begins to leak, and has --on-leak run, until ctx ends.
-func (s *server) watchLeaks(ctx context.Context) {
-	known := map[leakKey]bool{}
-	pause := judgeEvery
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		began := cpuTime()
-		known = s.judge(known)
-		pause = max(judgeEvery, (cpuTime()-began)*judgeShare)
-	}
-}
-
-// judge tells the lines that leak and were not known to. It returns those that are known now.
-func (s *server) judge(known map[leakKey]bool) map[leakKey]bool {
-	snapshot := s.Glance()
-	alive, now := map[leakKey]bool{}, map[leakKey]bool{}
-	for i := range snapshot.Processes {
-		alive[leakKey{pid: snapshot.Processes[i].PID, begin: snapshot.Processes[i].Begin}] = true
-	}
-	for key := range known {
-		if alive[leakKey{pid: key.pid, begin: key.begin}] {
-			now[key] = true
-		}
-	}
-	groups := report.Judge(snapshot, s).Groups
-	for i := range groups {
-		g := &groups[i]
-		p := &snapshot.Processes[g.Process]
-		key := leakKey{p.PID, p.Begin, g.Line.Function, g.Line.File, g.Line.Line}
-		if g.Class == verdict.Leaking && !now[key] && p.End == 0 {
-			now[key] = true
-			s.leaks(snapshot, g)
-		}
-	}
-	return now
-}
-
-func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group) {
-	p := &snapshot.Processes[g.Process]
-	x := alertReport{
-		Event: onLeak, Time: snapshot.Wall, Host: s.host, PID: p.PID, Comm: untrusted.Clean(p.Comm), Workload: json.NewWorkload(p.Workload),
-		Device: words.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
-		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
-	}
-	if len(g.Sites) > 0 {
-		site := &snapshot.Sites[g.Sites[0]]
-		x.API = untrusted.Clean(site.API)
-		s.addStack(&x, site.Stack)
-	}
-	x.Line = frames.Text(&g.Line, alertColumns)
-	s.log.Warn("a line leaks", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "line", x.Line, "bytes_per_second", x.BytesPerSecond)
-	s.alerts.Tell(onLeak, x)
 }
 
 // addStack adds the frames of a stack and the line of the user's own code.

@@ -22,7 +22,7 @@ func archiveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "archive", Value: defaultArchive, Usage: "keep captures of the past in `DIR`; \"\": none"},
 		&cli.StringFlag{Name: "archive-size", Value: "1GiB", Usage: "keep at most `BYTES` of them, the oldest leave first"},
 		&cli.StringFlag{Name: "archive-age", Value: "720h", Usage: "keep them for at most `TIME`"},
-		&cli.IntFlag{Name: "oom-keep", Value: archive.DefaultRecords, Usage: "keep records of the latest `N` out-of-memory errors in the archive; 0: none"},
+		&cli.IntFlag{Name: "oom-keep", Value: archive.DefaultRecords, Usage: "keep records of `N` out-of-memory errors in the archive; 0: none"},
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	toolkit "github.com/prometheus/exporter-toolkit/web"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/web"
 )
 
@@ -63,8 +65,8 @@ func (s *server) listen(c *cli.Context) (_ *listeners, err error) {
 // listenIn creates the socket of --connect, which only its owner can use. A socket that nobody
 // listens on is left from a server that was killed.
 func listenIn(dir string) (net.Listener, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create %s: %w", dir, cause(err))
+	if err := openRunDir(dir); err != nil {
+		return nil, fmt.Errorf("create a socket in %s: %w", dir, cause(err))
 	}
 	path := filepath.Join(dir, socketName)
 	if other, err := net.Dial("unix", path); err == nil {
@@ -80,6 +82,32 @@ func listenIn(dir string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", path, cause(err))
 	}
 	return socket, nil
+}
+
+// openRunDir creates the folder of the socket, and checks that no other user can change it. It takes
+// their rights to write from an empty folder of this user that is not shared like /tmp: Kubernetes
+// makes such folders.
+func openRunDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	root, err := untrusted.OwnFolder(dir, untrusted.NoWriting)
+	if errors.Is(err, untrusted.ErrUnsafe) && isFresh(dir) && os.Chmod(dir, 0o700) == nil {
+		root, err = untrusted.OwnFolder(dir, untrusted.NoWriting)
+	}
+	if err != nil {
+		return err
+	}
+	return root.Close()
+}
+
+func isFresh(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || info.Mode()&os.ModeSticky != 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return false
+	}
+	list, err := os.ReadDir(dir)
+	return err == nil && len(list) == 0
 }
 
 // serve answers requests until shut.

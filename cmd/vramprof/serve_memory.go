@@ -27,7 +27,7 @@ var smallSites = []uint64{64 << 10, 1 << 20, 16 << 20}
 // reliefs are the steps in the order in which they are tried. Each reports whether there was
 // anything to drop.
 func (s *server) reliefs() []reliefStep {
-	steps := []reliefStep{{"processes that have ended", s.forgetEnded}}
+	steps := []reliefStep{{"answers to clients", s.refuseAnswers}, {"processes that have ended", s.forgetEnded}}
 	for _, below := range smallSites {
 		steps = append(steps, reliefStep{"stacks of sites below " + words.Bytes(below), func() bool { return s.tracer.Fold(below) >= leastFold }})
 	}
@@ -85,6 +85,12 @@ func (s *server) relieve() {
 			return
 		}
 	}
+}
+
+// refuseAnswers refuses answers over HTTP for a while: clients cost tracing no detail.
+func (s *server) refuseAnswers() bool {
+	pages := s.pages.Load()
+	return pages != nil && pages.Relieve()
 }
 
 // forgetEnded drops processes that --keep would keep for longer, once per pause of --keep.

@@ -36,17 +36,23 @@ func momentsOfArchive(c *cli.Context) web.Archive {
 }
 
 // At implements web.Archive. The archive is being written meanwhile.
-func (m moments) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack.Stacks, io.Closer, error) {
+func (m moments) At(ctx context.Context, t time.Time) (*ledger.Snapshot, callstack.Stacks, io.Closer, error) {
 	r, at, err := m.open(t)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	defer stopWith(ctx, r)()
 	s, err := r.Snapshot(at)
 	if err != nil {
 		r.Close()
 		return nil, nil, nil, err
 	}
 	return s, m.stacks(r), r, nil
+}
+
+// stopWith ends playing a capture when ctx ends, until the function that it returns is called.
+func stopWith(ctx context.Context, r *capture.Reader) func() bool {
+	return context.AfterFunc(ctx, func() { r.Stop(context.Cause(ctx)) })
 }
 
 // open opens the capture that has a moment, and returns where it is in it.

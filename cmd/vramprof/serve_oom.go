@@ -46,6 +46,9 @@ func (s *server) keepRecords(c *cli.Context) error {
 		if err != nil {
 			return "", err
 		}
+		if uid := o.User - 1; o.User != 0 && o.User != ledger.NoUser {
+			record.User = &uid
+		}
 		return records.Add(record, page, profile)
 	})
 	s.ooms.lost = func() (uint64, map[uint32]uint64) {

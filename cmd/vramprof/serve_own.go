@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Own returns what vramprof itself uses.
@@ -22,12 +24,18 @@ func (s *server) Own() metrics.Own {
 	own, mapped := ownMemory()
 	x := metrics.Own{
 		Memory: own + mapped, Limit: s.memory.ceiling, Kernel: s.kernel.bytes(s.tracer),
-		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.unrecorded(),
+		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.unrecorded(), AlertsSkipped: s.alerts.Skipped(),
 	}
 	if !s.tracing.Load() {
 		return x
 	}
 	x.Began = time.Unix(0, s.began.Load())
+	rooms, refused, _ := s.tracer.UnwindRooms()
+	for _, r := range rooms {
+		x.Unwind = append(x.Unwind, metrics.Table(r))
+	}
+	x.UnwindRefused = refused
+	x.JobAge, x.Stalling = s.tracer.JobAge(), len(procfs.Stalls())
 	if s.archive != nil {
 		stats := s.archive.Stats()
 		x.Archive = &metrics.Archive{
@@ -35,6 +43,26 @@ func (s *server) Own() metrics.Own {
 		}
 	}
 	return x
+}
+
+// watchRefusals logs once a minute, until ctx ends, what had no room.
+func (s *server) watchRefusals(ctx context.Context) {
+	var tables, alerts uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Minute):
+		}
+		if _, refused, example := s.tracer.UnwindRooms(); refused > tables {
+			s.log.Warn("there was no room for unwind tables", "files", refused-tables, "example", example)
+			tables = refused
+		}
+		if skipped := s.alerts.Skipped(); skipped > alerts {
+			s.log.Warn("the commands of --on-oom and --on-leak did not run for some events: there were more than --alert-limit, or than the share of a process or user", "events", skipped-alerts)
+			alerts = skipped
+		}
+	}
 }
 
 // cpuTime returns the processor time of all threads of this process.

@@ -30,11 +30,12 @@ type pastOf struct {
 }
 
 // Chart implements web.Past. The timeline is of the capture that has the moment.
-func (m moments) Chart(_ context.Context, t time.Time, length time.Duration) (*ledger.Snapshot, callstack.Stacks, *timeline.Timeline, io.Closer, error) {
+func (m moments) Chart(ctx context.Context, t time.Time, length time.Duration) (*ledger.Snapshot, callstack.Stacks, *timeline.Timeline, io.Closer, error) {
 	r, at, err := m.open(t)
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
+	defer stopWith(ctx, r)()
 	from := max(at-min(at, uint64(length)), r.Opened())
 	s, tl, _, err := timelineOf(r, from, max(at, from))
 	if err != nil {

@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -12,9 +14,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 )
 
-// notifier tells systemd how the service is, by sd_notify(3). Without systemd it does nothing.
+// notifier tells systemd how the service is, by sd_notify(3). Without systemd it does nothing. It
+// connects once: a confined process may not.
 type notifier struct {
-	every time.Duration // between signs of life: half of the watchdog's time; 0: no watchdog
+	socket net.Conn      // nil: there is no systemd
+	every  time.Duration // between signs of life: half of the watchdog's time; 0: no watchdog
+	wait   time.Duration // for systemd to read what it was told before; then it is not told
 }
 
 func newNotifier() *notifier {
@@ -22,10 +27,21 @@ func newNotifier() *notifier {
 	if err != nil {
 		interval = 0
 	}
-	return &notifier{interval / 2}
+	n := &notifier{every: interval / 2, wait: time.Second}
+	if path := os.Getenv("NOTIFY_SOCKET"); path != "" {
+		if socket, err := net.Dial("unixgram", path); err == nil {
+			n.socket = socket
+		}
+	}
+	return n
 }
 
-func (*notifier) tell(state string) { _, _ = daemon.SdNotify(false, state) }
+func (n *notifier) tell(state string) {
+	if n.socket != nil {
+		_ = n.socket.SetWriteDeadline(time.Now().Add(n.wait))
+		_, _ = n.socket.Write([]byte(state))
+	}
+}
 
 func (n *notifier) ready()    { n.tell(daemon.SdNotifyReady) }
 func (n *notifier) stopping() { n.tell(daemon.SdNotifyStopping) }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,6 +42,7 @@ type session struct {
 	confined    func() // called when privileges are dropped after that; may be nil
 	showing     bool   // the terminal shows that tracing has begun
 	endProgress func()
+	walking     func(done, of int) // is told of walks at the end
 }
 
 // newSession reads the command line and checks that this machine can trace and that the selected
@@ -63,7 +65,7 @@ func newSession(c *cli.Context) (*session, error) {
 		return nil, usageError{err}
 	}
 	s := &session{
-		config: config, duration: duration, endProgress: func() {}, memory: memory, stderr: c.App.ErrWriter,
+		config: config, duration: duration, endProgress: func() {}, walking: func(int, int) {}, memory: memory, stderr: c.App.ErrWriter,
 		failed: func(err error) { c.App.Metadata[failedKey] = err },
 	}
 	if s.warnings, err = requireHost(c.Context, env); err != nil {
@@ -110,10 +112,15 @@ func (s *session) open(c *cli.Context) (err error) {
 			s.announce(c, pids)
 		}
 	}
-	if o := s.config.Walks; o != nil && s.config.Memory > 0 {
-		o.MaxMemory = min(s.config.Memory/8, walks.DefaultMemory)
+	if o := s.config.Walks; o != nil {
+		o.Progress = func(done, of int) { s.walking(done, of) }
+		if s.config.Memory > 0 {
+			o.MaxMemory = min(s.config.Memory/8, walks.DefaultMemory)
+		}
 	}
-	s.tracer, err = tracer.New(s.config)
+	if s.tracer, err = tracer.New(s.config); err == nil {
+		c.App.Metadata[skipKey] = s.tracer.SkipWalks
+	}
 	return withRemedy(err)
 }
 
@@ -139,7 +146,12 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 	}
 	fmt.Fprintf(c.App.ErrWriter, "vramprof: %s (%s)\n", what, end)
 	if !c.Bool("verbose") && len(s.config.Command) == 0 { // a command or -v writes to the terminal itself
-		s.endProgress = showProgress(c.App.ErrWriter, s.tracer.Sums)
+		s.endProgress = sync.OnceFunc(showProgress(c.App.ErrWriter, s.tracer.Sums))
+		walking := showWalks(c.App.ErrWriter)
+		s.walking = func(done, of int) {
+			s.endProgress()
+			walking(int64(done), int64(of))
+		}
 	}
 }
 
@@ -210,7 +222,7 @@ func (s *session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 func (s *session) close() {
 	s.ooms.end()
 	if s.tracer != nil {
-		s.tracer.Close()
+		s.detach()
 	}
 	if s.config.Tables != nil {
 		_ = s.config.Tables.Close()

@@ -73,10 +73,12 @@ func topSession(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
 	if c.Bool("once") || !screenPossible() {
+		defer s.close()
 		return s.topOnce(c)
 	}
+	defer discardKeys()
+	defer s.close()
 	return s.topLive(c, dir)
 }
 
@@ -128,7 +130,7 @@ func (s *session) topLive(c *cli.Context, dir string) error {
 	log := &screenLog{}
 	c.App.ErrWriter, s.stderr, s.showing = log, log, true
 	defer func() {
-		c.App.ErrWriter = stderr
+		c.App.ErrWriter, s.stderr = stderr, stderr
 		log.printTo(stderr)
 	}()
 	if err := s.recordOOMs(c, dir); err != nil {

@@ -119,6 +119,7 @@ func (p *playing) run(ctx context.Context, sc *liveScreen) (*ledger.Snapshot, er
 
 func (p *playing) snapshot(ended bool) *ledger.Snapshot {
 	s := p.r.SnapshotOf(p.ledger, p.at)
+	p.ledger.AddHighest(s)
 	if ended {
 		p.ledger.AddStuck(s)
 		p.ledger.AddPeaks(s)

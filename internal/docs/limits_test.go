@@ -23,10 +23,10 @@ var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestLimits compares the table of limits in SECURITY.md with the constants that it names: each
+// TestLimits compares the table of limits in docs/bounds.md with the constants that it names: each
 // value must stand in its row.
 func TestLimits(t *testing.T) {
-	_, text, _ := strings.Cut(read(t, "SECURITY.md"), "## Limits")
+	_, text, _ := strings.Cut(read(t, "docs/bounds.md"), "## Limits")
 	text, _, _ = strings.Cut(text, "## Shared tables")
 	packages := map[string]map[string]constant.Value{}
 	compared := 0
@@ -46,12 +46,12 @@ func TestLimits(t *testing.T) {
 			for _, name := range quoted.FindAllStringSubmatch(match[1], -1) {
 				value, ok := packages[folder][name[1]]
 				if !ok {
-					t.Errorf("SECURITY.md: %s has no constant %s (git grep %s finds where it is now)", folder, name[1], name[1])
+					t.Errorf("docs/bounds.md: %s has no constant %s (git grep %s finds where it is now)", folder, name[1], name[1])
 					continue
 				}
 				compared++
 				if texts := written(value); !slices.ContainsFunc(texts, func(text string) bool { return mentions(cells[2], text) }) {
-					t.Errorf("SECURITY.md: %s in %s is one of %q, but its row has %q", name[1], folder, texts, strings.TrimSpace(cells[2]))
+					t.Errorf("docs/bounds.md: %s in %s is one of %q, but its row has %q", name[1], folder, texts, strings.TrimSpace(cells[2]))
 				}
 			}
 		}
@@ -59,14 +59,14 @@ func TestLimits(t *testing.T) {
 	t.Logf("%d constants", compared)
 }
 
-// TestSecurityNamesTestsThatExist finds tests in SECURITY.md that were renamed or deleted; "TestX…"
+// TestSecurityNamesTestsThatExist finds tests in SECURITY.md and docs/bounds.md that were renamed or deleted; "TestX…"
 // is any that begins so.
 func TestSecurityNamesTestsThatExist(t *testing.T) {
 	var all strings.Builder
 	for _, name := range tracked(t, "*_test.go") {
 		all.WriteString(read(t, name))
 	}
-	for _, match := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)(/\\w+)?(…?)`").FindAllStringSubmatch(read(t, "SECURITY.md"), -1) {
+	for _, match := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)(/\\w+)?(…?)`").FindAllStringSubmatch(read(t, "SECURITY.md")+read(t, "docs/bounds.md"), -1) {
 		declaration := "func " + match[1] + "("
 		if match[3] != "" {
 			declaration = "func " + match[1]
@@ -154,7 +154,7 @@ func constants(t *testing.T, folder string) map[string]constant.Value {
 	return list
 }
 
-// fieldValues finds limits that are no constants, by the name that SECURITY.md has for them: of
+// fieldValues finds limits that are no constants, by the name that docs/bounds.md has for them: of
 // "o.MaxFiles = cmp.Or(o.MaxFiles, 1024)" Options.MaxFiles, of "Limits{Units: 1 << 18}"
 // Limits.Units, of "var eventLimit = limit{2 << 20, 2}" eventLimit.
 func fieldValues(n ast.Node) map[string]ast.Expr {

@@ -124,6 +124,14 @@ func hashSources(root string) (string, error) {
 // "libcudart_static.a", "wheel/libcudart-80664282.so.10.2".
 func (d Dir) Lib(name string) string { return filepath.Join(string(d), name) }
 
+// Driver returns the path of a library as Lib does, of NVIDIA's if Simulated.
+func (d Dir) Driver(name string) string {
+	if Simulated() {
+		return filepath.Join(simulatedFolder(), name)
+	}
+	return d.Lib(name)
+}
+
 // Program returns the path of a program: "alloc_c", "alloc_cpp", "alloc_static" (stripped),
 // "alloc_static_sym", "calls_c", "calls_static" (stripped), "bench_c", "paths_c", "dying_c",
 // "register_c", "borders_c", "flood_c", "jit_c" (x86-64 only), "bench.py", "train.py", "leak.py", "paths.py",
@@ -137,7 +145,7 @@ var TorchVersions = []string{"1.6", "1.13", "2.6", "2.14", "2.99", "none"}
 // Torch returns the environment variable that makes tensors_c use the libc10.so and libc10_cuda.so
 // of a version.
 func (d Dir) Torch(version string) string {
-	return "LD_LIBRARY_PATH=" + d.Lib("torch-"+version) + ":" + string(d)
+	return "LD_LIBRARY_PATH=" + d.Lib("torch-"+version) + ":" + d.Driver("") + ":" + string(d) // which has libforeign.so
 }
 
 // Env returns the environment of a new simulated machine for every process of the test. The machine
@@ -145,6 +153,9 @@ func (d Dir) Torch(version string) string {
 // "FAKECUDA_…=…" to change it: the last value of a variable wins.
 func (d Dir) Env(t testing.TB, gpus int, memory uint64) []string {
 	t.Helper()
+	if Simulated() {
+		return simulatedEnv(t, gpus, memory)
+	}
 	shm, err := os.CreateTemp("/dev/shm", "fakecuda-test-")
 	if err != nil {
 		if shm, err = os.CreateTemp(t.TempDir(), "fakecuda-test-"); err != nil {

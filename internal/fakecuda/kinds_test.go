@@ -17,7 +17,7 @@ var (
 	device  = GPU{Usage: 2 * mib, Device: Count{1, 1000}, Total: Count{1, 1000}}
 	pitched = GPU{Usage: 2 * mib, Device: Count{1, 5120}, Total: Count{1, 5120}}
 	managed = GPU{Managed: Count{1, 1000}, Total: Count{1, 1000}}
-	async   = GPU{Usage: 2 * mib, Async: Count{1, 1000}, PoolReserved: 2 * mib}
+	async   = GPU{Usage: 32 * mib, Async: Count{1, 1000}, PoolReserved: 32 * mib}
 	array   = GPU{Usage: 2 * mib, Array: Count{1, 64 * 32 * 16}}
 	mipmap  = GPU{Usage: 2 * mib, Array: Count{1, (64*64 + 32*32 + 16*16) * 4}}
 	vmm     = GPU{Usage: 4 * mib, VMM: Count{1, 4 * mib}}
@@ -175,24 +175,24 @@ func TestFakeCUDAPhysicalMemoryLivesUntilReleasedAndUnmapped(t *testing.T) {
 }
 
 func TestFakeCUDAPoolsKeepTheirReserve(t *testing.T) {
-	const fill = "cuDeviceGetDefaultMemPool q 0\ncudaMallocAsync a 5M\ncudaMallocAsync b 5M\n"
+	const fill = "cuDeviceGetDefaultMemPool q 0\ncudaMallocAsync a 20M\ncudaMallocAsync b 20M\n"
 	for name, c := range map[string]struct {
 		script string
 		want   GPU
 	}{
-		"pages hold what is used":        {"", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 10 * mib}}},
-		"free keeps the reserve":         {"cudaFreeAsync a\ncudaFreeAsync b", GPU{Usage: 10 * mib, PoolReserved: 10 * mib}},
-		"reserve is used again":          {"cudaFreeAsync a\ncudaMallocAsync c 4M", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 9 * mib}}},
-		"trim keeps the requested bytes": {"cudaFreeAsync a\ncudaFreeAsync b\ncuMemPoolTrimTo q 3M", GPU{Usage: 4 * mib, PoolReserved: 4 * mib}},
-		"trim keeps used memory":         {"cudaFreeAsync a\ncudaMemPoolTrimTo q 0", GPU{Usage: 6 * mib, PoolReserved: 6 * mib, Async: Count{1, 5 * mib}}},
+		"chunks hold what is used":       {"", GPU{Usage: 64 * mib, PoolReserved: 64 * mib, Async: Count{2, 40 * mib}}},
+		"free keeps the reserve":         {"cudaFreeAsync a\ncudaFreeAsync b", GPU{Usage: 64 * mib, PoolReserved: 64 * mib}},
+		"reserve is used again":          {"cudaFreeAsync a\ncudaMallocAsync c 16M", GPU{Usage: 64 * mib, PoolReserved: 64 * mib, Async: Count{2, 36 * mib}}},
+		"trim keeps the requested bytes": {"cudaFreeAsync a\ncudaFreeAsync b\ncuMemPoolTrimTo q 40M", GPU{Usage: 32 * mib, PoolReserved: 32 * mib}},
+		"trim keeps used memory":         {"cudaFreeAsync b\ncudaMemPoolTrimTo q 0", GPU{Usage: 32 * mib, PoolReserved: 32 * mib, Async: Count{1, 20 * mib}}},
 		"synchronizing releases":         {"cudaFreeAsync a\ncudaFreeAsync b\ncudaStreamSynchronize", GPU{}},
-		"synchronizing keeps threshold":  {"cuMemPoolSetAttribute q 4 8M\ncudaFreeAsync a\ncudaFreeAsync b\ncudaDeviceSynchronize", GPU{Usage: 8 * mib, PoolReserved: 8 * mib}},
-		"attributes": {"cuMemPoolGetAttribute q 5 r\nis r 10M\ncudaFreeAsync b\ncudaMemPoolGetAttribute q 7 u\nis u 5M\ncuMemPoolGetAttribute q 8 h\nis h 10M\n" +
-			"cuMemPoolGetAttribute q 6 i\nis i 10M", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{1, 5 * mib}}},
+		"synchronizing keeps threshold":  {"cuMemPoolSetAttribute q 4 40M\ncudaFreeAsync a\ncudaFreeAsync b\ncudaDeviceSynchronize", GPU{Usage: 32 * mib, PoolReserved: 32 * mib}},
+		"attributes": {"cuMemPoolGetAttribute q 5 r\nis r 64M\ncudaFreeAsync b\ncudaMemPoolGetAttribute q 7 u\nis u 20M\ncuMemPoolGetAttribute q 8 h\nis h 40M\n" +
+			"cuMemPoolGetAttribute q 6 i\nis i 64M", GPU{Usage: 64 * mib, PoolReserved: 64 * mib, Async: Count{1, 20 * mib}}},
 		"another pool of the device": {"cudaMemPoolCreate r 0\ncudaDeviceSetMemPool 0 r\ncudaMallocAsync c 1M\ncudaDeviceGetMemPool s 0\nis s r\n" +
-			"cudaFreeAsync c\ncudaMemPoolDestroy r\ncudaDeviceGetMemPool s 0\nis s q", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 10 * mib}}},
-		"threshold of a created pool": {"cudaMemPoolCreate r 0\ncuMemPoolSetAttribute r 4 6M\ncuMemAllocFromPoolAsync c 20M r\n" +
-			"cuMemFreeAsync c\ncuCtxSynchronize", GPU{Usage: 16 * mib, PoolReserved: 16 * mib, Async: Count{2, 10 * mib}}},
+			"cudaFreeAsync c\ncudaMemPoolDestroy r\ncudaDeviceGetMemPool s 0\nis s q", GPU{Usage: 64 * mib, PoolReserved: 64 * mib, Async: Count{2, 40 * mib}}},
+		"threshold of a created pool": {"cudaMemPoolCreate r 0\ncuMemPoolSetAttribute r 4 40M\ncuMemAllocFromPoolAsync c 100M r\n" +
+			"cuMemFreeAsync c\ncuCtxSynchronize", GPU{Usage: 96 * mib, PoolReserved: 96 * mib, Async: Count{2, 40 * mib}}},
 		"reset frees everything": {"cudaDeviceReset", GPU{}},
 	} {
 		env := Build(t).Env(t, 1, 4<<30)
@@ -250,7 +250,7 @@ func TestFakeCUDADestroyingContextsFreesTheirMemory(t *testing.T) {
 		got.Total = Count{}
 		want := GPU{}
 		if c.context {
-			want = GPU{Usage: 4 * mib, PoolReserved: 2 * mib, Async: Count{1, 5}, Device: Count{2, 12}}
+			want = GPU{Usage: 34 * mib, PoolReserved: 32 * mib, Async: Count{1, 5}, Device: Count{2, 12}}
 		}
 		p := usage(t, env)[0]
 		if got != want || p.Pinned != (Count{}) || p.Registered != (Count{}) || (p.GPUs[0].Context != 0) != c.context {

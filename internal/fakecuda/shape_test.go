@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,24 @@ func TestFakeCUDADriverStubsHaveTheRealShape(t *testing.T) {
 	}
 	if f.Section(".symtab") != nil || f.Section(".eh_frame") == nil {
 		t.Error("libcuda must be stripped and have unwind tables")
+	}
+}
+
+// As the driver of CUDA 12.9 does.
+func TestFakeCUDADriverFunctionsBeginWithAFrame(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the driver of arm64 has only stubs")
+	}
+	f, older := openELF(t, Build(t).Lib("driver_12.9/libcuda.so.1")), openELF(t, Build(t).Lib("libcuda.so.1"))
+	functions := exports(t, f)
+	if n := len(exports(t, older)); len(functions) != n {
+		t.Errorf("%d functions, the older driver has %d", len(functions), n)
+	}
+	for name, s := range functions {
+		// push %rbp; mov %rsp,%rbp; push %r12; sub $8,%rsp
+		if b := code(t, f, s, 10); !bytes.Equal(b, []byte{0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x48, 0x83, 0xec, 0x08}) {
+			t.Errorf("%s begins with % x", name, b)
+		}
 	}
 }
 

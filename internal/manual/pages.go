@@ -51,6 +51,7 @@ var Pages = []Page{
 	{Name: "functions", Subject: "every CUDA function that is traced", File: "docs/functions.md"},
 	{Name: "how-it-works", Subject: "probes, stacks, ledger", File: "docs/how-it-works.md"},
 	{Name: "security", Subject: "what it reads and writes, privileges, hostile processes", File: "SECURITY.md"},
+	{Name: "bounds", Subject: "limits of what is read, shares of tables", File: "docs/bounds.md"},
 	{Name: "glossary", Subject: "the words of the documents", File: "docs/glossary.md", Without: "Words to avoid"},
 }
 

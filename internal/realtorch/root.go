@@ -30,6 +30,7 @@ type Root struct {
 // sources have changed. It skips the test if PyTorch is not unpacked.
 func Prepare(t testing.TB) Root {
 	t.Helper()
+	fakecuda.OnlyFake(t, "its PyTorch has stubs of cuBLAS, not NVIDIA's")
 	if testing.Short() {
 		t.Skip("PyTorch takes seconds to start")
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,10 +32,7 @@ func OpenIn(root, path string) (*os.File, error) {
 		return nil, fmt.Errorf("open %s: %w", Clean(root), err)
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, strings.TrimLeft(path, "/"), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := lookup(dir, path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s in %s: %w", Clean(path), Clean(root), err)
 	}
@@ -69,10 +65,12 @@ func OpenFolderIn(root, path string) (*os.File, error) {
 		return nil, fmt.Errorf("open %s: %w", Clean(root), err)
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, strings.TrimLeft(path, "/"), &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	found, err := lookup(dir, path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", Clean(path), Clean(root), err)
+	}
+	defer unix.Close(found)
+	fd, err := unix.Openat(found, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s in %s: %w", Clean(path), Clean(root), err)
 	}

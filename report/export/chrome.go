@@ -201,6 +201,7 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 			of(report.PlaneTensor, func(r *timeline.Row) []uint64 { return r.Tensors }),
 			of(report.PlaneCache, func(r *timeline.Row) []uint64 { return r.Cached }),
 			of(report.PlaneDriver, func(r *timeline.Row) []uint64 { return r.Driver }),
+			of(report.PlaneRounding, func(r *timeline.Row) []uint64 { return r.Rounding }),
 			of(report.PlaneBefore, func(r *timeline.Row) []uint64 { return r.Before }),
 		}},
 		{name: "NVML usage of " + where, pid: pid, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Usage })}},

@@ -39,8 +39,8 @@ func rows(t *testing.T, list []told, seconds uint64) (*timeline.Timeline, []*led
 			}
 			r.Tensors, r.Cached, r.Driver = append(r.Tensors, x.Tensors), append(r.Cached, x.Cached), append(r.Driver, x.Driver)
 			r.Before = append(r.Before, x.OlderAllocated+x.OlderCached+x.Foreign)
-			r.Unexplained = append(r.Unexplained, x.Unexplained)
-			r.Usage = append(r.Usage, x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+uint64(x.Unexplained))
+			r.Unexplained, r.Rounding = append(r.Unexplained, x.Unexplained), append(r.Rounding, x.Rounding)
+			r.Usage = append(r.Usage, x.Tensors+x.Cached+x.Driver+x.Rounding+x.OlderAllocated+x.OlderCached+x.Foreign+uint64(x.Unexplained))
 			var host uint64
 			for k := range s.Sites {
 				if s.Sites[k].Kind.OnHost() && part.UUID == gpu0 && s.Processes[s.Sites[k].Process].PID == last.Processes[part.Process].PID {

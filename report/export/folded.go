@@ -24,7 +24,7 @@ type Sample uint8
 const (
 	InUse     Sample = iota // inuse_space: live bytes of GPUs
 	Allocated               // alloc_space: all that was ever allocated since the attach, freed or not
-	Host                    // host_space: live page-locked memory, CPU tensors and managed memory
+	Host                    // host_space: live page-locked memory, tensors in shared memory and managed memory
 )
 
 // FoldedOptions are options of Folded.

@@ -132,6 +132,9 @@ func (t *torch) inventions() (list []invention) {
 		} else {
 			foreign = max(foreign+p.Unexplained, 0)
 		}
+		if p.Rounding > 0 {
+			list = append(list, invention{device, []block{{size: p.Rounding, mark: report.MarkRounding}}})
+		}
 		list = append(list, invention{device, []block{{size: uint64(foreign), mark: report.MarkForeign}}})
 	}
 	return list

@@ -14,8 +14,9 @@ var (
 	installed       = regexp.MustCompile(`(^|/)(site|dist)-packages/`)
 	standardLibrary = regexp.MustCompile(`(^|/)(lib|lib64)/python[0-9.]+[a-z]?/|(^|/)python[0-9]+\.zip/`)
 
-	// Python that PyTorch generates: /tmp/torchinductor_ada/c5/c5x.py, <eval_with_key>.7.
-	generated = regexp.MustCompile(`(^|/)torchinductor_[^/]+/|^<eval_with_key>`)
+	// Python that PyTorch generates: <eval_with_key>.7, /tmp/torchinductor_ada/c5/c5x.py, and, in whatever
+	// folder, a name of "c" and a SHA-256 in base32 (sha256_hash of torch/_inductor/codecache.py).
+	generated = regexp.MustCompile(`(^|/)torchinductor_[^/]+/|/c[a-z2-7]{51}\.py$|^<eval_with_key>`)
 
 	interpreterFile = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]{0,3}(\.so[0-9.]*)?( \(deleted\))?$`)
 

@@ -57,7 +57,7 @@ func addresses(p *tab, in Input) {
 	p.press("Home", "ArrowDown", "Enter")
 	last := p.addressed("site=")
 	want := p.view()
-	for _, part := range []string{"process=4242", "planes=tensor,cache,before,", "libraries=shown", "before=shown", "search=linear%7CLogger.ke%2B", "regex=true", "zoom=", "sort=head"} {
+	for _, part := range []string{"process=4242", "planes=tensor,cache,rounding,before,", "libraries=shown", "before=shown", "search=linear%7CLogger.ke%2B", "regex=true", "zoom=", "sort=head"} {
 		if !strings.Contains(last, part) {
 			p.Errorf("the address lacks %s: %s", part, last)
 		}

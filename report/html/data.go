@@ -123,7 +123,7 @@ type partData struct {
 	GPU     int     `json:"gpu"`
 	Lines   []int64 `json:"lines"`
 	Usage   uint64  `json:"usage"`
-	Idle    uint64  `json:"idle,omitempty"` // at most this much of what is unexplained lies unused in pools
+	Idle    uint64  `json:"idle,omitempty"` // at most this much of the rounding lies unused in pools
 }
 
 var planes = report.Planes()
@@ -247,7 +247,7 @@ func (b *builder) addGPU(g *ledger.GPU) {
 	if g.Parent != "" {
 		name += " MIG"
 	}
-	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), UUID: shorten(untrusted.Clean(g.UUID)), Short: shorten(words.ShortUUID(g.UUID)), Used: g.Used, Total: g.Total})
+	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), UUID: shorten(untrusted.Clean(g.UUID)), Short: shorten(words.ShortUUID(g.UUID)), Used: g.Now(), Total: g.Total})
 }
 
 // gpu returns the index of a GPU by its UUID, or by its CUDA ordinal where no UUID is known.
@@ -283,10 +283,7 @@ func (b *builder) addParts() {
 	for i := range parts {
 		x := &parts[i]
 		lines, usage := report.PartLines(x)
-		row := partData{Process: x.Process, GPU: b.gpu(x.UUID, x.Device), Usage: usage}
-		if x.Unexplained > 0 {
-			row.Idle = min(b.s.Balances[i].Idle, uint64(x.Unexplained))
-		}
+		row := partData{Process: x.Process, GPU: b.gpu(x.UUID, x.Device), Usage: usage, Idle: min(b.s.Balances[i].Idle, x.Rounding)}
 		for _, l := range lines {
 			if len(b.p.Parts.Rows) == 0 {
 				b.p.Parts.Names = append(b.p.Parts.Names, l.Name)

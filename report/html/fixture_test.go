@@ -163,6 +163,7 @@ func fixture() Input {
 		for range moments {
 			row.Usage, row.Tensors, row.Cached, row.Driver = append(row.Usage, 0), append(row.Tensors, 0), append(row.Cached, 0), append(row.Driver, 0)
 			row.Before, row.Unexplained, row.Host = append(row.Before, []uint64{22 * gib / 10, 420 * mib, 310 * mib}[i]), append(row.Unexplained, 0), append(row.Host, 0)
+			row.Rounding = append(row.Rounding, 0)
 		}
 		tl.Rows = append(tl.Rows, row)
 	}
@@ -293,7 +294,7 @@ func large(sites, depth int) Input {
 		}
 	}
 	tl := &timeline.Timeline{Processes: []ledger.Process{{PID: 77, Comm: "python3", Begin: begin, Devices: []string{gpu0}}}, GPUs: []ledger.GPU{{UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 41 * gib}}}
-	row := timeline.Row{UUID: gpu0, Usage: make([]uint64, moments), Tensors: make([]uint64, moments), Cached: make([]uint64, moments), Driver: make([]uint64, moments), Before: make([]uint64, moments), Unexplained: make([]int64, moments), Host: make([]uint64, moments)}
+	row := timeline.Row{UUID: gpu0, Usage: make([]uint64, moments), Tensors: make([]uint64, moments), Cached: make([]uint64, moments), Driver: make([]uint64, moments), Rounding: make([]uint64, moments), Before: make([]uint64, moments), Unexplained: make([]int64, moments), Host: make([]uint64, moments)}
 	for t := range moments {
 		tl.Times = append(tl.Times, begin+uint64(t)*second)
 	}

@@ -56,29 +56,44 @@ const smallData = 32 << 10
 
 // Write writes a page. The same input gives the same bytes.
 func Write(w io.Writer, in Input) error {
-	if in.Snapshot == nil || in.Stacks == nil {
-		return errors.New("write html: snapshot or stacks are missing")
+	page, err := Still(in)
+	if err == nil {
+		_, err = w.Write(page)
 	}
-	if err := in.check(); err != nil {
-		return fmt.Errorf("write html: %w", err)
-	}
-	plain, err := json.Marshal(newPayload(&in))
 	if err != nil {
-		return fmt.Errorf("write html: %w", err)
-	}
-	kind, data, err := encode(plain)
-	if err != nil {
-		return fmt.Errorf("write html: %w", err)
-	}
-	page, _, err := assemble(kind, data, scripts, "")
-	if err != nil {
-		return fmt.Errorf("write html: %w", err)
-	}
-	if _, err := w.Write(page); err != nil {
 		return fmt.Errorf("write html: %w", err)
 	}
 	return nil
 }
+
+// Still returns the page that Write writes.
+func Still(in Input) ([]byte, error) {
+	if in.Snapshot == nil || in.Stacks == nil {
+		return nil, errors.New("snapshot or stacks are missing")
+	}
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	plain, err := json.Marshal(newPayload(&in))
+	if err != nil {
+		return nil, err
+	}
+	kind, data, err := encode(plain)
+	if err != nil {
+		return nil, err
+	}
+	page, _, err := assemble(kind, data, scripts, "")
+	return page, err
+}
+
+// StillPolicy returns the Content-Security-Policy for a served page of Still.
+func StillPolicy() (string, error) {
+	_, policy, err := assemble("", nil, scripts, "")
+	return policy + unframed, err
+}
+
+// unframed ends the policy of an answer; a page itself cannot say it.
+const unframed = "; frame-ancestors 'none'"
 
 // check tests a timeline, which can come from a damaged file.
 func (in *Input) check() error {
@@ -89,7 +104,7 @@ func (in *Input) check() error {
 	n := len(tl.Times)
 	for i := range tl.Rows {
 		r := &tl.Rows[i]
-		for _, k := range []int{len(r.Usage), len(r.Tensors), len(r.Cached), len(r.Driver), len(r.Before), len(r.Unexplained), len(r.Host)} {
+		for _, k := range []int{len(r.Usage), len(r.Tensors), len(r.Cached), len(r.Driver), len(r.Rounding), len(r.Before), len(r.Unexplained), len(r.Host)} {
 			if k != n || r.Process < 0 || r.Process >= len(tl.Processes) {
 				return fmt.Errorf("row %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
 			}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -156,5 +155,5 @@ func Page(data []Section) (page []byte, policy string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("compose page: %w", err)
 	}
-	return page, strings.Join([]string{policy, "frame-ancestors 'none'"}, "; "), nil
+	return page, policy + unframed, nil
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/vramprof/vramprof/web"
 )
 
-// session is a session that grows by 64 MiB with each copy of its books.
+// session is a session that grows by 256 MiB with each copy of its books: more than 0.1 GiB, so that each text differs.
 type session struct {
 	callstack.Stacks
 	mu     sync.Mutex
@@ -44,16 +44,16 @@ func (s *session) Glance() *ledger.Snapshot {
 	x.Wall = x.Wall.Add(time.Duration(s.copies) * time.Second)
 	x.Sites = slices.Clone(x.Sites)
 	if len(x.Sites) > 0 {
-		x.Sites[0].LiveBytes += uint64(s.copies) << 26
+		x.Sites[0].LiveBytes += uint64(s.copies) << 28
 	}
 	x.Tensors = slices.Clone(x.Tensors)
 	if len(x.Tensors) > 0 {
-		x.Tensors[0].LiveBytes += uint64(s.copies) << 26
-		x.Tensors[0].Allocated += uint64(s.copies) << 26
+		x.Tensors[0].LiveBytes += uint64(s.copies) << 28
+		x.Tensors[0].Allocated += uint64(s.copies) << 28
 	}
 	x.Balances = slices.Clone(x.Balances)
 	if len(x.Balances) > 0 {
-		x.Balances[0].Usage += uint64(s.copies) << 26
+		x.Balances[0].Usage += uint64(s.copies) << 28
 	}
 	if s.copies%2 == 0 { // sites change places
 		slices.Reverse(x.Sites)

@@ -164,7 +164,7 @@ func heldPage(t *testing.T, b *browser) {
 	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by, as of 58s"})
 	p.press("Escape")
 
-	p.click("#planes [data-plane='3']") // what is older
+	p.click("#planes [data-plane='4']") // what is older
 	if got := p.number("#kept-flame", "drawn"); !near(got, total-float64(58*gib)) {
 		t.Errorf("without older memory: %.0f bytes, want %.0f", got, total-float64(58*gib))
 	}

@@ -150,7 +150,7 @@ func rangeSelects(p *tab, in Input) {
 	if got, want := p.number("#flame", "total"), rowsAt(in, 117); !near(got, want) { // as report --at peak
 		p.Errorf("peak of %.0f bytes, want %.0f", got, want)
 	}
-	p.click("#planes [data-plane='3']")
+	p.click("#planes [data-plane='4']")
 	peak := 0.0
 	for t := range in.Timeline.Times {
 		before := 0.0
@@ -162,7 +162,7 @@ func rangeSelects(p *tab, in Input) {
 	if got := p.number("#flame", "total"); !near(got, peak) {
 		p.Errorf("without a plane, peak of %.0f bytes, want %.0f", got, peak)
 	}
-	p.click("#planes [data-plane='3']")
+	p.click("#planes [data-plane='4']")
 	p.click("#at-all")
 	if got, want := p.number("#flame", "total"), rowsAt(in, last)-rowsAt(in, 0); !near(got, want) {
 		p.Errorf("growth of all: %.0f bytes, want %.0f", got, want)

@@ -178,7 +178,7 @@ func (o *overTime) moments() map[int]bool {
 
 // total returns all memory of a row at a moment.
 func total(r *timeline.Row, t int) int64 {
-	return r.Unexplained[t] + int64(r.Tensors[t]+r.Cached[t]+r.Driver[t]+r.Before[t])
+	return r.Unexplained[t] + int64(r.Tensors[t]+r.Cached[t]+r.Driver[t]+r.Rounding[t]+r.Before[t])
 }
 
 // changes counts the changes of all sites on a grid.
@@ -258,6 +258,8 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 		return unsigned(r.Cached)
 	case report.PlaneDriver:
 		return unsigned(r.Driver)
+	case report.PlaneRounding:
+		return unsigned(r.Rounding)
 	case report.PlaneBefore:
 		return unsigned(r.Before)
 	case report.PlaneHost:
@@ -276,7 +278,7 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 
 var restMarks = map[string]string{
 	report.PlaneTensor: report.MarkNoSample, report.PlaneCache: report.MarkCache, report.PlaneBefore: markBefore, report.PlaneUnexplained: report.MarkUnexplained,
-	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneSystem: report.MarkSystem, report.PlaneAsleep: report.MarkAsleep,
+	report.PlaneRounding: report.MarkRounding, report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneSystem: report.MarkSystem, report.PlaneAsleep: report.MarkAsleep,
 }
 
 // addRests adds what rows have beyond their sites, so that the series of all entries add up to the

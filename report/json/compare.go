@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -112,7 +113,7 @@ func columnReport(c *report.Column, name string) ColumnReport {
 	r := ColumnReport{
 		Name: name, File: untrusted.Clean(c.File), Moment: untrusted.Clean(c.Moment), AfterNS: c.After, Host: untrusted.Clean(c.Host), Processes: c.All,
 		PID: c.Process.PID, Comm: untrusted.Clean(c.Process.Comm), Rank: untrusted.Clean(c.Process.Rank), Pod: untrusted.Clean(c.Process.Pod),
-		Job: untrusted.Clean(c.Process.Job), ErrorBytes: c.Error, Doubts: append(cleaned(c.Doubts), cleaned(c.HolderDoubts)...),
+		Job: untrusted.Clean(c.Process.Job), ErrorBytes: c.Error, Doubts: cleaned(slices.Concat(c.Doubts, c.HolderDoubts, c.NoHolders)),
 	}
 	if !c.Time.IsZero() {
 		r.Time = c.Time.UTC().Format(time.RFC3339Nano)

@@ -29,7 +29,7 @@ type LeaksReport struct {
 	DurationNS    uint64          `json:"duration_ns"` // length of the session up to this moment
 	LiveBytes     uint64          `json:"live_bytes"`  // of all selected sites, shown or not, except imported memory and tensors asleep
 	LiveCount     uint64          `json:"live_count"`
-	HostBytes     uint64          `json:"host_bytes"` // part of live_bytes on the host: pinned memory and CPU tensors
+	HostBytes     uint64          `json:"host_bytes"` // part of live_bytes on the host: pinned memory and tensors in shared memory
 	HostCount     uint64          `json:"host_count"`
 	ManagedBytes  uint64          `json:"managed_bytes"` // part of live_bytes: managed memory, which NVML counts for no process
 	ManagedCount  uint64          `json:"managed_count"`
@@ -82,7 +82,7 @@ type SiteReport struct {
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since the attach
 	AllocatedCount uint64        `json:"allocated_count"`
 	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation; 0 where it is unknown
-	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session, or of a process that began in it
+	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session, or of a process that began in it, at most in the last hour; by low-water marks
 	GrowthRate     int64         `json:"growth_bytes_per_minute"` // likewise
 	History        []uint64      `json:"history"`                 // live bytes at even steps of the session, or of a process that began in its second half
 	Headline       int           `json:"headline"`                // index into stack: the user's own code
@@ -175,10 +175,12 @@ type BalanceReport struct {
 	BaselineBytes uint64 `json:"baseline_bytes"`
 	LiveBytes     uint64 `json:"live_bytes"`
 	GapBytes      int64  `json:"gap_bytes"`
-	IdleBytes     uint64 `json:"idle_bytes"`     // at most this much of gap_bytes is unused memory of pools
-	ReadingAgeNS  uint64 `json:"reading_age_ns"` // age of usage_bytes and live_bytes
-	SinceBytes    int64  `json:"since_bytes"`    // change since the reading
-	DoubtBytes    uint64 `json:"doubt_bytes"`    // part of live_bytes that was allocated or freed while NVML was read
+	RoundingBytes uint64 `json:"rounding_bytes"`     // held by the driver for live allocations and pools beyond their bytes; usage_bytes is the sum of baseline, live, rounding and gap
+	IdleBytes     uint64 `json:"idle_bytes"`         // at most this much of rounding_bytes is uncertain, mostly unused memory of pools
+	ReadingAgeNS  uint64 `json:"reading_age_ns"`     // age of usage_bytes and live_bytes
+	SinceBytes    int64  `json:"since_bytes"`        // change since the reading
+	DoubtBytes    uint64 `json:"doubt_bytes"`        // part of live_bytes that was allocated or freed while NVML was read
+	Unlisted      bool   `json:"unlisted,omitempty"` // NVML no longer lists the running process, which holds memory: it is checkpointed or unknown
 }
 
 // ReleaseReport sums the allocations of a process that were freed by one cause.
@@ -198,11 +200,13 @@ type PoolReport struct {
 	Handle         uint64 `json:"handle"` // CUmemoryPool; 0: the pool that the device has from the beginning
 	Device         string `json:"device"`
 	GPUUUID        string `json:"gpu_uuid,omitempty"`
-	Count          uint64 `json:"count"`           // live allocations
-	UsedBytes      uint64 `json:"used_bytes"`      // in live allocations
-	ReserveBytes   uint64 `json:"reserve_bytes"`   // maximum that it holds: the highest used_bytes since the last trim
-	ThresholdBytes uint64 `json:"threshold_bytes"` // unused memory that it may keep when the program synchronizes
-	Destroyed      bool   `json:"destroyed"`       // destroyed, but has live allocations
+	Count          uint64 `json:"count"`            // live allocations
+	UsedBytes      uint64 `json:"used_bytes"`       // in live allocations
+	ReserveBytes   uint64 `json:"reserve_bytes"`    // the highest used_bytes since the last trim
+	LeastBytes     uint64 `json:"least_held_bytes"` // minimum that the driver holds for it, in chunks of 32 MiB
+	HeldBytes      uint64 `json:"held_bytes"`       // maximum
+	ThresholdBytes uint64 `json:"threshold_bytes"`  // unused memory that it may keep when the program synchronizes
+	Destroyed      bool   `json:"destroyed"`        // destroyed, but has live allocations
 }
 
 // GPUReport is one device as NVML lists it.
@@ -212,7 +216,7 @@ type GPUReport struct {
 	ParentUUID string  `json:"parent_uuid,omitempty"` // UUID of the GPU that a MIG instance belongs to; bytes and index are that GPU's
 	Name       string  `json:"name"`
 	TotalBytes uint64  `json:"total_bytes"`
-	UsedBytes  uint64  `json:"used_bytes"`
+	UsedBytes  uint64  `json:"used_bytes"`                // by all processes: NVML's last reading, corrected by what was booked since
 	Integrated bool    `json:"integrated,omitempty"`      // it shares the host's memory: total_bytes is MemTotal, used_bytes that minus MemAvailable
 	Addressing string  `json:"addressing_mode,omitempty"` // of memory that the system allocates, as NVML reports it: ATS, HMM, none
 	Node       *uint32 `json:"numa_node,omitempty"`       // that the GPU's memory is, as NVML reports it
@@ -234,6 +238,7 @@ type SystemReport struct {
 type LossesReport struct {
 	Events          uint64            `json:"events"`
 	LostEvents      uint64            `json:"lost_events"`
+	LostReasons     map[string]uint64 `json:"lost_reasons,omitempty"` // part of lost_events, by reason
 	UnmatchedFrees  uint64            `json:"unmatched_frees"`
 	ReusedAddresses uint64            `json:"reused_addresses"`
 	Evicted         uint64            `json:"evicted"`
@@ -297,14 +302,14 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	for _, x := range s.Pools {
 		r.Pools = append(r.Pools, PoolReport{
 			x.Process, s.Processes[x.Process].PID, x.Handle, words.Device(x.Device, ledger.Async), untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, ledger.Async)),
-			x.Objects, x.Used, x.Reserve, x.Threshold, x.Destroyed,
+			x.Objects, x.Used, x.Reserve, x.Least, x.Held, x.Threshold, x.Destroyed,
 		})
 	}
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		r.Balances = append(r.Balances, BalanceReport{
-			b.Process, s.Processes[b.Process].PID, words.Device(b.Device, ledger.Device), untrusted.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
-			report.Minus(s.End, b.Time), b.Since, b.Doubt,
+			b.Process, s.Processes[b.Process].PID, words.Device(b.Device, ledger.Device), untrusted.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Rounding, b.Idle,
+			report.Minus(s.End, b.Time), b.Since, b.Doubt, b.Unlisted,
 		})
 	}
 	for i := range s.GPUs {
@@ -337,7 +342,7 @@ func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept 
 		Device: words.Device(x.Device, x.Kind), GPUUUID: untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),
 		Plane: report.WholePlane(x), Kind: words.Kind(x.Kind), API: untrusted.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
-		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: report.PerMinute(x.Growth, s.Half(x.Process)),
+		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: report.PerMinute(x.Growth, s.GrowthSpan(x.Process)),
 		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),
 	}
 }
@@ -368,7 +373,7 @@ func ownerReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options, x *
 func gpuReport(g *ledger.GPU) GPUReport {
 	r := GPUReport{
 		Index: g.Index, UUID: untrusted.Clean(g.UUID), ParentUUID: untrusted.Clean(g.Parent), Name: untrusted.Clean(g.Name),
-		TotalBytes: g.Total, UsedBytes: g.Used, Integrated: g.Integrated, Addressing: g.Addressing.String(),
+		TotalBytes: g.Total, UsedBytes: g.Now(), Integrated: g.Integrated, Addressing: g.Addressing.String(),
 	}
 	if g.HasNode {
 		r.Node = &g.Node

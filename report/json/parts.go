@@ -57,18 +57,25 @@ func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
 	return r
 }
 
+// byReason returns counts by reasons that are clean; nil if there are none.
+func byReason(counts map[string]uint64) map[string]uint64 {
+	var clean map[string]uint64
+	for reason, n := range counts {
+		if clean == nil {
+			clean = map[string]uint64{}
+		}
+		clean[untrusted.Clean(reason)] += n
+	}
+	return clean
+}
+
 func lossesReport(st *ledger.Stats) LossesReport {
 	r := LossesReport{
 		Events: st.Events, LostEvents: st.Lost, UnmatchedFrees: st.UnmatchedFrees, ReusedAddresses: st.Reused, Evicted: st.Evicted,
 		UnknownSizes: st.UnknownSizes,
 		Stacks:       st.Stacks, WithoutStack: st.NoStack, Truncated: map[string]uint64{}, Torn: st.Torn,
 	}
-	for reason, n := range st.Missing {
-		if r.Missing == nil {
-			r.Missing = map[string]uint64{}
-		}
-		r.Missing[untrusted.Clean(reason)] += n
-	}
+	r.LostReasons, r.Missing = byReason(st.LostFor), byReason(st.Missing)
 	for reason, n := range st.Truncated {
 		r.Truncated[untrusted.Clean(reason)] += n
 	}

@@ -24,7 +24,7 @@ type ProcessesReport struct {
 // ListedReport is a process on one GPU.
 type ListedReport struct {
 	PID       uint32   `json:"pid"`
-	Command   string   `json:"command"` // program and arguments
+	Command   string   `json:"command"` // program and arguments; from vramprof serve, the program alone
 	GPU       *int     `json:"gpu"`     // NVML index; null: on no GPU that NVML lists
 	UUID      string   `json:"gpu_uuid,omitempty"`
 	Bytes     uint64   `json:"bytes"`     // of GPU memory, as NVML reports it
@@ -35,8 +35,8 @@ type ListedReport struct {
 }
 
 // ProcessesOf lists the processes of a snapshot that have not ended, as ps does, but without their
-// libraries. command returns the command line of a process, "" if it is unknown; nil: of none.
-func ProcessesOf(s *ledger.Snapshot, command func(pid uint32) string) *ProcessesReport {
+// libraries and arguments.
+func ProcessesOf(s *ledger.Snapshot) *ProcessesReport {
 	index := map[string]int{}
 	for _, g := range s.GPUs {
 		index[g.UUID] = g.Index
@@ -47,11 +47,7 @@ func ProcessesOf(s *ledger.Snapshot, command func(pid uint32) string) *Processes
 		if p.End != 0 {
 			continue
 		}
-		x := ListedReport{PID: p.PID, Workload: NewWorkload(p.Workload)}
-		if command != nil {
-			x.Command = untrusted.Clean(command(p.PID))
-		}
-		x.Command = cmp.Or(x.Command, untrusted.Clean(p.Exe), untrusted.Clean(p.Comm))
+		x := ListedReport{PID: p.PID, Command: cmp.Or(untrusted.Clean(p.Exe), untrusted.Clean(p.Comm)), Workload: NewWorkload(p.Workload)}
 		onGPU := false
 		for k := range s.Balances {
 			b := &s.Balances[k]

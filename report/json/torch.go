@@ -28,13 +28,15 @@ type PartReport struct {
 	GPUUUID          string `json:"gpu_uuid"`
 	UsageBytes       uint64 `json:"usage_bytes"`
 	TensorBytes      uint64 `json:"tensor_bytes"`
-	CacheBytes       uint64 `json:"cache_bytes"`  // unused in segments of PyTorch's allocator
-	DriverBytes      uint64 `json:"driver_bytes"` // other memory taken from CUDA
+	CacheBytes       uint64 `json:"cache_bytes"`    // unused in segments of PyTorch's allocator
+	DriverBytes      uint64 `json:"driver_bytes"`   // other memory taken from CUDA
+	RoundingBytes    uint64 `json:"rounding_bytes"` // held by the driver for allocations since the attach beyond their bytes
 	OlderTensorBytes uint64 `json:"older_tensor_bytes"`
 	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // PyTorch's cache from before the attach
 	OlderOtherBytes  uint64 `json:"older_other_bytes"` // CUDA context, modules and other allocations from before the attach
 	UnexplainedBytes int64  `json:"unexplained_bytes"`
 	UnplacedBytes    uint64 `json:"unplaced_bytes,omitempty"` // share of the process's allocations on unknown GPUs
+	UnlistedBytes    uint64 `json:"unlisted_bytes,omitempty"` // at least so much is checkpointed or unknown, as NVML no longer lists the process: in no sum
 
 	OlderHolders []HeldShareReport `json:"older_tensor_holders,omitempty"` // who keeps older_tensor_bytes; they add up to it
 }
@@ -128,7 +130,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
 			x.Process, s.Processes[x.Process].PID, words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
-			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced,
+			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Rounding, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
 			olderHolders(s, kept, &x),
 		})
 	}

@@ -115,6 +115,7 @@ type SeriesReport struct {
 	Tensor      []uint64 `json:"tensor"`
 	Cache       []uint64 `json:"cache"`
 	Driver      []uint64 `json:"driver"`
+	Rounding    []uint64 `json:"rounding"`
 	Before      []uint64 `json:"before"`
 	Unexplained []int64  `json:"unexplained"`
 	Host        []uint64 `json:"host"`              // on the host, in no GPU's sum
@@ -231,7 +232,7 @@ func timelineReport(v View, o report.Options) *TimelineReport {
 		p := &t.Processes[x.Process]
 		r.Rows = append(r.Rows, SeriesReport{
 			p.PID, untrusted.Clean(p.Comm), words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
-			x.Usage, x.Tensors, x.Cached, x.Driver, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
+			x.Usage, x.Tensors, x.Cached, x.Driver, x.Rounding, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
 		})
 	}
 	for _, m := range t.Marks {

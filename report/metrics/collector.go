@@ -24,13 +24,25 @@ type Options struct {
 
 // Own is what vramprof itself uses and lost. What is 0 or nil and marked so has no metric.
 type Own struct {
-	Memory     uint64    // resident bytes, with files and rings
-	Limit      uint64    // bytes of --max-memory
-	Kernel     uint64    // bytes of the kernel half's maps; 0: unknown
-	Began      time.Time // when tracing began; zero: it did not
-	Dropped    uint64    // how often detail was dropped for want of memory
-	Unrecorded uint64    // out-of-memory errors without a record
-	Archive    *Archive  // nil: none
+	Memory     uint64        // resident bytes, with files and rings
+	Limit      uint64        // bytes of --max-memory
+	Kernel     uint64        // bytes of the kernel half's maps; 0: unknown
+	Began      time.Time     // when tracing began; zero: it did not
+	Dropped    uint64        // how often detail was dropped for want of memory
+	Unrecorded uint64        // out-of-memory errors without a record
+	JobAge     time.Duration // of the oldest task of finding and probing processes
+	Stalling   int           // processes that stall looks at them
+	Archive    *Archive      // nil: none
+
+	AlertsSkipped uint64  // events without a run of their command
+	Unwind        []Table // what unwind tables share
+	UnwindRefused uint64  // files without room for their unwind table
+}
+
+// Table is how full a table is.
+type Table struct {
+	Name       string
+	Used, Size int
 }
 
 // Archive is the state of the archive.
@@ -129,6 +141,14 @@ func (w *writer) own(own Own) {
 	if own.Kernel > 0 {
 		w.add(kernelMemory, float64(own.Kernel))
 	}
+	for _, t := range own.Unwind {
+		w.add(unwindTables, float64(t.Used), t.Name)
+		w.add(unwindTablesSize, float64(t.Size), t.Name)
+	}
+	w.total(unwindTablesRefused, own.UnwindRefused)
+	w.add(jobAge, own.JobAge.Seconds())
+	w.add(stallingProcesses, float64(own.Stalling))
+	w.total(alertsSkipped, own.AlertsSkipped)
 	if !own.Began.IsZero() {
 		w.add(startTime, float64(own.Began.UnixMilli())/1e3)
 	}

@@ -135,7 +135,7 @@ func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 		for _, pid := range []bool{false, true} {
 			c := New(Options{PID: pid, Version: "1.2.3"})
 			judgeNow(c, s)
-			c.Set(s, Own{Kernel: 1, Began: time.Unix(1, 0), Archive: &Archive{}})
+			c.Set(s, Own{Kernel: 1, Began: time.Unix(1, 0), Archive: &Archive{}, Unwind: []Table{{"rules", 1, 2}}})
 			r := prometheus.NewRegistry()
 			r.MustRegister(c)
 			found, err := r.Gather()
@@ -212,6 +212,67 @@ func TestOneContainerDoesNotTakeAllSeries(t *testing.T) {
 	c.Set(s, Own{})
 	if got, _ := scrape(t, c).of("vramprof_memory_bytes", "pod=pod-2500"); got != 1<<20 {
 		t.Errorf("a pod beside a hostile container has %.0f", got)
+	}
+}
+
+// TestOneUserDoesNotTakeAllSeries: its processes name different containers, beside a job that was
+// there before and one that comes later.
+func TestOneUserDoesNotTakeAllSeries(t *testing.T) {
+	s := fleet(2002, func(i int, p *ledger.Process) {
+		p.Workload = ledger.Workload{Container: fmt.Sprint("apptainer-", i)}
+		switch p.User = 1001; i {
+		case 0:
+			p.User, p.Workload = 1002, ledger.Workload{Job: "first"}
+		case 2001:
+			p.User, p.Workload = 1003, ledger.Workload{Job: "last"}
+		}
+	})
+	c := New(Options{})
+	c.Set(s, Own{})
+	list := scrape(t, c)
+	for _, job := range []string{"first", "last"} {
+		if got, n := list.of("vramprof_memory_bytes", "hpc_job="+job, "plane=driver"); got != 1<<20 || n != 1 {
+			t.Errorf("the %s job has %.0f in %d series", job, got, n)
+		}
+	}
+	if sets, _ := list.of("vramprof_label_sets"); sets > maxRows/2+2 {
+		t.Errorf("%.0f sets of labels", sets)
+	}
+	if sum, _ := list.of("vramprof_memory_bytes", "plane=driver"); sum != 2002<<20 {
+		t.Errorf("the sum is %.0f", sum)
+	}
+}
+
+// TestManyUsersLeaveSeriesForANewcomer, also with several users who take all that they can get.
+func TestManyUsersLeaveSeriesForANewcomer(t *testing.T) {
+	s := fleet(4001, func(i int, p *ledger.Process) {
+		p.User, p.Workload = uint32(1001+i%4), ledger.Workload{Container: fmt.Sprint("apptainer-", i)}
+		if i == 4000 {
+			p.User = 2000
+		}
+	})
+	c := New(Options{})
+	c.Set(s, Own{})
+	if got, n := scrape(t, c).of("vramprof_memory_bytes", "user=1999", "plane=driver"); got != 1<<20 || n != 1 {
+		t.Errorf("a newcomer has %.0f in %d series", got, n)
+	}
+}
+
+// TestNoProcessAddsToTheSeriesOfAnotherUsersJob: SLURM_JOB_ID is for each process to set.
+func TestNoProcessAddsToTheSeriesOfAnotherUsersJob(t *testing.T) {
+	s := fleet(3, func(i int, p *ledger.Process) {
+		p.User, p.Workload = 1001, ledger.Workload{Job: "4242", Container: "llama.sif", Pod: "llama-0", Namespace: "ml"}
+		if i == 2 {
+			p.User = 1002
+		}
+	})
+	c := New(Options{})
+	c.Set(s, Own{})
+	list := scrape(t, c)
+	for user, want := range map[string]float64{"1000": 2 << 20, "1001": 1 << 20} {
+		if got, _ := list.of("vramprof_memory_bytes", "hpc_job=4242", "plane=driver", "user="+user); got != want {
+			t.Errorf("user %s has %.0f, want %.0f", user, got, want)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ type Family struct {
 
 // Labels of a row, as dcgm-exporter spells them. pidLabels follow with Options.PID.
 var (
-	rowLabels = []string{"gpu", "UUID", "namespace", "pod", "container", "hpc_job"}
+	rowLabels = []string{"gpu", "UUID", "namespace", "pod", "container", "hpc_job", "user"}
 	pidLabels = []string{"pid", "comm", "rank", "actor"}
 	gpuLabels = rowLabels[:2]
 )
@@ -52,6 +52,7 @@ const (
 	forgotten
 	events
 	lostEvents
+	lostReasons
 	unmatchedFrees
 	evicted
 	reused
@@ -68,6 +69,12 @@ const (
 	ownMemory
 	ownLimit
 	kernelMemory
+	unwindTables
+	unwindTablesSize
+	unwindTablesRefused
+	jobAge
+	stallingProcesses
+	alertsSkipped
 	archiveBytes
 	archiveOldest
 	archiveLost
@@ -90,9 +97,9 @@ var Families = [familyCount]Family{
 	memoryBytes: {Name: "vramprof_memory_bytes", Type: gauge, Labels: rowAnd("plane"),
 		Help: "GPU memory of running processes by plane. The planes add up to what NVML reports for the processes."},
 	outsideBytes: {Name: "vramprof_memory_outside_bytes", Type: gauge, Labels: rowAnd("plane"),
-		Help: "Memory that NVML counts for no process or for another one: host, managed, asleep or imported; and system, which the system allocated on a GPU's NUMA node."},
+		Help: "Memory that NVML counts for no process or for another one: host, managed, asleep (also of a process that NVML no longer lists) or imported; and system, which the system allocated on a GPU's NUMA node."},
 	overbookedBytes: {Name: "vramprof_overbooked_bytes", Type: gauge, Labels: rowAnd(),
-		Help: "Bytes by which the books exceed what NVML reports, taken off the planes before, cache, driver and tensor, in this order."},
+		Help: "Bytes by which the books exceed what NVML reports, taken off the planes before, rounding, cache, driver and tensor, in this order."},
 	peakBytes: {Name: "vramprof_peak_bytes", Type: gauge, Labels: rowAnd(),
 		Help: "Most memory that one process held at any moment since it was first seen: tensors where PyTorch reports them, else allocations of one kind."},
 	nvmlPeakBytes: {Name: "vramprof_nvml_peak_bytes", Type: gauge, Labels: rowAnd(),
@@ -114,7 +121,7 @@ var Families = [familyCount]Family{
 	verdictBytes: {Name: "vramprof_verdict_bytes", Type: gauge, Labels: rowAnd("verdict"),
 		Help: "Live bytes of the lines of code by verdict."},
 	growth: {Name: "vramprof_growth_bytes_per_second", Type: gauge, Labels: rowAnd("verdict"),
-		Help: "Growth of the lines of code that are leaking or growing, in bytes per second."},
+		Help: "Growth of the lines of code that are leaking or growing, in bytes per second, over the horizon in which they grow."},
 	gpuUsed: {Name: "vramprof_gpu_memory_used_bytes", Type: gauge, Labels: gpuLabels,
 		Help: "Used memory of the GPU as NVML reports it, corrected by what was booked since the reading."},
 	gpuTotal: {Name: "vramprof_gpu_memory_total_bytes", Type: gauge, Labels: gpuLabels,
@@ -132,7 +139,9 @@ var Families = [familyCount]Family{
 	events: {Name: "vramprof_events_total", Type: counter,
 		Help: "Booked events."},
 	lostEvents: {Name: "vramprof_lost_events_total", Type: counter,
-		Help: "Events lost because a buffer was full. They make counts and bytes too high or too low."},
+		Help: "Events that are not booked. They make counts and bytes too high or too low."},
+	lostReasons: {Name: "vramprof_lost_events_by_reason_total", Type: counter, Labels: []string{"reason"},
+		Help: "Events that are not booked, by reason, such as buffers_full."},
 	unmatchedFrees: {Name: "vramprof_unmatched_frees_total", Type: counter,
 		Help: "Frees of memory that was never booked, for example because it is from before the attach."},
 	evicted: {Name: "vramprof_evicted_allocations_total", Type: counter,
@@ -156,15 +165,27 @@ var Families = [familyCount]Family{
 	verdictAge: {Name: "vramprof_verdicts_age_seconds", Type: gauge,
 		Help: "Age of the verdicts."},
 	labelSets: {Name: "vramprof_label_sets", Type: gauge,
-		Help: "Sets of the labels gpu, UUID, namespace, pod, container and hpc_job in use, at most 1000."},
+		Help: "Sets of the labels gpu, UUID, namespace, pod, container, hpc_job and user in use, at most 1000."},
 	mergedSets: {Name: "vramprof_label_sets_merged", Type: gauge,
-		Help: "Label sets beyond the limit, summed with namespace, pod, container and hpc_job set to other."},
+		Help: "Label sets beyond the limit, summed with namespace, pod, container, hpc_job and user set to other."},
 	ownMemory: {Name: "vramprof_own_memory_bytes", Type: gauge,
 		Help: "Memory of vramprof itself, as --max-memory bounds it."},
 	ownLimit: {Name: "vramprof_own_memory_limit_bytes", Type: gauge,
 		Help: "The value of --max-memory."},
 	kernelMemory: {Name: "vramprof_kernel_memory_bytes", Type: gauge,
 		Help: "Memory of the BPF maps."},
+	unwindTables: {Name: "vramprof_unwind_table_entries", Type: gauge, Labels: []string{"table"},
+		Help: "Entries in use of the tables that the unwind tables of all files share, by table: files, rows, pages of code, rules."},
+	unwindTablesSize: {Name: "vramprof_unwind_table_entries_limit", Type: gauge, Labels: []string{"table"},
+		Help: "Entries that there are of the tables that the unwind tables of all files share."},
+	unwindTablesRefused: {Name: "vramprof_unwind_tables_refused_total", Type: counter,
+		Help: "Files that had no room for their unwind table: it was full, or the share of their process or user. Their stacks are truncated."},
+	jobAge: {Name: "vramprof_oldest_job_age_seconds", Type: gauge,
+		Help: "For how long the oldest task of finding and probing processes has waited or run. Above 60, vramprof is not ready: see /-/ready."},
+	stallingProcesses: {Name: "vramprof_stalling_processes", Type: gauge,
+		Help: "Running processes that stall looks at their mappings or their memory. What they map meanwhile is not traced."},
+	alertsSkipped: {Name: "vramprof_alerts_skipped_total", Type: counter,
+		Help: "Events for which the command of --on-oom or --on-leak did not run: there were too many in all, of a process or of a user."},
 	archiveBytes: {Name: "vramprof_archive_bytes", Type: gauge,
 		Help: "Size of the archive on disk."},
 	archiveLost: {Name: "vramprof_archive_lost_seconds_total", Type: counter,

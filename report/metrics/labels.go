@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	maxRows  = 1000        // the first ones keep their place
-	maxShare = maxRows / 4 // rows of one container, or of one user outside of containers
-	maxLabel = 128         // bytes of a value, longer than any name of a pod in use
+	maxRows  = 1000 // the first ones keep their place; see ledger.Shares
+	maxLabel = 128  // bytes of a value, longer than any name of a pod in use
 	other    = "other"
 )
 
@@ -24,13 +23,14 @@ const (
 type labels struct {
 	gpu, uuid                      string
 	namespace, pod, container, job string
+	user                           string // of the host: no process adds to a row of another user, whatever its environment is
 	pid, comm, rank, actor         string // with Options.PID
 }
 
 // values returns the values of rowLabels, and of pidLabels with pid.
 func (l *labels) values(pid bool, more ...string) []string {
 	list := make([]string, 0, len(rowLabels)+len(pidLabels)+len(more))
-	list = append(list, l.gpu, l.uuid, l.namespace, l.pod, l.container, l.job)
+	list = append(list, l.gpu, l.uuid, l.namespace, l.pod, l.container, l.job, l.user)
 	if pid {
 		list = append(list, l.pid, l.comm, l.rank, l.actor)
 	}
@@ -39,7 +39,7 @@ func (l *labels) values(pid bool, more ...string) []string {
 
 // merged returns the labels of the row that stands in for those beyond a limit.
 func (l *labels) merged() labels {
-	x := labels{gpu: l.gpu, uuid: l.uuid, namespace: other, pod: other, container: other, job: other}
+	x := labels{gpu: l.gpu, uuid: l.uuid, namespace: other, pod: other, container: other, job: other, user: other}
 	if l.pid != "" {
 		x.pid, x.comm, x.rank, x.actor = other, other, other, other
 	}
@@ -48,11 +48,19 @@ func (l *labels) merged() labels {
 
 // workloadLabels returns the labels of a process, without its GPU.
 func workloadLabels(p *ledger.Process, pid bool) labels {
-	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(cmp.Or(p.PodContainer, report.ShortID(p.Container))), job: label(jobNumber(p.Job))}
+	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(cmp.Or(p.PodContainer, report.ShortID(p.Container))), job: label(jobNumber(p.Job)), user: userLabel(p.User)}
 	if pid {
 		l.pid, l.comm, l.rank, l.actor = strconv.FormatUint(uint64(p.PID), 10), label(p.Comm), words.Digits(p.Rank), label(p.Actor)
 	}
 	return l
+}
+
+// userLabel returns the number of a user, "" if it is unknown.
+func userLabel(user uint32) string {
+	if user == 0 || user == ledger.NoUser {
+		return ""
+	}
+	return strconv.FormatUint(uint64(user-1), 10)
 }
 
 // jobNumber returns the number of a job, as dcgm-exporter has it, or its name if it has none: "llama
@@ -79,15 +87,22 @@ func label(name string) string {
 	return name[:end] + ellipsis
 }
 
-// origin is who chooses the labels of a process: its container, or its user outside of one.
+// origin is who chooses the labels of a process: its container, and its user. Rows are shared out by
+// both, as a user of the machine can name any container in the environment of its processes. Root
+// stands for no user: most containers run as root.
 type origin struct {
 	container string
-	user      uint32
+	user      uint32 // as in ledger.Process
 }
 
-func originOf(p *ledger.Process) origin {
-	if p.Container != "" {
-		return origin{container: p.Container}
+const root = 1
+
+func originOf(p *ledger.Process) origin { return origin{p.Container, p.User} }
+
+// owner is whose rows are counted together.
+func (o origin) owner() origin {
+	if o.user == root || o.user == 0 {
+		return o
 	}
-	return origin{user: p.User}
+	return origin{user: o.user}
 }

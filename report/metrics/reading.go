@@ -35,7 +35,6 @@ type gpu struct {
 	label   string // "0"
 	divided bool   // into instances, which have its memory
 	planes  uint64
-	since   int64  // booked since NVML was read
 	read    uint64 // time of the latest reading; 0: unknown
 }
 
@@ -136,7 +135,6 @@ func (d *reading) sumPlanes() {
 		}
 		of(b.Process, b.UUID) // it has a row even without memory
 		if g := d.gpus[b.UUID]; g != nil {
-			g.since += b.Since
 			g.read = max(g.read, b.Time)
 		}
 	}

@@ -5,11 +5,12 @@ package metrics
 import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Planes of a GPU's memory, in the order in which what exceeds NVML's figure is taken off them from
 // the end: see settle.
-var planes = [...]string{report.PlaneUnexplained, report.PlaneTensor, report.PlaneDriver, report.PlaneCache, report.PlaneBefore}
+var planes = [...]string{report.PlaneUnexplained, report.PlaneTensor, report.PlaneDriver, report.PlaneCache, report.PlaneRounding, report.PlaneBefore}
 
 var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneAsleep, report.PlaneImported}
 
@@ -44,13 +45,15 @@ func (r *row) forget() {
 // table has the rows, at most maxRows and those that stand in for the rest.
 type table struct {
 	rows   map[labels]*row
-	merged map[labels]*row     // the rest, one for each GPU
-	shares map[origin]int      // rows by who chose their labels
+	merged map[labels]*row // the rest, one for each GPU
+	shares ledger.Shares
+	held   map[origin]int      // rows by who chose their labels
+	owned  map[origin]int      // and by owner
 	beyond map[labels]struct{} // of this snapshot
 }
 
 func newTable() *table {
-	return &table{rows: map[labels]*row{}, merged: map[labels]*row{}, shares: map[origin]int{}}
+	return &table{rows: map[labels]*row{}, merged: map[labels]*row{}, shares: ledger.NewShares(maxRows), held: map[origin]int{}, owned: map[origin]int{}}
 }
 
 // begin starts a snapshot.
@@ -71,10 +74,12 @@ func (t *table) each(do func(*row)) {
 // of returns the row of labels, or the one that stands in for those beyond the limits.
 func (t *table) of(l labels, from origin) *row {
 	r := t.rows[l]
-	if r == nil && len(t.rows) < maxRows && t.shares[from] < maxShare {
+	if r == nil && t.shares.Room(t.held[from], t.owned[from.owner()]) {
 		r = newRow(l, from)
 		t.rows[l] = r
-		t.shares[from]++
+		t.shares.Take()
+		t.held[from]++
+		t.owned[from.owner()]++
 	}
 	if r == nil {
 		t.beyond[l] = struct{}{}
@@ -92,16 +97,22 @@ func newRow(l labels, from origin) *row {
 	return &row{labels: l, origin: from, memory: amounts{}, failures: amounts{}}
 }
 
-// end drops the rows that no process has any more. Those without a workload stay, as there are few
-// GPUs: their counters go on.
+// end drops the rows that no process has any more. Those without a workload and a user stay, as there
+// are few GPUs: their counters go on.
 func (t *table) end() {
 	for l, r := range t.rows {
 		if r.used || l == (labels{gpu: l.gpu, uuid: l.uuid}) {
 			continue
 		}
 		delete(t.rows, l)
-		if t.shares[r.origin]--; t.shares[r.origin] == 0 {
-			delete(t.shares, r.origin)
-		}
+		t.shares.Give()
+		giveOne(t.held, r.origin)
+		giveOne(t.owned, r.origin.owner())
+	}
+}
+
+func giveOne(held map[origin]int, of origin) {
+	if held[of]--; held[of] == 0 {
+		delete(held, of)
 	}
 }

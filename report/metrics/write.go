@@ -78,7 +78,7 @@ func (w *writer) gpus(d *reading) {
 		if g.divided {
 			continue
 		}
-		used := min(uint64(max(int64(g.Used)+g.since, 0)), max(g.Total, g.Used))
+		used := g.Now()
 		w.add(gpuUsed, float64(used), g.label, uuid)
 		w.add(gpuTotal, float64(g.Total), g.label, uuid)
 		w.add(gpuUntraced, max(float64(used)-float64(g.planes), 0), g.label, uuid)
@@ -108,6 +108,7 @@ func (w *writer) books(s *ledger.Snapshot) {
 	w.total(forgotten, s.Forgotten.Processes)
 	w.total(events, st.Events)
 	w.total(lostEvents, st.Lost)
+	w.reasons(lostReasons, st.LostFor)
 	w.total(unmatchedFrees, st.UnmatchedFrees)
 	w.total(evicted, st.Evicted)
 	w.total(reused, st.Reused)

@@ -41,8 +41,10 @@ func (p Profile) Column() report.Column {
 	for _, text := range p.p.Comments {
 		text, ok := strings.CutPrefix(untrusted.Clean(text), "doubt: ")
 		switch {
-		case ok && strings.HasPrefix(text, "holders of "):
+		case ok && strings.HasPrefix(text, report.HoldersOf):
 			c.HolderDoubts = append(c.HolderDoubts, text)
+		case ok && strings.HasPrefix(text, report.NoHoldersOf):
+			c.NoHolders = append(c.NoHolders, text)
 		case ok:
 			c.Doubts = append(c.Doubts, text)
 		}

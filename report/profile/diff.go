@@ -4,7 +4,6 @@ package profile
 
 import (
 	"cmp"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -36,22 +35,22 @@ func New(s *ledger.Snapshot, st callstack.Stacks) Profile {
 	return Profile{p: newProfile(s, st)}
 }
 
-// maxProfile is the most bytes of an uncompressed profile; one of 10,000 sites has 6 MiB.
-const maxProfile = 512 << 20
-
 // Read reads a gzip-compressed pprof profile that vramprof wrote. Profiles without inuse_space,
-// larger than 512 MiB, or with missing locations or mappings are errors.
-func Read(r io.Reader) (Profile, error) {
-	unpacked, err := gzip.NewReader(r)
+// larger than 512 MiB, or with missing locations or mappings are errors. The error is a *LimitError
+// for one that takes more memory than a real one of its size.
+func Read(r io.Reader) (Profile, error) { return read(r, false) }
+
+// ReadUnlimited is Read without the limits that depend on the size of the file: only for a profile
+// that cannot be forged.
+func ReadUnlimited(r io.Reader) (Profile, error) { return read(r, true) }
+
+func read(r io.Reader, unlimited bool) (Profile, error) {
+	text, size, err := unpack(r, unlimited)
+	if err == nil && !unlimited {
+		err = checkMemory(text, size)
+	}
 	if err != nil {
 		return Profile{}, fmt.Errorf("read profile: %w", err)
-	}
-	text, err := io.ReadAll(io.LimitReader(unpacked, maxProfile+1))
-	if err != nil {
-		return Profile{}, fmt.Errorf("read profile: %w", err)
-	}
-	if len(text) > maxProfile {
-		return Profile{}, fmt.Errorf("read profile: it is larger than %d MiB", maxProfile>>20)
 	}
 	p, err := parseProfile(text)
 	if err != nil {

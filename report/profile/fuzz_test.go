@@ -5,6 +5,7 @@ package profile
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -86,7 +87,8 @@ func TestAProfileThatUnpacksWithoutEndIsNotRead(t *testing.T) {
 		_ = to.Close()
 	}()
 	defer pipe.Close()
-	if _, err := Read(pipe); err == nil || !strings.Contains(err.Error(), "larger than") {
+	var limit *LimitError
+	if _, err := Read(pipe); !errors.As(err, &limit) || !strings.Contains(err.Error(), "unpacks to more than") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func TestProfileKeepsThePprofContract(t *testing.T) {
 	}
 	for _, want := range []string{
 		"python3 [4242] on cuda:0 GPU-1a2b3c4d-0000-0000-0000-000000000000: NVML usage 3.34 GiB = other CUDA 2.05 GiB + context, other before attach 1.28 GiB + unexplained 10.0 MiB",
-		"infer [5151] ended 40s ago and gave back the 64.0 MiB shown for it",
+		"infer [5151] ended 40s ago and gave back the 500 MiB shown for it",
 		"doubt: 12 events were lost",
 		"warning: /usr/lib/libbroken.so.1",
 	} {

@@ -75,6 +75,6 @@ func OOMSnapshot() *ledger.Snapshot {
 			{Process: 2, UUID: OtherGPU, Device: 1, Usage: 60 * GiB, Live: 60 * GiB},
 			{Process: 3, UUID: OOMGPU, Usage: 20 * GiB, Live: 20 * GiB},
 		},
-		Stats: ledger.Stats{Lost: 12},
+		Stats: ledger.Stats{Lost: 12, LostFor: map[string]uint64{ledger.LostBuffersFull: 12}},
 	}
 }

@@ -58,7 +58,7 @@ func Snapshot() *ledger.Snapshot {
 	event(ledger.Alloc, ledger.Pinned, 666, ledger.UnknownDevice, 40, 0x300, 4096, 3, "cudaMallocHost", 0)
 	event(ledger.Alloc, ledger.Managed, 666, 1, 41, 0x400, 3*MiB, 0, "cudaMallocManaged", 0)
 	l.Tell(ledger.UsageReading{Time: begin + 99*Second, Usages: []ledger.Usage{{PID: 4242, UUID: gpu[0], Bytes: 3420 * MiB}}})
-	l.Tell(ledger.Stats{Lost: 12, Stacks: 107, NoStack: 1, Missing: map[string]uint64{"as unwind tables were not loaded yet": 1}, Truncated: map[string]uint64{"too deep": 1, "no unwind table": 2}})
+	l.Tell(ledger.Stats{Lost: 12, LostFor: map[string]uint64{ledger.LostBuffersFull: 12}, Stacks: 107, NoStack: 1, Missing: map[string]uint64{"as unwind tables were not loaded yet": 1}, Truncated: map[string]uint64{"too deep": 1, "no unwind table": 2}})
 	l.Tell(ledger.Warning{Text: "/usr/lib/libbroken.so.1 is not ELF and was skipped \x1b[31m"})
 	return l.Snapshot(begin+100*Second, time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC))
 }

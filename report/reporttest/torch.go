@@ -166,7 +166,7 @@ func TorchTimeline(s *ledger.Snapshot) *timeline.Timeline {
 		tensors, cached, before := i<<28, (i%4)<<26, uint64(1<<30)
 		row.Tensors, row.Cached, row.Before = append(row.Tensors, tensors), append(row.Cached, cached), append(row.Before, before)
 		row.Usage = append(row.Usage, tensors+cached+before)
-		row.Driver, row.Host = append(row.Driver, 0), append(row.Host, 64<<20)
+		row.Driver, row.Rounding, row.Host = append(row.Driver, 0), append(row.Rounding, 0), append(row.Host, 64<<20)
 	}
 	t.Rows = []timeline.Row{row}
 	t.Marks = []timeline.Mark{

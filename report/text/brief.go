@@ -40,6 +40,7 @@ type brief struct {
 	judged             *report.Judgement
 	gpu, managed, host []ledger.Site
 	classes            map[siteKey]string // verdicts on sites
+	objects            map[siteKey]string // what libraries took for themselves
 	most               int                // sites to list
 	full               int                // lines that grow with their evidence
 	evidence           int                // lines of it
@@ -56,10 +57,11 @@ func (p *brief) limit(usual int) int {
 // the user's own frames of their stacks, the largest sites in one line each, and the notes that
 // change these figures.
 func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
-	p := brief{s: s, st: st, o: o, kept: report.KeptBy(s), judged: report.Judge(s, st), classes: map[siteKey]string{}}
+	p := brief{s: s, st: st, o: o, kept: report.KeptBy(s), judged: report.Judge(s, st), classes: map[siteKey]string{}, objects: map[siteKey]string{}}
 	p.gpu, p.managed, p.host = report.DivideLeaks(report.Leaks(s, o))
 	for i, v := range p.judged.Sites() {
 		p.classes[siteKeyOf(&s.Sites[i])] = v.Class
+		p.objects[siteKeyOf(&s.Sites[i])] = v.Library
 	}
 	doubts := report.Doubts(s)
 	p.most, p.full, p.evidence = min(p.limit(mostSites), len(p.gpu)), p.limit(briefVerdicts), briefLines
@@ -201,6 +203,20 @@ func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]u
 	p.text(style, 0, text)
 }
 
+// lastPiece returns "…" for the words that lines leave out. If the first of them is a long name, such as that
+// of a class, for which there is room only in part, it returns the end of the name: that tells names apart.
+func lastPiece(list, lines []string, room int) string {
+	const least, long = 12, 20
+	n := len(strings.Fields(strings.Join(lines, " ")))
+	if n >= len(list) || room < least || words.Width(list[n]) < long {
+		return "…"
+	}
+	if n+1 < len(list) {
+		return words.CutFront(list[n], room-2) + " …"
+	}
+	return words.CutFront(list[n], room)
+}
+
 // shortened writes words like a paragraph, in at most so many lines, one more on a narrow screen.
 func (p *brief) shortened(sign string, list []string, most int) {
 	if p.width < defaultWidth*3/4 {
@@ -215,7 +231,8 @@ func (p *brief) shortened(sign string, list []string, most int) {
 		for len(last) > 1 && words.Width(strings.Join(last, " "))+2 > room {
 			last = last[:len(last)-1]
 		}
-		lines[most-1] = words.Cut(strings.TrimRight(strings.Join(last, " "), ",;"), room-2) + " …"
+		text := words.Cut(strings.TrimRight(strings.Join(last, " "), ",;"), room-2)
+		lines[most-1] = text + " " + lastPiece(list, lines[:most], room-words.Width(text)-1)
 	}
 	for i, line := range lines {
 		if i == 0 {

@@ -107,10 +107,10 @@ func (p *brief) siteTable() *siteTable {
 	t := &siteTable{brief: p}
 	listed := slices.Concat(p.gpu[:min(len(p.gpu), p.most)], p.managed[:min(len(p.managed), p.limit(briefApart))], p.host[:min(len(p.host), p.limit(briefApart))])
 	process, device := map[int]bool{}, map[[2]int]bool{}
-	t.half = (t.s.End - t.s.Begin) / 2
+	t.half = t.s.SessionGrowthSpan()
 	for i := range listed {
 		x := &listed[i]
-		if half := t.s.Half(x.Process); i == 0 {
+		if half := t.s.GrowthSpan(x.Process); i == 0 {
 			t.half = half
 		} else if half != t.half {
 			t.half = 0
@@ -164,8 +164,8 @@ func (t *siteTable) changeName() string {
 	if t.o.Older > 0 {
 		return "oldest"
 	}
-	if t.half == 0 {
-		return "growth" // in the second half of each process's time
+	if t.half < leastGrowth {
+		return "growth" // in the second half of each process's time, or in a moment
 	}
 	return "last " + words.Span(t.half)
 }
@@ -223,12 +223,18 @@ func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow boo
 		}
 		f.Function = frames.ShortName(&f)
 		t.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(live, liveColumns), f)
-		t.list(dim, siteIndent, ", ", words.Count(x.LiveObjects, words.Noun(x.Kind)), change, class, t.place(x))
+		list := []string{words.Count(x.LiveObjects, words.Noun(x.Kind)), change, class, t.place(x)}
+		if name := t.objects[siteKeyOf(x)]; name != "" {
+			list = append(list, name)
+		}
+		t.list(dim, siteIndent, ", ", list...)
 		return
 	}
 	text := t.row(fmt.Sprintf("%d.", rank), live, count, change, class, t.place(x))
 	if !report.InSums(x.Kind) {
 		text += "(" + words.Kind(x.Kind) + ") "
+	} else if name := t.objects[siteKeyOf(x)]; name != "" {
+		text += "(" + name + ") "
 	}
 	if len(report.Marks(t.s, t.st, x)) > 0 {
 		text += incomplete

@@ -190,3 +190,31 @@ func TestVerdictsFollowWhatIsMine(t *testing.T) {
 		t.Errorf("want linear.py as the user's own code, and train.py as a library:\n%s", text)
 	}
 }
+
+// Of a long name that does not fit, the end is shown: it tells classes apart.
+func TestALongNameIsCutAtItsBeginning(t *testing.T) {
+	const text = "kept by C++ object of class torch::distributed::rpc::profiler::processglobal::StateStackEntry"
+	for _, more := range []string{"", ", list of 1,204"} {
+		p := brief{page: newPage(Screen{Width: 80})}
+		p.shortened("   ", strings.Fields(text+more), 1)
+		got := p.String()
+		if !strings.Contains(got, "::StateStackEntry") || !strings.Contains(got, "of class …") || strings.Count(got, "\n") != 1 || words.Width(got) > 81 {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+// In a session of some milliseconds, growth is a sample of a step.
+func TestGrowthOfMillisecondsIsNotShown(t *testing.T) {
+	for _, c := range []struct {
+		growth int64
+		over   uint64
+		want   string
+	}{
+		{1 << 20, 72e6, ""}, {0, 72e6, ""}, {0, 2e9, "steady"}, {1 << 20, 0, ""}, {1 << 20, 2e9, "+1.00 MiB in the last 2.0s (+30.0 MiB/min)"},
+	} {
+		if got := growthIn(c.growth, c.over); got != c.want {
+			t.Errorf("%d bytes in %d ns: %q, want %q", c.growth, c.over, got, c.want)
+		}
+	}
+}

@@ -18,22 +18,39 @@ import (
 // series is a line of the chart of one process and GPU.
 type series struct {
 	name   string
+	of     func(*timeline.Row) []uint64
 	values []uint64
 }
 
 func chartSeries(r *timeline.Row) []series {
 	list := []series{
-		{"usage", r.Usage}, {report.PlaneName(report.PlaneTensor), r.Tensors}, {report.PlaneName(report.PlaneCache), r.Cached},
-		{report.PlaneName(report.PlaneDriver), r.Driver}, {report.PlaneName(report.PlaneBefore), r.Before},
-		{"host, pinned", r.Host}, {"managed", r.Managed}, {"system", r.System}, {"asleep", r.Asleep},
+		{name: "usage", of: func(r *timeline.Row) []uint64 { return r.Usage }},
+		{name: report.PlaneName(report.PlaneTensor), of: func(r *timeline.Row) []uint64 { return r.Tensors }},
+		{name: report.PlaneName(report.PlaneCache), of: func(r *timeline.Row) []uint64 { return r.Cached }},
+		{name: report.PlaneName(report.PlaneDriver), of: func(r *timeline.Row) []uint64 { return r.Driver }},
+		{name: report.PlaneName(report.PlaneRounding), of: func(r *timeline.Row) []uint64 { return r.Rounding }},
+		{name: report.PlaneName(report.PlaneBefore), of: func(r *timeline.Row) []uint64 { return r.Before }},
+		{name: "host, pinned", of: func(r *timeline.Row) []uint64 { return r.Host }},
+		{name: "managed", of: func(r *timeline.Row) []uint64 { return r.Managed }},
+		{name: "system", of: func(r *timeline.Row) []uint64 { return r.System }},
+		{name: "asleep", of: func(r *timeline.Row) []uint64 { return r.Asleep }},
 	}
 	kept := list[:0]
 	for _, x := range list {
+		x.values = x.of(r)
 		if peak, _ := peakOf(x.values); peak > 0 {
 			kept = append(kept, x)
 		}
 	}
 	return kept
+}
+
+// lastOf returns the value at the end, 0 of a plane without values.
+func lastOf(values []uint64) uint64 {
+	if len(values) == 0 {
+		return 0
+	}
+	return values[len(values)-1]
 }
 
 // peakOf returns the highest value and its first index.
@@ -56,8 +73,9 @@ func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st cal
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
 	viewTitle(p, s, n, o)
+	left := timeline.Left(s)
 	for i := range t.Rows {
-		chartRow(p, s, t, &t.Rows[i], i == 0)
+		chartRow(p, s, t, &t.Rows[i], endOf(t, &t.Rows[i], left), i == 0)
 	}
 	if len(t.Rows) == 0 {
 		p.line(plain, 0, "")
@@ -71,14 +89,33 @@ func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st cal
 // since returns the time between the begin of the session and another moment.
 func since(s *ledger.Snapshot, time uint64) string { return words.Span(report.Minus(time, s.Begin)) }
 
-func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row, first bool) {
+// endOf returns the row that has what a row had at its end: at that of its process, if it has ended.
+func endOf(t *timeline.Timeline, r *timeline.Row, left *timeline.Timeline) *timeline.Row {
+	p := &t.Processes[r.Process]
+	if p.End == 0 {
+		return r
+	}
+	for i := range left.Rows {
+		x := &left.Rows[i]
+		if q := &left.Processes[x.Process]; q.PID == p.PID && q.Begin == p.Begin && x.UUID == r.UUID && (x.UUID != "" || x.Device == r.Device) {
+			return x
+		}
+	}
+	return r
+}
+
+func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r, last *timeline.Row, first bool) {
 	at := words.Device(r.Device, ledger.Device)
 	if r.Device < 0 && r.UUID == "" {
 		at = "host"
 	}
 	p.line(plain, 0, "")
 	process := &t.Processes[r.Process]
-	p.list(bold, 0, ", ", words.Process(process)+rankText(process)+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))))
+	ended := ""
+	if process.End != 0 {
+		ended = "ended at " + since(s, process.End)
+	}
+	p.list(bold, 0, ", ", words.Process(process)+rankText(process)+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))), ended)
 	list := chartSeries(r)
 	names, room := chartNames, p.width-chartNames-chartFigures
 	narrow := room < chartLeast
@@ -91,7 +128,7 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row
 	}
 	for _, x := range list {
 		peak, k := peakOf(x.values)
-		end := words.Bytes(x.values[len(x.values)-1])
+		end := words.Bytes(lastOf(x.of(last)))
 		if !columned {
 			p.list(plain, 0, ", ", x.name+": peak "+words.Bytes(peak)+" at "+since(s, t.Times[k]), "end "+end)
 			p.line(plain, 0, bars(t.Times, x.values, p.width, peak))

@@ -119,7 +119,7 @@ func (c *tableColumns) processCell(p *ledger.Process) string {
 // planeShort returns the name of a plane in a narrow column.
 func planeShort(plane string) string {
 	switch plane {
-	case report.PlaneCache, report.PlaneBefore, report.PlaneUnexplained:
+	case report.PlaneCache, report.PlaneRounding, report.PlaneBefore, report.PlaneUnexplained:
 		return plane
 	}
 	return report.PlaneName(plane)

@@ -167,7 +167,7 @@ func (p *comparedPage) odd(o *report.Odd) {
 		r := &p.Rows[i]
 		difference := r.Bytes[o.Column] - r.Median
 		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(r, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
-		if o.InAll && (difference > 0) == (o.Difference > 0) {
+		if o.InAll && (difference > 0) == (o.Difference > 0) && 200*report.Magnitude(difference) >= report.Magnitude(o.Difference) { // else it rounds to 0%
 			text += fmt.Sprintf(" (%.0f%% of the difference)", 100*float64(difference)/float64(o.Difference))
 		}
 		p.hanging(2, 4, text)
@@ -258,12 +258,17 @@ func (p *comparedPage) doubts() {
 	who := map[string][]string{}
 	named := map[int]bool{} // columns with holders in the sentences
 	for i := range p.Odd {
-		named[p.Odd[i].Column] = slices.ContainsFunc(p.Odd[i].Keepers, func(k report.Keeper) bool { return k.Path != "" })
+		if slices.ContainsFunc(p.Odd[i].Keepers, func(k report.Keeper) bool { return k.Path != "" }) {
+			named[p.Odd[i].Column] = true
+		}
 	}
 	for i := range p.Columns {
 		list := p.Columns[i].Doubts
 		if named[i] {
 			list = slices.Concat(list, p.Columns[i].HolderDoubts)
+		}
+		if len(named) > 0 { // a reader would ask for those of the other columns
+			list = slices.Concat(list, p.Columns[i].NoHolders)
 		}
 		for _, text := range list {
 			text = untrusted.Clean(text)

@@ -59,8 +59,7 @@ func heldText(sum report.HoldersSum, device string) string {
 	if sum.Storages == 0 {
 		return "No tensors on " + cmp.Or(device, "a GPU (see --device cpu)")
 	}
-	return fmt.Sprintf("%s of tensors in %s, %.1f%% held by Python", words.Bytes(sum.Bytes), words.Count(sum.Storages, "storage"),
-		100*float64(sum.Found)/float64(max(sum.Bytes, 1)))
+	return fmt.Sprintf("%s of tensors in %s, %s held by Python", words.Bytes(sum.Bytes), words.Count(sum.Storages, "storage"), words.Share(sum.Found, sum.Bytes))
 }
 
 // holderLines writes the largest lines, and the sum of the others.

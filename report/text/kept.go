@@ -64,7 +64,7 @@ func keptText(lines []report.HolderLine) string {
 	if driver > 0 {
 		text += ", and " + words.Bytes(driver) + " of other CUDA"
 	}
-	return fmt.Sprintf("%s; %.1f%% held by Python", text, 100*float64(sum.Found)/float64(max(sum.Bytes, 1)))
+	return text + "; " + words.Share(sum.Found, sum.Bytes) + " held by Python"
 }
 
 // olderPart writes who keeps what the parts show as tensors from before the attach.

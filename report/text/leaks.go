@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -110,7 +111,7 @@ func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.He
 	siteHead(p, rank, x, stack[own])
 	amount := words.Count(x.LiveObjects, words.Noun(x.Kind))
 	if report.InSums(x.Kind) && sum > 0 {
-		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(report.Awake(x))/float64(sum), amount)
+		amount = words.Share(report.Awake(x), sum) + " in " + amount
 	}
 	oldest := "age unknown"
 	if ns, known := report.Age(s, x); known {
@@ -164,13 +165,23 @@ func whereText(device int32, kind ledger.Kind) string {
 }
 
 // growthText returns "+128 MiB in the last 30s (256 MiB/min)", the growth in the second half of the
-// session, or of a process that began in it.
+// session, or of a process that began in it; "" if that is too short.
 func growthText(s *ledger.Snapshot, x *ledger.Site) string {
-	half := s.Half(x.Process)
-	if x.Growth == 0 || half == 0 {
+	return growthIn(x.Growth, s.GrowthSpan(x.Process))
+}
+
+// leastGrowth is the shortest time, in ns, of which growth is shown.
+const leastGrowth = uint64(time.Second)
+
+// growthIn returns "+128 MiB in the last 30s (256 MiB/min)", "steady", or "" for a time that is too short.
+func growthIn(growth int64, over uint64) string {
+	switch {
+	case over < leastGrowth:
+		return ""
+	case growth == 0:
 		return "steady"
 	}
-	return fmt.Sprintf("%s in the last %s (%s/min)", words.Difference(x.Growth), words.Span(half), words.Difference(report.PerMinute(x.Growth, half)))
+	return fmt.Sprintf("%s in the last %s (%s/min)", words.Difference(growth), words.Span(over), words.Difference(report.PerMinute(growth, over)))
 }
 
 func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {

@@ -4,6 +4,7 @@ package text
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -169,7 +170,7 @@ func addHistory(sum, history []uint64) []uint64 {
 const recentMinutes = 5 * time.Minute
 
 // recentText returns "+1.20 GiB in the last 4m41s (+262 MiB/min)", "steady", or "" if it is
-// unknown.
+// unknown. It has no rate if low-water marks did not rise as well.
 func (v *oomCase) recentText(process int, history []uint64) string {
 	n := len(history)
 	session := v.s.End - v.s.Since(process)
@@ -179,12 +180,13 @@ func (v *oomCase) recentText(process int, history []uint64) string {
 	step := session / uint64(n)
 	back := min(max(int(uint64(recentMinutes)/step), 1), n/2)
 	over := step * uint64(back)
-	if over < uint64(time.Second) {
-		return "" // of no meaning
+	if over < leastGrowth {
+		return "" // a sample of a step, no growth
 	}
 	growth := int64(history[n-1] - history[n-1-back])
-	if growth == 0 {
-		return "steady"
+	low := int64(slices.Min(history[n-back:]) - slices.Min(history[n-2*back:n-back]))
+	if growth != 0 && (low > 0 != (growth > 0) || 2*report.Magnitude(low) < report.Magnitude(growth)) { // the phase of a step, or one allocation
+		return words.Difference(growth) + " in the last " + words.Span(over)
 	}
-	return fmt.Sprintf("%s in the last %s (%s/min)", words.Difference(growth), words.Span(over), words.Difference(report.PerMinute(growth, over)))
+	return growthIn(growth, over)
 }

@@ -133,4 +133,8 @@ func (v *oomCase) keptPart(p *page, n *notes, o report.Options) {
 		return
 	}
 	keptPart(p, v.s, n, o, k)
+	if age := report.Minus(v.o.Time, v.s.Begin+k.At); age > 0 {
+		p.line(plain, 0, "")
+		p.paragraph("", "At the error, the process's memory could not be read: this is of "+words.Span(age)+" before.")
+	}
 }

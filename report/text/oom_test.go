@@ -93,6 +93,17 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 			"The request is larger than the whole GPU, which has 79.6 GiB."},
 		"full of tensors": {func(_ *ledger.Snapshot, o *report.OOM) { o.Size, o.Allocated = 4*reporttest.GiB, 60*reporttest.GiB },
 			"The GPU is full: live tensors hold 60.0 GiB of 79.6 GiB."},
+		"full of tensors, with a cache that is too small for a segment": {func(s *ledger.Snapshot, o *report.OOM) {
+			o.Size, o.Allocated, o.Reserved = 4*reporttest.MiB, 60*reporttest.GiB, 60*reporttest.GiB+19*reporttest.MiB/4
+			s.GPUs[0].Used, s.Tensors[0].LargestFree = s.GPUs[0].Total-6*reporttest.MiB, 0
+		}, "The GPU is full: live tensors hold 60.0 GiB of 79.6 GiB. PyTorch takes 20.0 MiB from the driver for the request: more than the 6.00 MiB that are free and the 4.75 MiB that are cached."},
+		"small pieces that would have been enough": {func(s *ledger.Snapshot, o *report.OOM) {
+			o.Size, o.Allocated, o.Reserved = reporttest.MiB, 60*reporttest.GiB, 60*reporttest.GiB+19*reporttest.MiB/4
+			s.GPUs[0].Used, s.Tensors[0].LargestFree = s.GPUs[0].Total, 0
+		}, "4.75 MiB are cached, but in no free run that is large enough: fragmentation."},
+		"a limit, with little cache": {func(s *ledger.Snapshot, o *report.OOM) {
+			o.Size, o.Allocated, o.Reserved, s.GPUs[0].Used = 4*reporttest.MiB, 20*reporttest.GiB, 20*reporttest.GiB+reporttest.MiB, 30*reporttest.GiB
+		}, "49.6 GiB are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS)."},
 		"room for less": {func(s *ledger.Snapshot, o *report.OOM) {
 			o.Size, o.Allocated, s.GPUs[0].Used, o.Usage[0].Bytes = 8*reporttest.GiB, 60*reporttest.GiB, 74*reporttest.GiB, 61*reporttest.GiB
 		}, "Only 5.65 GiB are free: live tensors hold 60.0 GiB of 79.6 GiB."},
@@ -164,6 +175,21 @@ func TestOOMPageSaysHowOldItsFiguresAre(t *testing.T) {
 		change(&o)
 		if text := oomPage(t, s, o, report.Options{}, Screen{}); !strings.Contains(text, want) {
 			t.Errorf("want %q in\n%s", want, text)
+		}
+	}
+}
+
+// TestOOMPageSaysHowOldItsHoldersAre: the process gave up its memory before it could be read again.
+func TestOOMPageSaysHowOldItsHoldersAre(t *testing.T) {
+	s := reporttest.OOMSnapshot()
+	o := oomOf(s)
+	s.Walks = reporttest.NamedWalks("model.weight", "main()", "list")
+	want := "At the error, the process's memory could not be read: this is of"
+	for age, old := range map[uint64]bool{0: false, 42 * reporttest.Second: true} {
+		s.Walks[1].Time = o.Time - age
+		text := oomPage(t, s, o, report.Options{}, Screen{Width: 120})
+		if strings.Contains(text, want+" 42s before.") != old || strings.Contains(text, want) != old {
+			t.Errorf("%d s before: %s", age/reporttest.Second, text)
 		}
 	}
 }
@@ -244,9 +270,9 @@ func TestRecentGrowthIsThatOfMinutes(t *testing.T) {
 		history []uint64
 		want    string
 	}{
-		{3200 * reporttest.Second, grown, "+1.00 GiB in the last 5m00s (+205 MiB/min)"},
+		{3200 * reporttest.Second, grown, "+1.00 GiB in the last 5m00s"},
 		{32000 * reporttest.Second, grown, "+1.00 GiB in the last 16m40s (+61.4 MiB/min)"},
-		{32 * reporttest.Second, grown, "+1.00 GiB in the last 16s (+3.75 GiB/min)"},
+		{32 * reporttest.Second, grown, "+1.00 GiB in the last 16s"},
 		{3200 * reporttest.Second, reporttest.Ramp(reporttest.GiB), "+96.0 MiB in the last 5m00s (+19.2 MiB/min)"},
 		{3200 * reporttest.Second, reporttest.Flat(reporttest.GiB), "steady"},
 		{3200 * reporttest.Second, nil, ""},

@@ -4,6 +4,7 @@ package text
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
@@ -11,7 +12,40 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// why returns one sentence on why the request failed, as far as the figures show it.
+// PyTorch's allocator takes a segment from the driver for a request that no free block serves: 2 MiB
+// for small ones, 20 MiB below 10 MiB, else a multiple of 2 MiB (c10/cuda/CUDACachingAllocator.cpp).
+const (
+	smallRequest, smallSegment = 1 << 20, 2 << 20
+	midRequest, midSegment     = 10 << 20, 20 << 20
+	segmentStep                = 2 << 20
+)
+
+// need returns how much the request takes from the driver.
+func (v *oomCase) need() uint64 {
+	switch size := v.o.Size; {
+	case !v.o.FromTorch() || size > math.MaxUint64-segmentStep:
+		return size
+	case size <= smallRequest:
+		return smallSegment
+	case size < midRequest:
+		return midSegment
+	default:
+		return (size + segmentStep - 1) / segmentStep * segmentStep
+	}
+}
+
+// fitsInOnePiece reports whether the request would have fit if the cache were in one piece, beside
+// the GPU's free memory: enough for the request itself, and for the segment that it takes.
+func (v *oomCase) fitsInOnePiece() bool {
+	room := v.cached()
+	if v.gpu != nil {
+		room += min(v.free(), math.MaxUint64-room)
+	}
+	return v.cached() >= v.o.Size && room >= v.need()
+}
+
+// why returns one sentence on why the request failed, as far as the figures show it: what alone would
+// have let it fit.
 func (v *oomCase) why() string {
 	o := v.o
 	known := o.Size != ledger.UnknownSize
@@ -20,16 +54,19 @@ func (v *oomCase) why() string {
 		return fmt.Sprintf("The driver could not pin %s more on the host: neither GPU memory nor PyTorch's cache is involved.", o.SizeText())
 	case v.gpu != nil && known && o.Size > v.gpu.Total:
 		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", words.Bytes(v.gpu.Total))
-	case o.FromTorch() && known && v.cached() >= o.Size:
+	case o.FromTorch() && known && v.fitsInOnePiece():
 		return v.fragmentation()
 	case v.gpu == nil:
 		return "It is unknown how full the GPU was: NVML gave no reading of it."
-	case known && v.free() >= o.Size && v.left:
+	case known && v.free() >= v.need() && v.left:
 		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", words.Bytes(v.free()))
-	case known && v.free() >= o.Size:
+	case known && v.free() >= v.need():
 		return fmt.Sprintf("%s are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS).", words.Bytes(v.free()))
-	case known && v.free()+v.others() >= o.Size && v.others() >= v.own:
+	case known && v.free()+v.others() >= v.need() && v.others() >= v.own:
 		return v.blameOthers()
+	case known && v.need() > o.Size && max(v.free(), v.cached()) >= o.Size:
+		return fmt.Sprintf("%s PyTorch takes %s from the driver for the request: more than the %s that are free and the %s that are cached.",
+			v.full(), words.Bytes(v.need()), words.Bytes(v.free()), words.Bytes(v.cached()))
 	}
 	return v.full()
 }
@@ -40,7 +77,7 @@ func (v *oomCase) why() string {
 func (v *oomCase) fragmentation() string {
 	cached := words.Bytes(v.cached()) + " are cached"
 	switch t := v.tensors; {
-	case t == nil:
+	case t == nil || t.LargestFree == 0:
 		return cached + ", but in no free run that is large enough: fragmentation."
 	case t.LargestFree >= v.o.Size:
 		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, words.Bytes(t.LargestFree))
@@ -75,7 +112,7 @@ func (v *oomCase) stuckText(st callstack.Stacks) string {
 	}
 	first := &c.Rows[0]
 	text := fmt.Sprintf("%s of the cache cannot go back to the driver: %s, from %s.", words.Bytes(c.Free), first.HoldText(), first.LinesText())
-	if v.gpu != nil && v.free() < v.o.Size && v.o.Size-v.free() <= first.Bytes {
+	if v.gpu != nil && v.free() < v.need() && v.need()-v.free() <= first.Bytes {
 		text += " Without them the request would fit."
 	}
 	return text

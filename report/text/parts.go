@@ -64,10 +64,13 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	for i := range report.PartTerms {
 		r := &report.PartTerms[i]
 		row(plain, r.Name, false, func(x *ledger.Part) string { return words.Bytes(r.Bytes(x)) })
+		if r.Name == report.PlaneName(report.PlaneRounding) {
+			row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return words.Bytes(report.PartIdle(s, x)) })
+		}
 	}
 	row(plain, "unexplained", true, func(x *ledger.Part) string { return words.Difference(x.Unexplained) })
-	row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return words.Bytes(report.PartIdle(s, x)) })
 	row(bold, "usage", true, func(x *ledger.Part) string { return words.Bytes(report.PartUsage(x)) })
+	row(plain, report.MarkName(report.MarkUnlisted), false, func(x *ledger.Part) string { return words.Bytes(x.Unlisted) })
 }
 
 // pair writes a name and, at the right or on the next line, a figure.

@@ -57,7 +57,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 func gpus(p *page, s *ledger.Snapshot) {
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		used := fmt.Sprintf("%s of %s used", words.Bytes(g.Used), words.Bytes(g.Total))
+		used := fmt.Sprintf("%s of %s used", words.Bytes(g.Now()), words.Bytes(g.Total))
 		if g.Parent == "" {
 			p.list(plain, 0, ", ", append([]string{fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used}, report.GPUText(g)...)...)
 		} else { // its name begins with that of its GPU

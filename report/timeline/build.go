@@ -50,6 +50,20 @@ func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *l
 	return b.t, b.sizes, nil
 }
 
+// Left returns what each process has on each GPU in a snapshot, as a timeline of that moment; of a
+// process that has ended, what it had at its end.
+func Left(s *ledger.Snapshot) *Timeline {
+	x := *s
+	x.Processes = slices.Clone(s.Processes)
+	for i := range x.Processes {
+		x.Processes[i].End = 0
+	}
+	b := newBuilder()
+	b.look(0, 1, x.End, &x)
+	b.finish(&observer{})
+	return b.t
+}
+
 type processKey struct {
 	pid   uint32
 	begin uint64
@@ -154,7 +168,10 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		r.Usage[i] = uint64(max(int64(x.Usage)+x.Since, 0)) // an alloc node that ended may have had no memory
 		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver+x.Unplaced
 		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
-		r.Unexplained[i] = x.Unexplained
+		r.Rounding[i], r.Unexplained[i] = x.Rounding, x.Unexplained
+		if x.Unlisted > 0 {
+			r.Asleep = withStep(r.Asleep, steps, i, x.Unlisted)
+		}
 	}
 	b.withoutNVML(i, steps, s, index, placed)
 	b.asleep(i, steps, s, index)
@@ -205,18 +222,18 @@ func (b *builder) row(key rowKey, steps int) *Row {
 		if _, ok := b.first[key.process]; !ok {
 			b.first[key.process] = n
 		}
-		values := make([]uint64, 6*steps)
+		values := make([]uint64, 7*steps)
 		part := func(k int) []uint64 { return values[k*steps : (k+1)*steps : (k+1)*steps] }
 		b.t.Rows = append(b.t.Rows, Row{
 			Process: key.process, UUID: key.uuid, Device: key.device, Usage: part(0), Tensors: part(1), Cached: part(2),
-			Driver: part(3), Before: part(4), Host: part(5), Unexplained: make([]int64, steps),
+			Driver: part(3), Before: part(4), Host: part(5), Rounding: part(6), Unexplained: make([]int64, steps),
 		})
 	}
 	return &b.t.Rows[n]
 }
 
 func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, index []int) {
-	host := map[int]uint64{}
+	host, unlisted := map[int]uint64{}, s.AnyUnlisted()
 	for k := range s.Sites {
 		x := s.Sites[k]
 		p := &s.Processes[x.Process]
@@ -225,7 +242,8 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		if x.Segment {
 			live -= min(x.Tensors, live)
 		}
-		if p.End != 0 && p.End <= at {
+		owned := x.Kind.Owned() || x.Kind == ledger.Tensor
+		if p.End != 0 && p.End <= at || unlisted && owned && s.IsUnlisted(s.Sites[k].Process, x.Device) {
 			live = 0
 		}
 		b.site(k, i, steps, at, &x, live)

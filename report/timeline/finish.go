@@ -59,6 +59,7 @@ func (b *builder) join(r *Row, withUUID []int) bool {
 		x.Tensors[i] += r.Tensors[i]
 		x.Cached[i] += r.Cached[i]
 		x.Driver[i] += r.Driver[i]
+		x.Rounding[i] += r.Rounding[i]
 		x.Before[i] += r.Before[i]
 		x.Host[i] += r.Host[i]
 		if r.Managed != nil {
@@ -193,7 +194,7 @@ func (t *Timeline) worthMarking(list []mark) []mark {
 	for i := range t.Times {
 		var sum uint64
 		for _, r := range t.Rows {
-			sum += r.Tensors[i] + r.Cached[i] + r.Driver[i] + r.Before[i]
+			sum += r.Tensors[i] + r.Cached[i] + r.Driver[i] + r.Rounding[i] + r.Before[i]
 		}
 		peak = max(peak, sum)
 	}

@@ -32,7 +32,7 @@ func TestRowsAddUpToWhatNVMLSaysWithoutKnownDevices(t *testing.T) {
 			var sum, driver, usage int64
 			for _, r := range tl.Rows {
 				driver += int64(r.Driver[i])
-				sum += int64(r.Tensors[i]+r.Cached[i]+r.Driver[i]+r.Before[i]) + r.Unexplained[i]
+				sum += int64(r.Tensors[i]+r.Cached[i]+r.Driver[i]+r.Rounding[i]+r.Before[i]) + r.Unexplained[i]
 				usage += int64(r.Usage[i])
 			}
 			if sum != usage {

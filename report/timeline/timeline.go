@@ -27,6 +27,7 @@ type Row struct {
 	Tensors     []uint64 // these add up to Usage, as ledger.Part has them
 	Cached      []uint64
 	Driver      []uint64
+	Rounding    []uint64
 	Before      []uint64 // all memory from before the attach
 	Unexplained []int64
 	Host        []uint64 // page-locked memory, on the row of the process's first GPU; not part of Usage

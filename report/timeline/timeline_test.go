@@ -45,25 +45,34 @@ func usage(time, bytes uint64) input {
 	}}
 }
 
-// job: 300 bytes of context, 1000 from 200 on, 4000 more from 500 to 700, 64 pinned, 60000 managed
-// from 220 to 450, an OOM at 800.
+const page = 2 << 20 // of the driver
+
+func pages(list ...uint64) []uint64 {
+	for i := range list {
+		list[i] *= page
+	}
+	return list
+}
+
+// job: 300 pages of context, 1000 from 200 on, 4000 more from 500 to 700, 64 bytes pinned, 60000
+// managed from 220 to 450, an OOM at 800.
 func job() *script {
 	return &script{list: []input{
 		{1, func(b ledger.Books) {
 			b.Tell(ledger.Process{PID: 7, Comm: "python3", Begin: 1})
 			b.Tell(ledger.Devices{PID: 7, UUIDs: []string{"GPU-a"}})
 		}},
-		usage(2, 300),
-		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 200, Address: 0x1000, Size: 1000, Stack: 1, API: "cudaMalloc"}),
+		usage(2, 300*page),
+		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 200, Address: 0x100000000, Size: 1000 * page, Stack: 1, API: "cudaMalloc"}),
 		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Pinned, Time: 210, Address: 0x9000, Size: 64, Stack: 3, API: "cudaHostAlloc"}),
 		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Managed, Time: 220, Address: 0xa000, Size: 60000, Stack: 4, API: "cudaMallocManaged"}),
-		usage(300, 1300),
+		usage(300, 1300*page),
 		event(ledger.Event{Op: ledger.Free, Time: 450, Address: 0xa000}),
-		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 500, Address: 0x3000, Size: 4000, Stack: 2, API: "cudaMalloc"}),
-		usage(550, 5300),
-		event(ledger.Event{Op: ledger.Free, Time: 700, Address: 0x3000}),
-		usage(750, 1300),
-		event(ledger.Event{Op: ledger.OutOfMemory, Kind: ledger.Device, Time: 800, Size: 9000, Stack: 2, API: "cudaMalloc"}),
+		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 500, Address: 0x300000000, Size: 4000 * page, Stack: 2, API: "cudaMalloc"}),
+		usage(550, 5300*page),
+		event(ledger.Event{Op: ledger.Free, Time: 700, Address: 0x300000000}),
+		usage(750, 1300*page),
+		event(ledger.Event{Op: ledger.OutOfMemory, Kind: ledger.Device, Time: 800, Size: 9000 * page, Stack: 2, API: "cudaMalloc"}),
 	}}
 }
 
@@ -83,9 +92,9 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 	}
 	r := got.Rows[0]
 	for name, c := range map[string]struct{ got, want []uint64 }{
-		"usage":   {r.Usage, []uint64{0, 300, 1300, 1300, 1300, 5300, 5300, 1300, 1300, 1300, 1300}},
-		"driver":  {r.Driver, []uint64{0, 0, 1000, 1000, 1000, 5000, 5000, 1000, 1000, 1000, 1000}},
-		"before":  {r.Before, []uint64{0, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300}},
+		"usage":   {r.Usage, pages(0, 300, 1300, 1300, 1300, 5300, 5300, 1300, 1300, 1300, 1300)},
+		"driver":  {r.Driver, pages(0, 0, 1000, 1000, 1000, 5000, 5000, 1000, 1000, 1000, 1000)},
+		"before":  {r.Before, pages(0, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300)},
 		"host":    {r.Host, []uint64{0, 0, 0, 64, 64, 64, 64, 64, 64, 64, 64}},
 		"managed": {r.Managed, []uint64{0, 0, 0, 60000, 60000, 0, 0, 0, 0, 0, 0}},
 	} {
@@ -94,7 +103,7 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 		}
 	}
 	for i := range got.Times {
-		if sum := int64(r.Tensors[i]+r.Cached[i]+r.Driver[i]+r.Before[i]) + r.Unexplained[i]; sum != int64(r.Usage[i]) {
+		if sum := int64(r.Tensors[i]+r.Cached[i]+r.Driver[i]+r.Rounding[i]+r.Before[i]) + r.Unexplained[i]; sum != int64(r.Usage[i]) {
 			t.Errorf("step %d: the parts have %d of %d", i, sum, r.Usage[i])
 		}
 	}
@@ -102,13 +111,13 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 	for _, m := range got.Marks {
 		kinds = append(kinds, m.Kind)
 	}
-	if !slices.Equal(kinds, []MarkKind{Began, Large, Large, OutOfMemory}) || got.Marks[3].Size != 9000 {
+	if !slices.Equal(kinds, []MarkKind{Began, Large, Large, OutOfMemory}) || got.Marks[3].Size != 9000*page {
 		t.Errorf("marks %+v", got.Marks)
 	}
-	if got.Sites[0].Stack != 1 || got.Sites[0].Live[10] != 1000 || got.Sites[0].Live[1] != 0 {
+	if got.Sites[0].Stack != 1 || got.Sites[0].Live[10] != 1000*page || got.Sites[0].Live[1] != 0 {
 		t.Errorf("the first site is %+v", got.Sites[0])
 	}
-	if sizes.Driver[9].Count != 1 || sizes.Driver[11].Bytes != 4000 || sizes.Driver[6].Count != 1 {
+	if sizes.Driver[30].Count != 1 || sizes.Driver[32].Bytes != 4000*page || sizes.Driver[6].Count != 1 {
 		t.Errorf("sizes %+v", sizes.Driver)
 	}
 	again, _, err := of(job())

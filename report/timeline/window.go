@@ -17,7 +17,9 @@ const (
 )
 
 // Window is a timeline of the latest moments of a session without an end. Snapshots come at any
-// pace; of those that are closer than its step only the latest stays.
+// pace; of those that are closer than its step only the latest stays. The last moment is as of then.
+// At those before, each process has what it had when it had most since the moment before, as far as
+// snapshots have ledger.Snapshot.Highest.
 //
 // Its largest sites have bytes over time. The rest is known in the sums of rows.
 type Window struct {
@@ -25,7 +27,8 @@ type Window struct {
 	step uint64 // ns
 	n    int    // moments
 	last *ledger.Snapshot
-	more int // rows that there was no room for
+	high *ledger.Snapshot // the highest since the moment before the last
+	more int              // rows that there was no room for
 }
 
 // NewWindow returns a Window over about so many ns.
@@ -44,18 +47,33 @@ func (w *Window) Add(s *ledger.Snapshot) {
 		w.b.most = windowSites
 	}
 	times := &w.b.t.Times
+	high := s.AtHighest()
 	switch {
 	case w.n >= 2 && s.End-(*times)[w.n-2] < w.step: // the last moment was preliminary
-		w.n--
-		*times = (*times)[:w.n]
-		w.b.clear(w.n)
-	case w.n == windowPoints:
+		high = high.Above(w.high)
+		w.dropLast()
+	case w.n > 0:
+		at := (*times)[w.n-1]
+		w.dropLast()
+		w.look(at, w.high)
+	}
+	if w.n == windowPoints {
 		w.forget(windowPoints / 8)
 	}
-	w.b.look(w.n, windowPoints, s.End, s)
-	w.n++
-	w.last = s
+	w.look(s.End, s)
+	w.last, w.high = s, high
 	w.prune()
+}
+
+func (w *Window) look(at uint64, s *ledger.Snapshot) {
+	w.b.look(w.n, windowPoints, at, s)
+	w.n++
+}
+
+func (w *Window) dropLast() {
+	w.n--
+	w.b.t.Times = w.b.t.Times[:w.n]
+	w.b.clear(w.n)
 }
 
 // Timeline returns a copy of the window, which ends with the latest snapshot; nil if rows are
@@ -180,7 +198,7 @@ func (b *builder) change(f func([]uint64) []uint64, signed func([]int64) []int64
 
 // change replaces each list of a row that is there.
 func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
-	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Before, &r.Host, &r.Managed, &r.System, &r.Asleep} {
+	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Rounding, &r.Before, &r.Host, &r.Managed, &r.System, &r.Asleep} {
 		if *list != nil {
 			*list = f(*list)
 		}
@@ -190,7 +208,7 @@ func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
 
 // empty reports whether a row has nothing at any moment.
 func (r *Row) empty() bool {
-	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Before, r.Host, r.Managed, r.System, r.Asleep} {
+	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Rounding, r.Before, r.Host, r.Managed, r.System, r.Asleep} {
 		if !empty(list) {
 			return false
 		}

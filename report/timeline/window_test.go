@@ -109,3 +109,47 @@ func TestWindowBoundsSites(t *testing.T) {
 		t.Errorf("%d sites", n)
 	}
 }
+
+// TestWindowShowsTheHighestOfEachInterval: the last moment is as of then, those before have the most
+// since the moment before, by process, however many snapshots came between.
+func TestWindowShowsTheHighestOfEachInterval(t *testing.T) {
+	w := NewWindow(900e9)
+	of := func(end uint64, first, second uint64) *ledger.Snapshot {
+		s := &ledger.Snapshot{End: end, Processes: []ledger.Process{{PID: 1}, {PID: 2}}}
+		for i, bytes := range []uint64{first, second} {
+			s.Sites = append(s.Sites, ledger.Site{Process: i, Stack: uint64(i), API: "cudaMalloc", Kind: ledger.Device, LiveBytes: bytes})
+			s.Processes[i].Totals = []ledger.Total{{Kind: ledger.Device, LiveBytes: bytes}}
+		}
+		return s
+	}
+	most := map[uint64][2]uint64{} // by second: the most that both processes had in the second before it
+	for i := uint64(1); i <= 400; i++ {
+		at := [2]uint64{100 + i*37%50, 100 + i*91%50}
+		s := of(i*1e9, 3, 4)
+		s.Highest = of(i*1e9, at[0], at[1])
+		most[i] = at
+		w.Add(s)
+	}
+	tl := w.Timeline(nil)
+	last := len(tl.Times) - 1
+	for k := 1; k <= last; k++ {
+		var want [2]uint64
+		for i := tl.Times[k-1]/1e9 + 1; i <= tl.Times[k]/1e9; i++ {
+			want = [2]uint64{max(want[0], most[i][0]), max(want[1], most[i][1])}
+		}
+		if k == last {
+			want = [2]uint64{3, 4}
+		}
+		if got := [2]uint64{tl.Rows[0].Driver[k], tl.Rows[1].Driver[k]}; got != want {
+			t.Fatalf("at %d s: %v, want %v", tl.Times[k]/1e9, got, want)
+		}
+		for n := range tl.Sites {
+			if x := &tl.Sites[n]; x.Live[k] != want[x.Process] {
+				t.Fatalf("at %d s: a site of process %d has %d, want %d", tl.Times[k]/1e9, x.Process, x.Live[k], want[x.Process])
+			}
+		}
+	}
+	if last < 50 {
+		t.Errorf("%d moments", last)
+	}
+}

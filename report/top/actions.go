@@ -11,7 +11,7 @@ func (m *Model) writeProfile() tea.Cmd {
 		return nil
 	}
 	m.busy = true
-	write, s := m.o.Profile, m.shown.Snapshot
+	write, s := m.o.Profile, m.shown.high()
 	return func() tea.Msg {
 		path, err := write(s)
 		return doneMsg{text: "profile written: " + path, err: err}

@@ -133,8 +133,8 @@ type reading struct {
 // read sums up a moment. It names stacks, which can take long when a library is new.
 func (r *reader) read(m Moment) *books {
 	r.names.trim()
-	s := m.Snapshot
-	b := &books{Moment: m, holdings: report.Holdings(s), half: (s.End - s.Begin) / 2}
+	s := m.high()
+	b := &books{Moment: m, holdings: report.Holdings(s), half: s.SessionGrowthSpan()}
 	d := &reading{reader: r, books: b, s: s, gpuAt: map[gpuKey]int{}, rowAt: map[[2]int]int{}, rows: make([][]int, len(s.Processes))}
 	for i := range s.Processes {
 		b.alive = b.alive || s.Processes[i].End == 0
@@ -156,7 +156,7 @@ func (d *reading) listGPUs() {
 			label += "/" + cutTo(words.ShortUUID(g.UUID), 4)
 		}
 		d.gpuAt[gpuKey{uuid: g.UUID}] = len(d.gpus)
-		d.gpus = append(d.gpus, gpu{key: gpuKey{uuid: g.UUID}, label: label, model: tidy(g.Name), used: g.Used, total: g.Total, known: true, largest: -1})
+		d.gpus = append(d.gpus, gpu{key: gpuKey{uuid: g.UUID}, label: label, model: tidy(g.Name), used: g.Now(), total: g.Total, known: true, largest: -1})
 	}
 }
 
@@ -282,7 +282,7 @@ func (d *reading) addToProcess(h *report.Holding, plane, g int) {
 // grown returns the growth of a site as of the later half of the session, at the rate of its own
 // time.
 func (b *books) grown(x *ledger.Site) int64 {
-	half := b.Snapshot.Half(x.Process)
+	half := b.Snapshot.GrowthSpan(x.Process)
 	if half == b.half || half == 0 {
 		return x.Growth
 	}

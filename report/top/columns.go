@@ -24,8 +24,8 @@ func processColumns(b *books) []column[process] {
 		{name: "peak", title: "peak", width: 9, drop: 4, text: func(x *process, _ int) string { return amountText(x.peak) }, order: most(func(x *process) int64 { return x.peak }), style: processStyle},
 		{name: "growth", title: "growth/min", width: 10, drop: 3, text: func(x *process, _ int) string { return x.growth.text() }, order: most(func(x *process) int64 { return x.growth.perMinute })},
 	}
-	for k, drop := range [barPlanes]int{tensorPlane: 6, cachePlane: 7, driverPlane: 8, beforePlane: 10, unexplainedPlane: 13} {
-		if k == cachePlane && !b.has(cachePlane) && !b.has(tensorPlane) {
+	for k, drop := range [barPlanes]int{tensorPlane: 6, cachePlane: 7, driverPlane: 8, roundingPlane: 9, beforePlane: 10, unexplainedPlane: 13} {
+		if k == cachePlane && !b.has(cachePlane) && !b.has(tensorPlane) || k == roundingPlane && !b.has(roundingPlane) {
 			continue
 		}
 		list = append(list, column[process]{
@@ -142,7 +142,10 @@ func gpuColumns(b *books) []column[gpu] {
 		{name: "processes", title: "procs", width: 5, drop: 7, text: func(g *gpu, _ int) string { return strconv.Itoa(g.running) }, order: most(func(g *gpu) int { return g.running })},
 		{name: "command", title: "largest process", width: 22, left: true, drop: 6, text: func(g *gpu, w int) string { return b.largestText(g, w) }, order: least(func(g *gpu) string { return b.largestText(g, 22) })},
 	}
-	for k, drop := range [barPlanes]int{tensorPlane: 8, cachePlane: 9, driverPlane: 10, beforePlane: 11, unexplainedPlane: 13} {
+	for k, drop := range [barPlanes]int{tensorPlane: 8, cachePlane: 9, driverPlane: 10, roundingPlane: 12, beforePlane: 11, unexplainedPlane: 13} {
+		if k == roundingPlane && !b.has(roundingPlane) {
+			continue
+		}
 		list = append(list, column[gpu]{
 			name: planes[k].name, title: planes[k].short, width: max(9, words.Width(planes[k].short)), drop: drop, style: func(g *gpu) style { return planeStyle(g.planes[k], k) },
 			text: func(g *gpu, _ int) string { return amountText(g.planes[k]) }, order: most(func(g *gpu) int64 { return g.planes[k] }),

@@ -20,7 +20,7 @@ func (d *reading) readDoubts() {
 	} else if age := report.Minus(d.s.End, v.at); age >= oldVerdicts {
 		d.doubts = append(d.doubts, "verdicts are "+words.Span(age)+" old")
 	}
-	for _, x := range report.Doubts(d.s) {
+	for _, x := range report.Doubts(d.Snapshot) {
 		d.doubts = append(d.doubts, tidy(x.Text))
 		if x.At == report.AtTotals && d.loss == "" {
 			d.loss = tidy(x.Text)

@@ -210,7 +210,11 @@ func countText(n uint64) string {
 	return humanize.Comma(int64(n))
 }
 
+// growthText is "" of less than leastSpan/3, in which growth has no meaning.
 func (r *lineRow) growthText(half uint64) string {
+	if half < leastSpan/3 {
+		return ""
+	}
 	n := report.PerMinute(r.growth, half)
 	return changeText(n)
 }

@@ -147,6 +147,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (m *Model) receive(x Moment) tea.Cmd {
 	if m.reading {
 		if m.pending != nil {
+			x = m.pending.above(x)
 			x.OOMs = append(m.pending.OOMs[:len(m.pending.OOMs):len(m.pending.OOMs)], x.OOMs...)
 			if x.Note == "" {
 				x.Note = m.pending.Note

@@ -59,7 +59,7 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 func (m *Model) onceProcesses() []string {
 	m.view = viewProcesses
 	if m.rows() == 0 {
-		return []string{"No process uses CUDA"}
+		return []string{"No traced process uses CUDA"}
 	}
 	columns := fit(processColumns(m.shown), m.width)
 	list := []string{header(columns, nil, m.sorts[viewProcesses], false, m.width)}

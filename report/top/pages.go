@@ -207,9 +207,9 @@ func (m *Model) shareLines(k int32, width int) []string {
 	if h.Mark != "" {
 		name := words.Join(h.Mark, "of", processName(b, h.Process, 40)+":", words.SignedBytes(h.Live))
 		list = append(list, m.palette.paint(bold, words.Cut(name, width)), "")
-		for _, x := range b.Snapshot.Parts() {
+		for _, x := range b.high().Parts() {
 			if x.Process == h.Process && x.UUID == h.UUID {
-				list = append(list, wrap("", tidy(report.PartText(b.Snapshot, &x)), width)...)
+				list = append(list, wrap("", tidy(report.PartText(b.high(), &x)), width)...)
 			}
 		}
 	}

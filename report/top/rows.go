@@ -18,10 +18,11 @@ const maxEnded = 20
 func (d *reading) finishProcesses() {
 	d.rowsOfIdle()
 	peaks := map[rowKey]uint64{}
-	for i := range d.s.Balances {
-		b := &d.s.Balances[i]
-		key := rowKey{keyOfProcess(&d.s.Processes[b.Process]), gpuKey{uuid: b.UUID}}
-		peaks[key] = max(peaks[key], b.Peak)
+	parts := d.s.Parts()
+	for i := range parts {
+		x := &parts[i]
+		key := rowKey{keyOfProcess(&d.s.Processes[x.Process]), gpuKey{uuid: x.UUID}}
+		peaks[key] = max(peaks[key], report.UsagePeak(d.s, x))
 	}
 	classes := make([]verdict.Class, len(d.s.Processes)) // of all GPUs
 	worst := map[[2]int]verdict.Class{}
@@ -98,12 +99,6 @@ func (d *reading) finishGPUs() {
 			g.largest = i
 		}
 	}
-	since := map[string]int64{} // booked since NVML was read
-	for i := range d.s.Balances {
-		if b := &d.s.Balances[i]; d.s.Processes[b.Process].End == 0 {
-			since[b.UUID] += b.Since
-		}
-	}
 	for i := range d.gpus {
 		g := &d.gpus[i]
 		sum := int64(0)
@@ -112,9 +107,6 @@ func (d *reading) finishGPUs() {
 		}
 		if !g.known {
 			g.used = uint64(max(sum, 0))
-		}
-		if g.known {
-			g.used = min(uint64(max(int64(g.used)+since[g.key.uuid], 0)), max(g.total, g.used))
 		}
 		g.untraced = uint64(max(int64(g.used)-sum, 0))
 	}

@@ -269,7 +269,7 @@ const (
 	leastSpan   = 3e9
 )
 
-// recentGrowth measures growth as the mean of the later half of the last minute less that of the
+// recentGrowth measures growth as the least of the later half of the last minute less that of the
 // earlier half: what comes and goes within a step of training does not count.
 func (s *series) recentGrowth(t *track, g *growth) bool {
 	n := len(s.recent)
@@ -282,18 +282,10 @@ func (s *series) recentGrowth(t *track, g *growth) bool {
 		return false
 	}
 	half := len(times) / 2
-	earlier, later := mean(list[:half]), mean(list[half:])
+	earlier, later := slices.Min(list[:half]), slices.Min(list[half:])
 	between := meanTime(times[half:]) - meanTime(times[:half])
-	*g = growth{int64((later - earlier) * 60e9 / between), times[len(times)-1] - times[0]}
+	*g = growth{int64(float64(later-earlier) * 60e9 / between), times[len(times)-1] - times[0]}
 	return true
-}
-
-func mean(list []int64) float64 {
-	sum := 0.0
-	for _, v := range list {
-		sum += float64(v)
-	}
-	return sum / float64(len(list))
 }
 
 func meanTime(list []uint64) float64 {

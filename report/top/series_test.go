@@ -72,6 +72,24 @@ func TestGrowthIsOfTheLastMinute(t *testing.T) {
 	}
 }
 
+func TestGrowthIsNotThePhaseOfAStep(t *testing.T) {
+	for phase := range 7 {
+		s := newSeries()
+		b := &books{}
+		for i := range 61 {
+			live := int64(10+i) << 20
+			if (i+phase)%7 > 1 { // five moments of seven have activations
+				live += 30 << 30
+			}
+			*b = books{Moment: Moment{Snapshot: &ledger.Snapshot{End: uint64(i+1) * reporttest.Second}}, processes: []process{{key: rowKey{process: processKey{pid: 1}}, live: live}}}
+			s.add(b)
+		}
+		if g := b.processes[0].growth.perMinute >> 20; g < 45 || g > 75 {
+			t.Errorf("phase %d: growth %d MiB/min, want 60", phase, g)
+		}
+	}
+}
+
 func TestGrowthIsOfTheSessionUntilMomentsAreKnown(t *testing.T) {
 	s := newSeries()
 	b := &books{half: 30 * reporttest.Second, Moment: Moment{Snapshot: &ledger.Snapshot{End: reporttest.Second}},

@@ -26,6 +26,7 @@ const (
 	styleTensor
 	styleCache
 	styleDriver
+	styleRounding
 	styleBefore
 	styleUnexplained
 	styleHost
@@ -46,6 +47,7 @@ var planes = [...]struct {
 	{report.PlaneTensor, "tensors", "tensors", '█', styleTensor},
 	{report.PlaneCache, "cache", "cache", '▓', styleCache},
 	{report.PlaneDriver, "other", report.PlaneName(report.PlaneDriver), '▒', styleDriver},
+	{report.PlaneRounding, "rounding", "rounding", '▗', styleRounding},
 	{report.PlaneBefore, "before", "before", '░', styleBefore},
 	{report.PlaneUnexplained, "unexplained", "unexplained", '?', styleUnexplained},
 	{report.PlaneHost, "host", "host", ' ', styleHost},
@@ -58,6 +60,7 @@ const (
 	tensorPlane = iota
 	cachePlane
 	driverPlane
+	roundingPlane
 	beforePlane
 	unexplainedPlane
 	hostPlane
@@ -85,6 +88,7 @@ var colours = [styles][2]string{
 	styleTensor:      {"#0072b2", "#2a8fd0"},
 	styleCache:       {"#3a93c9", "#9bd4f5"},
 	styleDriver:      {"#b87f00", "#e8a92b"},
+	styleRounding:    {"#8a6d1f", "#f3cf7a"},
 	styleBefore:      {"#6f7782", "#8d95a3"},
 	styleUnexplained: {"#a8437c", "#d68fb6"},
 	styleHost:        {"#00694d", "#23b189"},

@@ -36,7 +36,7 @@ func (m *Model) nothing(what string, width int) string {
 func (m *Model) drawProcesses(s screen) []string {
 	height := s.bodyHeight()
 	if m.rows() == 0 {
-		return []string{"", m.nothing("no process uses CUDA", s.width)}
+		return []string{"", m.nothing("no traced process uses CUDA", s.width)}
 	}
 	n := len(m.lists.processes)
 	preview := height - n - 2 // a blank line and the header

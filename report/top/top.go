@@ -30,6 +30,20 @@ type Moment struct {
 	Note     string           // what happened last, such as an error; untrusted; "": nothing new
 }
 
+// high returns the books whose bytes are shown: of when each process had most since the Moment
+// before, where they have them.
+func (x *Moment) high() *ledger.Snapshot { return x.Snapshot.AtHighest() }
+
+// above returns a later Moment, with the highest of both if this one will not be shown.
+func (x *Moment) above(later Moment) Moment {
+	if high := later.high().Above(x.high()); high != later.high() {
+		s := *later.Snapshot
+		s.Highest = high
+		later.Snapshot = &s
+	}
+	return later
+}
+
 // Options are what a screen starts with, and what its keys do.
 type Options struct {
 	Sort string // name of the column to sort by, one of Columns; "": by memory

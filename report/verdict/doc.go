@@ -66,7 +66,7 @@
 //
 // # How much evidence
 //
-// A verdict of Leaking needs growth over at least a quarter of the time in which the process was
+// A verdict of Leaking on a whole life needs growth over at least a quarter of the time in which the process was
 // seen to allocate, with six survivors in four windows or twelve in three, and four times as many
 // if the floor is too noisy to agree. Before that the verdict is Growing, with the time that it needs
 // more: "too early: grows for 3.0s only, needs 2.0s more to decide". Growth up to
@@ -82,6 +82,16 @@
 // Two cases cannot be decided. A cache that is not full by the end of the session looks like a
 // leak. After an attach to a running process, so do driver allocations that replace older ones:
 // their frees are seen, but not their sizes.
+//
+// # The recent past
+//
+// A year hides a leak of an hour. The ledger also has windows from now back that are the longer, the
+// older they are (ledger.Recent), which show horizons of 10 to 14 minutes, four times that, and so on.
+// Each is judged as if it were a life, but growth must take half of it and be new: above what windows of
+// that length had at least before (Record.Floor), by half of the growth and a quarter of what they varied
+// by; or with twice as many survivors in a window as there ever were at that age (Record.Kept and Young).
+// The latter proves leaks that the noise of a level hides. Growth that was faster before is a warm-up. The
+// worst verdict wins. The first of a kind is new: a first morning, a cache that fills.
 //
 // # Which line
 //

@@ -21,25 +21,22 @@ type run struct {
 	needs    float64 // seconds until it can be decided, if not yet; 0: unknown
 }
 
-// judge returns the verdict on one site, or on a sum of sites; segments: they are segments of
-// PyTorch's allocator.
+// judge returns the verdict on a site or a sum of sites; segments: of PyTorch's allocator.
 func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
-	l := j.lives[x.Process]
-	v := newSeries(x, l)
+	v := newSeries(x, j.lives[x.Process])
 	if len(v.w) == 0 {
 		return Verdict{Class: Steady, Evidence: "nothing is known of when it was allocated"}
 	}
-	out := Verdict{}
 	r, class := v.classify()
-	if class == Leaking && !segments {
-		why := j.replaces(x, &v, &r)
-		if why == "" && !j.totalGrows(x, &v, &r) {
-			why = "other lines gave back as much"
+	if !segments {
+		if class == Leaking && r.from > 0 && !v.exceeds(&r, v.before(&r)) {
+			class, r.why = Growing, "hardly higher than it was before, and may fall again"
 		}
-		if why != "" {
-			class, r.why, r.needs = Growing, why, float64(l.end-l.begin)/1e9
-		}
+		j.doubt(x, &v, &r, &class)
+		j.recently(x, &v, &r, &class)
 	}
+	l := v.life
+	out := Verdict{life: l, horizon: v.horizon}
 	if segments {
 		if class == Leaking || class == Growing {
 			r.why = "PyTorch's cache grows, its tensors show why"
@@ -72,6 +69,20 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	out.Evidence = j.evidence(x, &v, &r, class)
 	return out
+}
+
+// doubt changes a leak into growth that others account for.
+func (j *judge) doubt(x *ledger.Site, v *series, r *run, class *Class) {
+	if *class != Leaking {
+		return
+	}
+	why := j.replaces(x, v, r)
+	if why == "" && !j.totalGrows(x, v, r) {
+		why = "other lines gave back as much"
+	}
+	if why != "" {
+		*class, r.why, r.needs = Growing, why, float64(v.life.end-v.life.begin)/1e9
+	}
 }
 
 // classify first tries all proofs of growth without end, then all reasons against it.
@@ -125,7 +136,11 @@ func (v *series) longEnough(r *run) Class {
 	}
 	fell, wave := v.fell(r.from)
 	now, longer := float64(v.w[n-1].Floor), waves*wave*v.window-seconds
-	switch short := max((minShare*life-seconds)/(1-minShare), minTime.Seconds()-seconds); {
+	share := minShare
+	if v.horizon > 0 {
+		share = minRecent
+	}
+	switch short := max((share*life-seconds)/(1-share), minTime.Seconds()-seconds); {
 	case short > 0:
 		r.why, r.needs = "too early: grows for "+words.Span(v.ns(v.width(r.from, n)))+" only", short
 	case longer <= 0 || now >= waves*fell:
@@ -185,7 +200,11 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 		if v.speedsUp(from, to) || v.ended(from, to, &p) {
 			continue
 		}
-		switch quarters := v.grew(from, to, &p); {
+		quarters := v.grew(from, to, &p)
+		if v.keepsMore(from, to, &p) {
+			quarters = 4
+		}
+		switch {
 		case quarters == 4 && !v.pauses(to, &p):
 			return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows)}, true, false
 		case quarters >= 3 && !ok:
@@ -197,10 +216,12 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 	return r, ok, slows
 }
 
-// ended reports whether no window since a time has survivors, which chance does not explain.
+// ended reports whether no window since a time has survivors, which chance does not explain. Less than
+// half a window proves nothing: what a step allocates comes at once.
 func (v *series) ended(from, to int, p *part) bool {
-	quiet := v.width(p.last+1, to) / v.width(from, to)
-	return math.Pow(1-quiet, p.seen/v.clump(from, to)) < chance
+	since := v.width(p.last+1, to)
+	quiet := since / v.width(from, to)
+	return since >= 0.5 && math.Pow(1-quiet, p.seen/v.clump(from, to)) < chance
 }
 
 // pauses reports whether there was no survivor for longer than ever since the first one, by more than

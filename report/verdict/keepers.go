@@ -26,7 +26,6 @@ type keepers struct {
 	latest  *ledger.Walked
 	grown   map[int]ledger.HeldGrowth // by index in latest.Held
 	between uint64                    // ns
-	covers  bool                      // most of the process's life
 }
 
 // keepersOf returns nil without two walks that tell something.
@@ -41,13 +40,16 @@ func (j *judge) keepersOf(process int) *keepers {
 		for _, g := range ledger.Grown(first.Held, latest.Held) {
 			k.grown[g.Index] = g
 		}
-		l := j.lives[process]
-		life := float64(l.end - l.begin)
-		late := float64(j.s.Begin) + float64(l.end) - float64(latest.Time)
-		k.covers = float64(k.between) >= leastCovered*life && late <= (1-leastCovered)/2*life
 	}
 	j.keepers[process] = k
 	return k
+}
+
+// covers reports whether the walks cover most of a time.
+func (k *keepers) covers(j *judge, l life) bool {
+	life := float64(l.end - l.begin)
+	late := float64(j.s.Begin) + float64(l.end) - float64(k.latest.Time)
+	return float64(k.between) >= leastCovered*life && late <= (1-leastCovered)/2*life
 }
 
 // kept is what holders keep of some sites.
@@ -97,7 +99,7 @@ func (j *judge) hearHolders(process int, sites []int, v *Verdict) {
 		v.Evidence += ", what keeps most of it grew by " + words.Count(uint64(g.Entries), "entry") + " in " + between
 	case g.Bytes > 0:
 		v.Evidence += ", what keeps most of it grew by " + words.Bytes(uint64(g.Bytes)) + " in " + between
-	case v.Class == Leaking && k.covers && sum.grown == 0 && float64(sum.found) >= mostFound*float64(sum.bytes):
+	case v.Class == Leaking && k.covers(j, v.life) && sum.grown == 0 && float64(sum.found) >= mostFound*float64(sum.bytes):
 		v.Class, v.UntilFull = Growing, 0
 		v.Evidence = "nothing that keeps it grew in " + between + ", " + v.Evidence
 	}
@@ -134,7 +136,8 @@ func (a *adviser) containers(p int, device int32) {
 // that fits; $ is its end. The class is that of the innermost container.
 var remedies = []struct{ class, path, text string }{
 	{"", inGraph, "the graph of what it holds is kept: keep loss.item() or output.detach() instead"},
-	{"", "sys.last_", "the last exception keeps the variables of its frames: delete sys.last_value, sys.last_exc and sys.last_traceback"},
+	{"", ", which an error ended", "an error ended the function, and the error's traceback keeps the variables of its frames until the next error: see why it failed"},
+	{"", "sys.last_", "the last error keeps it until the next error: see why it was raised"},
 	{"", "__traceback__", "a kept exception keeps the variables of its frames: keep its text, or call with_traceback(None)"},
 	{"", ".<local ", "a kept frame, generator or coroutine keeps its variables: end it, or keep only what is needed of it"},
 	{"", "Out[", "IPython keeps each result: end lines with a semicolon, or run %reset -f out"},

@@ -13,14 +13,14 @@ import (
 // what one of its stacks did. Otherwise the other stacks gave up as much: one bounded cache has
 // several callers.
 func (j *judge) lineGrows(g *Group, of *Verdict) bool {
-	v := newSeries(j.sum(g.Sites), j.lives[g.Process])
+	v := j.seriesOf(j.sum(g.Sites), of.horizon)
 	return v.mayGrow(len(v.w)/2, of.Rate.Value, of.byLevel)
 }
 
 // totalGrows reports the same of all memory of a kind that a process has on a device, during a run of
 // one site. The total includes tensors from before the attach.
 func (j *judge) totalGrows(x *ledger.Site, of *series, r *run) bool {
-	key := totalKey{x.Process, x.Device, x.Kind}
+	key := totalKey{x.Process, x.Device, x.Kind, of.horizon}
 	v, known := j.totals[key]
 	if !known {
 		v = j.total(key, x.Segment)
@@ -31,17 +31,36 @@ func (j *judge) totalGrows(x *ledger.Site, of *series, r *run) bool {
 	for from < len(v.w)/2 && v.start+v.ns(float64(from)) < begin {
 		from++
 	}
-	return v.mayGrow(from, r.rate.Value, r.floor)
+	return v.mayGrow(from, r.rate.Value, r.floor) || of.horizon > 0 && !r.floor && j.varies(x, of, r)
 }
 
-func (j *judge) total(key totalKey, segment bool) series {
+// varies reports whether all memory of a kind varied before a run of the recent past by as much as the
+// run grew, so that it proves nothing.
+func (j *judge) varies(x *ledger.Site, of *series, r *run) bool {
+	v := j.seriesOf(j.all(totalKey{x.Process, x.Device, x.Kind, 0}, x.Segment), of.horizon+1)
+	begin := of.start + of.ns(float64(r.from))
+	least, most := math.Inf(1), 0.0
+	for i := range v.w {
+		if v.start+v.ns(float64(i+1)) <= begin {
+			least, most = min(least, float64(v.w[i].Mean)), max(most, float64(v.w[i].Mean))
+		}
+	}
+	return most-least >= r.rate.Value*of.width(r.from, r.to)*of.window
+}
+
+// all returns the sum of all sites of a kind.
+func (j *judge) all(key totalKey, segment bool) *ledger.Site {
 	var sites []int
 	for i := range j.s.Sites {
 		if x := &j.s.Sites[i]; x.Process == key.process && x.Device == key.device && x.Kind == key.kind && x.Segment == segment {
 			sites = append(sites, i)
 		}
 	}
-	v := newSeries(j.sum(sites), j.lives[key.process])
+	return j.sum(sites)
+}
+
+func (j *judge) total(key totalKey, segment bool) series {
+	v := j.seriesOf(j.all(key, segment), key.horizon)
 	freed, session := j.replaced[processDevice{key.process, key.device}], j.s.End-j.s.Begin
 	if key.kind != ledger.Tensor || len(freed) == 0 || session == 0 {
 		return v
@@ -54,12 +73,15 @@ func (j *judge) total(key totalKey, segment bool) series {
 	return v
 }
 
-// mayGrow compares the means of two halves of the time since a window, at least of the later half of
-// all. It reports whether they differ by half of what a rate makes. Where survivors prove the rate, it
+// mayGrow compares the means of two halves of the time since a window; of a whole life, at most of its
+// later half. It reports whether they differ by half of what a rate makes. Where survivors prove the rate, it
 // may also be hidden by the noise of a level that wanders.
 func (v *series) mayGrow(from int, rate float64, byLevel bool) bool {
 	n := len(v.w)
-	m := v.means(max(from, n/2), n)
+	if v.horizon == 0 {
+		from = max(from, n/2)
+	}
+	m := v.means(from, n)
 	half := len(m) / 2
 	if half == 0 {
 		return true

@@ -16,6 +16,7 @@ import (
 // Objects that a stack can prove.
 const (
 	objectNCCL       = "NCCL buffers"
+	objectCuBLAS     = "cuBLAS workspace"
 	objectWorkspace  = "workspace"
 	objectOptimizer  = "optimizer state"
 	objectGradient   = "gradient"
@@ -28,8 +29,12 @@ const (
 )
 
 var (
-	// getCUDABlasLtWorkspaceSize, getNewWorkspace, cublasCreate_v2, cudnnCreate, cufftMakePlanMany.
-	workspace = regexp.MustCompile(`(?i)workspace|^(cublas|cublasLt|cudnn|cusolverDn|cusparse|cufft)\w*(Create|MakePlan|Plan)\w*(_v2)?$`)
+	// cublasCreate_v2, and of PyTorch getNewWorkspace, getCUDABlasLtWorkspace, parseChosenWorkspaceSize.
+	cuBLAS        = regexp.MustCompile(`(?i)^cublas\w*Create\w*$|^getNewWorkspace$|cublas\w*workspace|CUDABlas\w*Workspace`)
+	cuBLASLibrary = regexp.MustCompile(`^libcublas(Lt)?\.so`)
+
+	// cudnnCreate, cufftMakePlanMany.
+	workspace = regexp.MustCompile(`(?i)workspace|^(cudnn|cusolverDn|cusparse|cufft)\w*(Create|MakePlan|Plan)\w*(_v2)?$`)
 
 	backward = regexp.MustCompile(`(^|::)\w+Backward\d*::apply\(|^torch::autograd::Engine::|^torch::autograd::python::PythonEngine::`)
 
@@ -57,6 +62,11 @@ type proof struct {
 	object  string // "" if it proves none
 	settles bool   // whatever the others prove
 	call    bool   // of a module's forward pass
+}
+
+// OfLibrary reports whether a kind of object is what a library of NVIDIA's took for itself.
+func OfLibrary(object string) bool {
+	return object == objectCuBLAS || object == objectNCCL || object == objectWorkspace
 }
 
 // find returns the kind of object that a stack allocates, or "". The innermost proof wins, except
@@ -107,6 +117,8 @@ func proofOf(f *callstack.Frame) proof {
 		return proof{object: pythonObject(f), call: isCall(f)}
 	case isNCCL(f):
 		return proof{object: objectNCCL, settles: true}
+	case cuBLAS.MatchString(base(f.Function)), f.Mapping != nil && cuBLASLibrary.MatchString(path.Base(f.Mapping.Path)):
+		return proof{object: objectCuBLAS, settles: true}
 	case workspace.MatchString(base(f.Function)):
 		return proof{object: objectWorkspace, settles: true}
 	case strings.HasPrefix(f.Function, "torch::autograd::AccumulateGrad::"):

@@ -41,7 +41,7 @@ var stacks = map[string][]callstack.Frame{
 	objectGradient:   stackOf("at::native::clone(at::Tensor const&) [libtorch_cpu.so]", "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(std::shared_ptr<x> const&) [libtorch_cpu.so]"),
 	objectActivation: stackOf("at::_ops::addmm::call(at::Tensor const&) [libtorch_cpu.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", "Module._call_impl "+torch+"nn/modules/module.py:1749", train),
 	objectParameter:  stackOf("at::native::to(at::Tensor const&) [libtorch_cpu.so]", "Module.to.<locals>.convert "+torch+"nn/modules/module.py:1326", "Module._apply "+torch+"nn/modules/module.py:955", train),
-	objectWorkspace:  stackOf("cudaMalloc [libcudart.so.12]", "at::cuda::(anonymous namespace)::getNewWorkspace() [libtorch_cuda.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", train),
+	objectCuBLAS:     stackOf("cudaMalloc [libcudart.so.12]", "at::cuda::(anonymous namespace)::getNewWorkspace() [libtorch_cuda.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", train),
 	objectNCCL:       stackOf("cudaMalloc [libcudart.so.12]", "ncclCommInitRank [libnccl.so.2]", train),
 	objectLoaded:     stackOf("at::native::to(at::Tensor const&) [libtorch_cpu.so]", "_load "+torch+"serialization.py:1855", train),
 	"":               stackOf("at::native::randn(at::Tensor const&) [libtorch_cpu.so]", train),
@@ -65,7 +65,10 @@ func TestObjectsAreWhatTheStackProves(t *testing.T) {
 		{"pinned by the user", objectPinned, ledger.Pinned, stackOf("cudaHostAlloc [libcudart.so.12]", "x [libtorch_cuda.so]", train)},
 		{"pinned by C", "", ledger.Pinned, stackOf("cudaHostAlloc [libcudart.so.12]", "main [train]")},
 		{"a user's file of that name", "", ledger.Tensor, stackOf("x [libtorch_cpu.so]", "step /home/u/optim/adam.py:1")},
-		{"handle of a library", objectWorkspace, ledger.Device, stackOf("cudaMalloc [libcudart.so.12]", "cublasCreate_v2 [libcublas.so.12]", train)},
+		{"handle of a library", objectWorkspace, ledger.Device, stackOf("cudaMalloc [libcudart.so.12]", "cudnnCreate [libcudnn.so.9]", train)},
+		{"handle of cuBLAS", objectCuBLAS, ledger.Device, stackOf("cudaMalloc [libcudart.so.12]", "cublasCreate_v2 [train]", train)},
+		{"cuBLAS without symbols", objectCuBLAS, ledger.Device, stackOf("cuMemAlloc_v2 [libcuda.so.1]", "libcublas.so.12+0x1234 [libcublas.so.12]", "at::native::addmm(at::Tensor const&) [libtorch_cuda.so]", train)},
+		{"cuBLASLt", objectCuBLAS, ledger.Device, stackOf("cuMemAlloc_v2 [libcuda.so.1]", "libcublasLt.so.12+0x1234 [libcublasLt.so.12]", train)},
 	} {
 		if got := (objects{}).find(c.stack, c.kind); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

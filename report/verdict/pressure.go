@@ -54,7 +54,7 @@ func (a *adviser) fragmentation(p int, device int32) {
 	default:
 		return
 	}
-	advice := a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", evidence)
+	advice := a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_ALLOC_CONF=expandable_segments:True (before PyTorch 2.9: PYTORCH_CUDA_ALLOC_CONF)", evidence)
 	if row := a.stuck(p, device); row != nil {
 		advice.holds(row)
 	}
@@ -118,7 +118,7 @@ func (a *adviser) emptyCache(p int, device int32) {
 	if cached < max(g.Total/10, minWaste) {
 		return
 	}
-	free := g.Total - min(g.Used, g.Total)
+	free := g.Total - min(g.Now(), g.Total)
 	for _, i := range a.users[g.UUID] {
 		b := &a.s.Balances[i]
 		if b.Process == p {

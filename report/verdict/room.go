@@ -75,16 +75,17 @@ func span(seconds float64) time.Duration {
 }
 
 // room returns how many bytes a site can still get on its GPU: what NVML reports as free and, for
-// tensors, PyTorch's cache. It is unknown without NVML, for host memory and for managed memory.
+// tensors, PyTorch's cache. It is unknown without NVML, for host memory and for managed memory. A
+// process that has ended gets no more.
 func (j *judge) room(x *ledger.Site) (float64, bool) {
-	if x.Kind.OnHost() || x.Kind == ledger.Managed || x.Device == ledger.CPUDevice {
+	if j.s.Processes[x.Process].End != 0 || x.Kind.OnHost() || x.Kind == ledger.Managed || x.Device == ledger.CPUDevice {
 		return 0, false
 	}
 	g := j.gpu(x.Process, x.Device)
 	if g == nil {
 		return 0, false
 	}
-	free := g.Total - min(g.Used, g.Total)
+	free := g.Total - min(g.Now(), g.Total)
 	if x.Kind == ledger.Tensor {
 		if t := j.s.TensorsOn(x.Process, x.Device); t != nil {
 			free += t.Cached + t.OlderCached

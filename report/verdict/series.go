@@ -38,6 +38,11 @@ type series struct {
 	life   life
 	start  uint64 // of the first window, ns after Begin
 	peak   float64
+	// 0: the whole life; otherwise the recent past, of which level plus 1.
+	horizon int
+	record  ledger.Record // of windows before the horizon
+	// Windows were seen to leave the next longer horizon: record.Kept is known.
+	remembers bool
 }
 
 // newSeries excludes the time after a process's last allocation: a program that waits for its user

@@ -47,6 +47,8 @@ type Verdict struct {
 	User      bool // Line is in the user's own code, not in a library's
 
 	byLevel bool // the floor or the mean proves the rate, not survivors
+	horizon int  // as in series
+	life    life // what it is about
 }
 
 // Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil), Line is the
@@ -87,6 +89,7 @@ type totalKey struct {
 	process int
 	device  int32
 	kind    ledger.Kind
+	horizon int
 }
 
 // life is the time in which a process was seen to allocate, in ns after Begin.

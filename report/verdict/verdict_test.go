@@ -367,10 +367,13 @@ func TestRatesAreThoseOfTheLeak(t *testing.T) {
 func TestVerdictsDoNotDependOnSpeed(t *testing.T) {
 	for _, x := range programs {
 		for _, scale := range []float64{1.1e7, 2.3e7, 1.3e8, 7.7e9} {
-			p := newProgram(scale, 1)
+			p, want := newProgram(scale, 1), x.want
 			x.run(p)
-			if v := of(p.snapshot(), 1); v.Class != x.want {
-				t.Errorf("%s, steps of %.0f ns: %v (%s), want %v", x.name, scale, v.Class, v.Evidence, x.want)
+			if x.name == "grows since a moment" && scale*steps/6 > 10*minute {
+				want = Leaking // of its recent past
+			}
+			if v := of(p.snapshot(), 1); v.Class != want {
+				t.Errorf("%s, steps of %.0f ns: %v (%s), want %v", x.name, scale, v.Class, v.Evidence, want)
 			}
 		}
 	}

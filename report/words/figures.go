@@ -33,6 +33,18 @@ func SignedBytes(bytes int64) string {
 // Bytes returns a size in IEC units with three digits: "1.95 GiB".
 func Bytes(n uint64) string { return humanize.IBytesN(n, 3) }
 
+// Share returns a part of a whole: "83.3%", "less than 0.1%", "0%" of nothing.
+func Share(part, whole uint64) string {
+	switch x := 100 * float64(part) / float64(max(whole, 1)); {
+	case part == 0:
+		return "0%"
+	case x < 0.1:
+		return "less than 0.1%"
+	default:
+		return fmt.Sprintf("%.1f%%", x)
+	}
+}
+
 // Difference returns "+3.00 GiB", "-3.00 GiB" or "0 B".
 func Difference(n int64) string {
 	switch {

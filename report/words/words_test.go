@@ -43,3 +43,14 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+func TestAShareIsNeverRoundedToNothing(t *testing.T) {
+	for _, c := range []struct {
+		part, whole uint64
+		want        string
+	}{{0, 0, "0%"}, {0, 5, "0%"}, {1, 1 << 40, "less than 0.1%"}, {1, 1001, "less than 0.1%"}, {1, 1000, "0.1%"}, {833, 1000, "83.3%"}, {5, 5, "100.0%"}} {
+		if got := Share(c.part, c.whole); got != c.want {
+			t.Errorf("%d of %d: %q, want %q", c.part, c.whole, got, c.want)
+		}
+	}
+}

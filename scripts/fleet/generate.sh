@@ -25,7 +25,7 @@ manifest() {
     if [ "${file##*/}" = daemonset.yaml ]; then
       printf -- '---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: vramprof\n  labels:\n    pod-security.kubernetes.io/enforce: privileged # hostPID, capabilities and a folder of the host\n'
     fi
-    helm template vramprof "$chart" --namespace vramprof --kube-version 1.30 "${only[@]}" "$@" | sed '/^# Source: /d'
+    helm template vramprof "$chart" --namespace vramprof --kube-version 1.30 --set unprotected=true "${only[@]}" "$@" | sed '/^# Source: /d'
   } >"$file"
 }
 manifest daemonset serviceaccount daemonset

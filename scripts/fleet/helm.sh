@@ -16,12 +16,12 @@ objects() {
   echo "$name ($version): $(paste -sd, "$work/$name.kinds")"
 }
 
-helm lint --strict --kube-version 1.30 "$chart" | tail -n 1
-objects default 1.30
+helm lint --strict --kube-version 1.30 --set unprotected=true "$chart" | tail -n 1
+objects default 1.30 --set unprotected=true
 contains "$work/default.yaml" "appArmorProfile:" "hostPID: true" "readOnlyRootFilesystem: true" "allowPrivilegeEscalation: false"
 ! grep -q 'SYS_ADMIN\|privileged: true\|runtimeClassName' "$work/default.yaml" || fail "too many rights by default"
 
-objects older 1.28 --set sysAdmin=true
+objects older 1.28 --set sysAdmin=true --set unprotected=true
 contains "$work/older.yaml" "container.apparmor.security.beta.kubernetes.io/vramprof: unconfined" "- SYS_ADMIN"
 ! grep -q appArmorProfile: "$work/older.yaml" || fail "a field that Kubernetes 1.28 does not know"
 
@@ -49,11 +49,11 @@ networkPolicy: {enabled: true, from: [{namespaceSelector: {matchLabels: {kuberne
 END
 objects all 1.34 --values "$work/all.yml"
 contains "$work/all.kinds" DaemonSet PodMonitor ServiceMonitor PrometheusRule ConfigMap NetworkPolicy Service ServiceAccount
-contains "$work/all.yaml" "runtimeClassName: nvidia" "--web.config.file=/etc/vramprof/web/web.yml" "scheme: https" "tcpSocket:" "--max-memory=1GiB" '"--name=^python"'
+contains "$work/all.yaml" "--web.external-host=node-profiler-vramprof.gpu.svc" "runtimeClassName: nvidia" "--web.config.file=/etc/vramprof/web/web.yml" "scheme: https" "tcpSocket:" "--max-memory=1GiB" '"--name=^python"'
 # The rules and the dashboard arrive whole: a template could cut or indent them wrongly.
 [ "$(grep -c '^ *- alert:' "$work/all.yaml")" = "$(grep -c '^ *- alert:' packaging/prometheus/vramprof.rules.yml)" ] || fail "rules are missing"
 
-objects little 1.24 --set archive.enabled=false --set podLogs.enabled=false --set serviceAccount.create=false --set-json 'resources={}' --set-json 'tolerations=[]' --set appArmorProfile= --set-json 'seccompProfile={"type":"RuntimeDefault"}'
+objects little 1.24 --set unprotected=true --set archive.enabled=false --set podLogs.enabled=false --set serviceAccount.create=false --set-json 'resources={}' --set-json 'tolerations=[]' --set appArmorProfile= --set-json 'seccompProfile={"type":"RuntimeDefault"}'
 ! grep -q 'hostPath\|kind: ServiceAccount' "$work/little.yaml" || fail "what was switched off is there"
 contains "$work/little.yaml" "- --archive="
 
@@ -61,6 +61,16 @@ if helm template x "$chart" --kube-version 1.30 --set webConfig.secret=s --set w
   fail "a PodMonitor without the password that it needs"
 fi
 contains "$work/out" "webConfig.scrapeSecret is needed"
+# It asks who may connect.
+for options in "" "--set networkPolicy.enabled=true" "--set webConfig.secret=web" "--set webConfig.basicAuth=true"; do
+  # shellcheck disable=SC2086 # several words
+  if helm template x "$chart" --kube-version 1.30 $options >"$work/out" 2>&1; then
+    fail "it installs with nothing that protects its port: $options"
+  fi
+  contains "$work/out" "networkPolicy.from" "webConfig.basicAuth" "unprotected=true"
+done
+objects policy 1.30 --set networkPolicy.enabled=true --set-json 'networkPolicy.from=[{"podSelector":{}}]'
+objects password 1.30 --set webConfig.secret=web --set webConfig.basicAuth=true
 if helm template x "$chart" --kube-version 1.30 --set podmonitor.enabled=true >"$work/out" 2>&1; then
   fail "a value with a typing mistake"
 fi

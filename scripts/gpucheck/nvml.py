@@ -54,7 +54,8 @@ class NVML:
         m, m2 = Memory(), Memory2(version=ctypes.sizeof(Memory2) | 2 << 24)
         try:
             self.call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(m))
-            self.call("nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(m2))
+            if hasattr(self.library, "nvmlDeviceGetMemoryInfo_v2"):  # since 510
+                self.call("nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(m2))
         except (OSError, AttributeError):
             return None
         return m.total, m.free, m.used, m2.reserved
@@ -80,9 +81,12 @@ class NVML:
 
     def entries(self, pid):
         """Yields the entries of a process in the lists of all GPUs (this one: None)."""
+        name = "nvmlDeviceGetComputeRunningProcesses_v3"
+        if not hasattr(self.library, name):
+            name = "nvmlDeviceGetComputeRunningProcesses_v2"  # until 495, with the same structure
         for device in self.devices():
             n, list_ = ctypes.c_uint(1024), (Process * 1024)()
-            self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(n), list_)
+            self.call(name, device, ctypes.byref(n), list_)
             yield from (p for p in list_[:n.value] if p.pid == (pid or os.getpid()))
 
     def instance_of(self, pid):

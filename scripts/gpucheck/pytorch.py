@@ -9,6 +9,15 @@ OUT_OF_MEMORY = "_ZN3c1026reportOutOfMemoryToProfilerE"
 # Called often within the runtime? Then vramprof must not probe them.
 CALLS = (("libcuda.so", "cuCtxGetCurrent"), ("libcuda.so", "cuCtxGetDevice"), ("libcuda.so", "cuCtxSetCurrent"), ("libcudart", "cudaGetDevice"))
 
+# Backward passes run on threads of autograd's own, which have no Python frames.
+AUTOGRAD = "torch::autograd::Engine::"
+
+
+def python_frames(stacks):
+    """Returns whether stacks of tensors have Python frames: True, False, or None if no stack shows it."""
+    asked = [s for s in stacks if not any(f["function"] == "[no stack]" or f["function"].startswith(AUTOGRAD) for f in s)]
+    return any(f["language"] == "python" for s in asked for f in s) if asked else None
+
 
 def read(path):
     try:

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # boot.sh VMLINUZ INITRD WORDS: boots a kernel in QEMU, shows its console, and returns the exit
-# status of /inside.sh with these words, or 125 if the machine did not finish: a panic, or longer
-# than LIMIT seconds. It reads MEMORY (MiB), SMP (QEMU's -smp), OPTIONS (more options of QEMU) and
+# status of /inside.sh with these words, or 125 if the machine did not finish: a panic, or more than
+# LIMIT seconds of processor time, or four times that by the clock of a busy host. It reads MEMORY (MiB), SMP (QEMU's -smp), OPTIONS (more options of QEMU) and
 # APPEND (to the kernel's command line) and ARCH (amd64, the default, or arm64) from the environment. The only processor is simulated (TCG)
 # and needs no /dev/kvm. The machine's clock counts instructions, 2 ns each, and skips idle time, so
 # time limits inside do not depend on the host's load. cmpxchg16b is disabled: with instruction
@@ -15,11 +15,17 @@ case ${ARCH:-amd64} in
   # impdef: QEMU signs return addresses with an algorithm of its own, which is cheap to simulate.
   arm64) qemu=(qemu-system-aarch64 -machine virt,gic-version=3 -cpu max,pauth-impdef=on) console=ttyAMA0 ;;
 esac
-timeout -k 5 "${LIMIT:-300}" "${qemu[@]}" -accel tcg,thread=single -icount shift=1,sleep=off -m "${MEMORY:-3072}" ${SMP:+-smp "$SMP"} \
+limit=${LIMIT:-300}
+timeout -k 5 $((4 * limit)) prlimit --cpu="$limit" "${qemu[@]}" -accel tcg,thread=single -icount shift=1,sleep=off -m "${MEMORY:-3072}" ${SMP:+-smp "$SMP"} \
   ${OPTIONS:-} -nodefaults -no-user-config -display none -serial stdio -no-reboot -kernel "$1" -initrd "$2" \
   -append "console=$console panic=-1 quiet no_timer_check ${APPEND:-} vramprof.run=\"$3\"" </dev/null | sed -u 's/\r$//' | tee "$log"
 status=${PIPESTATUS[0]}
 code=$(sed -n 's/^VM-DONE \([0-9]*\)$/\1/p' "$log" | tail -n 1)
 [ -n "$code" ] && exit "$code"
-echo "the machine did not finish: $([ "$status" = 124 ] && echo "more than ${LIMIT:-300} s" || echo "qemu ended with $status")" >&2
+case $status in
+  124) why="more than $((4 * limit)) s" ;;
+  152 | 137) why="more than $limit s of processor time" ;; # SIGXCPU, then SIGKILL
+  *) why="qemu ended with $status" ;;
+esac
+echo "the machine did not finish: $why" >&2
 exit 125

@@ -64,7 +64,7 @@ static void refund(struct block *b)
 	case MAPPED_MIPMAP: break;
 	}
 	atomic_fetch_sub(&g->reserved, b->charged);
-	if (b->kind & (ASYNC | OPENED | POINTER | BUFFER | GRAPH_MEMORY))
+	if (b->kind & (OPENED | POINTER | BUFFER | GRAPH_MEMORY))
 		addresses_give(b->key, b->size);
 }
 

@@ -28,6 +28,11 @@ libcuda() {
   $CC -c stubs.S -o "$objects/stubs.o"
   $CC "${link[@]}" -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o "$out/libcuda.so.550.54.14" "$objects"/cuda_*.o "$objects/stubs.o" -lpthread
   ln -sf libcuda.so.550.54.14 "$out/libcuda.so.1"
+  [ "$machine" = x86_64 ] || return 0
+  mkdir -p "$out/driver_12.9" # with the entries of CUDA 12.9
+  $CC -DENTRIES_12_9 -c stubs.S -o "$objects/stubs_12_9.o"
+  $CC "${link[@]}" -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o "$out/driver_12.9/libcuda.so.575.57.08" "$objects"/cuda_*.o "$objects/stubs_12_9.o" -lpthread
+  ln -sf libcuda.so.575.57.08 "$out/driver_12.9/libcuda.so.1"
 }
 libcudart() {
   local f
@@ -53,7 +58,7 @@ libnvml() {
 }
 c_programs() { # after libcudart
   local p list="alloc_c bench_c paths_c dying_c register_c borders_c storm_c flood_c"
-  [ "$machine" != x86_64 ] || list+=" jit_c"
+  [ "$machine" != x86_64 ] || list+=" jit_c patched_c"
   for p in $list; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
     $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
@@ -62,7 +67,8 @@ c_programs() { # after libcudart
   for p in calls_c calls_arguments calls_call calls_random calls_kinds calls_share; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
   done
-  $CC -o "$out/calls_c" "$objects"/calls_*.o "$out/libcudart.so.12" -ldl -lpthread
+  $CC -std=gnu11 "${pflags[@]}" -DLATE_BY_NAME -c "$programs/calls_call.c" -o "$objects/call12.o"
+  $CC -o "$out/calls_c" "$objects"/calls_{c,arguments,random,kinds,share}.o "$objects/call12.o" "$out/libcudart.so.12" -ldl -lpthread
   $CC -std=gnu11 "${pflags[@]}" -DCUDART_13 -c "$programs/calls_call.c" -o "$objects/call13.o"
   $CC -o "$out/calls_13" "$objects"/calls_{c,arguments,random,kinds,share}.o "$objects/call13.o" "$out/libcudart.so.13" -ldl -lpthread
   $CC -s -o "$out/calls_static" "$objects"/calls_*.o "$out/libcudart_static.a" -ldl -lpthread

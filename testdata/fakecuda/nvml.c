@@ -69,7 +69,23 @@ static int copy(char *out, unsigned length, const char *text)
 
 static void bus_id(int index, char *text, size_t length) { snprintf(text, length, "%08X:%02X:00.0", 0, index + 1); }
 
-// The file stays open after nvmlShutdown: closing it would release libcuda's lock in this process.
+static int log_fd = -1;
+
+// log_line appends a line to FAKECUDA_NVML_LOG, which is open while NVML is initialized.
+static void log_line(const char *line)
+{
+	const char *path = getenv("FAKECUDA_NVML_LOG");
+	if (path && log_fd < 0)
+		log_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	if (log_fd >= 0 && write(log_fd, line, strlen(line)) < 0)
+		perror("FAKECUDA_NVML_LOG");
+	if (!references) {
+		close(log_fd);
+		log_fd = -1;
+	}
+}
+
+// The file of the books stays open after nvmlShutdown: closing it would release libcuda's lock in this process.
 API int nvmlInit_v2(void)
 {
 	hang("hang-init");
@@ -84,8 +100,10 @@ API int nvmlInit_v2(void)
 	pthread_mutex_lock(&lock);
 	if (!nvml_books)
 		nvml_books = books_open(&nvml_fd);
-	if (nvml_books)
+	if (nvml_books) {
 		references++;
+		log_line("init\n");
+	}
 	for (int i = 0; nvml_books && i < MAX_GPUS; i++) {
 		int each = nvml_books->mig ? MIG_INSTANCES : 1;
 		handles[i] = (struct handle){i, i * each, each};
@@ -102,8 +120,10 @@ API int nvmlShutdown(void)
 	hang("hang-end");
 	pthread_mutex_lock(&lock);
 	int result = references ? SUCCESS : UNINITIALIZED;
-	if (references)
+	if (references) {
 		references--;
+		log_line("shutdown\n");
+	}
 	pthread_mutex_unlock(&lock);
 	return result;
 }

@@ -63,7 +63,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, s
 	if (result != SUCCESS)
 		return result;
 	unsigned room = list ? *count : 0, n = 0;
-	for (unsigned i = 0; i < nvml_books->high; i++)
+	for (unsigned i = 0; i < nvml_books->high && !nvml_fault("checkpointed"); i++)
 		for (int g = d->first; g < d->first + d->count; g++) {
 			uint64_t bytes = used_by((int)i, g);
 			pid_t pid = bytes ? books_owner(nvml_books, nvml_fd, (int)i) : 0;

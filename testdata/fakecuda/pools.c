@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory. Pools keep the GPU memory that they got until they are trimmed or
-// synchronized. Streams are only names: every operation completes at once.
+// Stream-ordered memory. Pools take GPU memory in chunks of 32 MiB, place allocations in them as the
+// driver does, and keep unused chunks until they are trimmed or synchronized. Streams are only names:
+// every operation completes at once.
 #include "blocks.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define POOL_UNIT 512
+#define CHUNK (32ull << 20)
 enum { ATTRIBUTE_THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH };
 
 enum memory { OF_GPU, OF_HOST, MANAGED };
 
+struct piece {
+	struct piece *next; // by address
+	uint64_t at, size;
+};
+
 struct pool {
 	int gpu;
+	uint64_t base, chunks; // of its addresses; 0: none yet
+	unsigned char *held;   // by chunk
+	struct piece *pieces;  // live allocations
 	enum memory memory;
 	bool standing; // a device's default pool
 	bool gone;     // destroyed, with live allocations
@@ -25,31 +36,92 @@ static struct pool *chosen[MAX_GPUS];  // set by cuDeviceSetMemPool; NULL: the d
 static uint64_t units(uint64_t size) { return (size + POOL_UNIT - 1) & ~(uint64_t)(POOL_UNIT - 1); }
 
 // This and all static functions below require blocks_lock.
-static bool grow(struct pool *p, uint64_t size)
+static bool open_pool(struct pool *p)
+{
+	if (p->base)
+		return true;
+	p->chunks = 2 * gpu_capacity() / CHUNK + 1;
+	char *base = mmap(NULL, (p->chunks + 1) * CHUNK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	p->held = calloc(p->chunks, 1);
+	if (base == MAP_FAILED || !p->held)
+		return false;
+	p->base = ((uint64_t)base + CHUNK - 1) & ~(CHUNK - 1);
+	munmap(base, p->base - (uint64_t)base);
+	munmap((void *)(p->base + p->chunks * CHUNK), (uint64_t)base + CHUNK - p->base);
+	return true;
+}
+
+static void close_pool(struct pool *p)
+{
+	if (p->base)
+		munmap((void *)p->base, p->chunks * CHUNK);
+	free(p->held);
+	free(p);
+}
+
+// grow returns the address of a new piece, 0 if there is no memory.
+static uint64_t grow(struct pool *p, uint64_t size)
 {
 	struct gpu_books *g = &self->gpu[p->gpu];
-	uint64_t need = whole_pages(p->used + size);
-	if (need > p->reserved && p->memory != OF_HOST) {
-		if ((p->max_size && need > p->max_size) || !charge(p->gpu, &g->reserved, need - p->reserved))
-			return false;
-		atomic_fetch_add(&g->pool_reserved, need - p->reserved);
-		p->reserved = need;
+	if (!open_pool(p) || (p->max_size && p->used + size > p->max_size))
+		return 0;
+	uint64_t at = p->base, more = 0;
+	struct piece **place = &p->pieces, *piece;
+	for (; *place && (*place)->at - at < size; place = &(*place)->next)
+		at = (*place)->at + (*place)->size;
+	uint64_t first = (at - p->base) / CHUNK, last = (at + size - 1 - p->base) / CHUNK;
+	if (last >= p->chunks || !(piece = malloc(sizeof *piece)))
+		return 0;
+	for (uint64_t i = first; i <= last; i++)
+		more += p->held[i] ? 0 : CHUNK;
+	if (p->memory != OF_HOST && more && !charge(p->gpu, &g->reserved, more)) {
+		free(piece);
+		return 0;
 	}
+	if (p->memory != OF_HOST) {
+		atomic_fetch_add(&g->pool_reserved, more);
+		p->reserved += more;
+		memset(p->held + first, 1, last - first + 1);
+	}
+	*piece = (struct piece){*place, at, size};
+	*place = piece;
 	p->used += size;
 	p->allocations++;
 	p->used_high = p->used > p->used_high ? p->used : p->used_high;
 	p->reserved_high = p->reserved > p->reserved_high ? p->reserved : p->reserved_high;
-	return true;
+	return at;
+}
+
+static void drop_piece(struct pool *p, uint64_t at)
+{
+	struct piece **place = &p->pieces, *piece;
+	while ((*place)->at != at)
+		place = &(*place)->next;
+	piece = *place;
+	*place = piece->next;
+	p->used -= piece->size;
+	p->allocations--;
+	free(piece);
 }
 
 static void shrink(struct pool *p, uint64_t keep)
 {
-	uint64_t least = whole_pages(p->used > keep ? p->used : keep);
-	if (least >= p->reserved || p->memory == OF_HOST)
+	struct gpu_books *g = &self->gpu[p->gpu];
+	enum { HELD = 1, USED };
+	if (p->reserved <= keep)
 		return;
-	atomic_fetch_sub(&self->gpu[p->gpu].pool_reserved, p->reserved - least);
-	atomic_fetch_sub(&self->gpu[p->gpu].reserved, p->reserved - least);
-	p->reserved = least;
+	for (struct piece *piece = p->pieces; piece; piece = piece->next)
+		for (uint64_t i = (piece->at - p->base) / CHUNK; i <= (piece->at + piece->size - 1 - p->base) / CHUNK; i++)
+			p->held[i] = USED;
+	for (uint64_t i = p->chunks; i-- > 0;) {
+		if (p->held[i] == HELD && p->reserved > keep) {
+			p->held[i] = 0;
+			p->reserved -= CHUNK;
+			atomic_fetch_sub(&g->pool_reserved, CHUNK);
+			atomic_fetch_sub(&g->reserved, CHUNK);
+		}
+		p->held[i] = p->held[i] ? HELD : 0;
+	}
 }
 
 static void book_in(struct pool *p, uint64_t size)
@@ -74,12 +146,11 @@ void pools_refund(struct block *b)
 {
 	struct pool *p = b->detail;
 	book_out(p, b->size);
-	p->used -= units(b->size);
-	p->allocations--;
+	drop_piece(p, b->key);
 	if (p->gone)
 		shrink(p, 0);
 	if (p->gone && !p->allocations)
-		free(p);
+		close_pool(p);
 }
 
 void pools_end(struct block *b)
@@ -90,7 +161,7 @@ void pools_end(struct block *b)
 	shrink(p, 0);
 	p->gone = true;
 	if (!p->allocations)
-		free(p);
+		close_pool(p);
 }
 
 struct release {
@@ -125,8 +196,9 @@ static struct pool *find_pool(const void *handle)
 		}
 	for (int i = 0; i < MAX_GPUS; i++)
 		if (handle == &own_managed[i]) {
-			own_managed[i] = (struct pool){.gpu = i, .memory = MANAGED, .standing = true, .used = own_managed[i].used,
-				.reserved = own_managed[i].reserved, .allocations = own_managed[i].allocations};
+			own_managed[i].gpu = i;
+			own_managed[i].memory = MANAGED;
+			own_managed[i].standing = true;
 			return &own_managed[i];
 		}
 	if (handle == &own_host) {
@@ -141,13 +213,11 @@ static struct pool *device_pool(int gpu) { return chosen[gpu] ? chosen[gpu] : fi
 
 static int take(struct context *c, struct pool *p, uint64_t *address, uint64_t size)
 {
-	if (size > 1ull << 45 || !grow(p, units(size)))
-		return OUT_OF_MEMORY;
-	uint64_t at = addresses_take(size);
+	uint64_t at = size > 1ull << 45 ? 0 : grow(p, units(size));
 	struct block *b = at ? block_add(ASYNC, at, p->gpu, size, c) : NULL;
 	if (!b) {
-		p->used -= units(size);
-		p->allocations--;
+		if (at)
+			drop_piece(p, at);
 		return OUT_OF_MEMORY;
 	}
 	b->detail = p;

@@ -223,6 +223,6 @@ EXPORT void torch_cpu_free(void *p, size_t size, bool mapped)
 {
 	long allocated = mapped ? 0 : (cpu_allocated -= (long)size);
 	(void)allocated;
-	TELL_CPU(p, -(long)size, allocated, mapped ? (long)size : 0);
+	TELL_CPU(p, -(long)size, allocated, 0);
 	free(p);
 }

@@ -18,7 +18,7 @@
 //   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each used site, and "end"
 //   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (immediately)
 //   fork NAME                  a child frees its inherited tensor and stays; prints "forked PID"
-//   workers N SIZE             like a data loader's: N children with a host tensor each; prints "workers N"
+//   workers N SIZE             like a data loader's: N children with a tensor in shared memory each; prints "workers N"
 //   workers_end                all of them end at once; prints "workers 0"
 //   asleep | awake             torch_sleep
 //   exec FILE                  execve of itself with another script
@@ -188,7 +188,7 @@ static void run_workers(const char *rest, const char *line)
 		if (child == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			close(workers[1]);
-			torch_cpu_alloc(size_in(size, line), false);
+			torch_cpu_alloc(size_in(size, line), true);
 			if (write(began[1], "", 1) == 1)
 				(void)!read(workers[0], &done, 1);
 			_exit(0);

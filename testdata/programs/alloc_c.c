@@ -16,6 +16,7 @@
 //   repeat N … end     the block N times
 //   exec FILE          execve of itself with another script
 //   kill               SIGKILL to itself
+//   rename NAME        prctl(PR_SET_NAME)
 //
 // Stack of every call: main (or thread_main), run_script, op_NAME, level3, level2, level1, API
 // function. Exit code 1: an operation failed or succeeded unexpectedly.
@@ -27,6 +28,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define FRAME __attribute__((noipa))
@@ -193,6 +195,8 @@ static bool run_control(struct script *s, const char *line, const char *word, co
 	struct timespec pause = {atol(rest) / 1000, atol(rest) % 1000 * 1000000};
 	if (!strcmp(word, "sleep"))
 		nanosleep(&pause, NULL);
+	else if (!strcmp(word, "rename"))
+		prctl(PR_SET_NAME, rest);
 	else if (!strcmp(word, "print"))
 		puts(rest), fflush(stdout);
 	else if (!strcmp(word, "ready"))

@@ -44,9 +44,12 @@
 	FUNCTION(cudaGraphInstantiateWithFlags, "oi0") FUNCTION(cudaGraphInstantiateWithParams, "oi0") FUNCTION(cudaGraphInstantiateWithParams_ptsz, "oi0") \
 	FUNCTION(cudaStreamBeginCapture, "s0") FUNCTION(cudaStreamBeginCapture_ptsz, "s0") FUNCTION(cudaStreamEndCapture, "so") \
 	FUNCTION(cudaStreamEndCapture_ptsz, "so") FUNCTION(cudaStreamBeginCaptureToGraph, "si0000") FUNCTION(cudaStreamBeginCaptureToGraph_ptsz, "si0000") \
-	FUNCTION(cudaMemGetDefaultMemPool, "oEs") FUNCTION(cudaMemGetMemPool, "oEs") FUNCTION(cudaMemSetMemPool, "Esi") \
 	FUNCTION(cudaSetDevice, "s") FUNCTION(cudaGetDevice, "O") FUNCTION(cudaInitDevice, "s00") \
 	FUNCTION(cudaDeviceSynchronize, "") FUNCTION(cudaDeviceReset, "") FUNCTION(cudaThreadExit, "")
+
+// Functions that NVIDIA's runtime has from CUDA 13 on.
+#define LATE_RUNTIME_FUNCTIONS(FUNCTION) \
+	FUNCTION(cudaMemGetDefaultMemPool, "oEs") FUNCTION(cudaMemGetMemPool, "oEs") FUNCTION(cudaMemSetMemPool, "Esi")
 
 #define DRIVER_FUNCTIONS(FUNCTION) \
 	FUNCTION(cuInit, "0") FUNCTION(cuMemAlloc_v2, "os") FUNCTION(cuMemFree_v2, "i") FUNCTION(cuMemAllocManaged, "os1") \

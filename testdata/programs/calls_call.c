@@ -10,9 +10,15 @@
 
 #define DECLARE(name, arguments) int name(void);
 RUNTIME_FUNCTIONS(DECLARE)
+LATE_RUNTIME_FUNCTIONS(DECLARE)
 #define RUNTIME(name, arguments) {#name, arguments, name},
 #define DRIVER(name, arguments) {#name, arguments, NULL},
-static struct function functions[] = {RUNTIME_FUNCTIONS(RUNTIME) DRIVER_FUNCTIONS(DRIVER)};
+#ifdef LATE_BY_NAME // so that the program runs with NVIDIA's runtime of CUDA 12 too
+#define LATE DRIVER
+#else
+#define LATE RUNTIME
+#endif
+static struct function functions[] = {RUNTIME_FUNCTIONS(RUNTIME) LATE_RUNTIME_FUNCTIONS(LATE) DRIVER_FUNCTIONS(DRIVER)};
 
 struct extent {
 	size_t width, height, depth;
@@ -68,6 +74,8 @@ __attribute__((noipa)) int call(const struct function *f, const uint64_t a[8])
 {
 	if (strncmp(f->name, "cuda", 4) != 0)
 		ready_driver(f->name);
+	else if (!f->code)
+		((struct function *)f)->code = dlsym(RTLD_DEFAULT, f->name);
 	if (!f->code) {
 		fprintf(stderr, "calls_c: no function %s\n", f->name);
 		exit(1);

@@ -3,6 +3,7 @@
 """Runs out of memory on purpose, on a GPU with about 1 GiB beside the context. Ways:
     retry    PyTorch frees its cache and the request succeeds
     fatal    PyTorch gives up; the process ends after holding the exception for 3 s
+    uncaught the same, but the process ends at once
     caught   the same, but the program catches the exception and continues
     flood    the same --count times
     foreign  a library other than PyTorch's requests too much from cudaMalloc
@@ -39,7 +40,7 @@ def end_slowly(*exception):
 def main():
     foreign = ctypes.CDLL("libforeign.so")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("way", choices=("retry", "fatal", "caught", "flood", "foreign"))
+    p.add_argument("way", choices=("retry", "fatal", "uncaught", "caught", "flood", "foreign"))
     p.add_argument("--count", type=int, default=100)
     options = jobs.arguments(p)
     total = torch.cuda.mem_get_info()[0] // MIB
@@ -51,8 +52,9 @@ def main():
     if options.way == "retry":
         held.append(ask(total // 3))
         assert stats()["num_alloc_retries"] == 1 and stats()["num_ooms"] == 0, "no retry"
-    elif options.way == "fatal":
-        sys.excepthook = end_slowly
+    elif options.way in ("fatal", "uncaught"):
+        if options.way == "fatal":
+            sys.excepthook = end_slowly
         ask(total)
     elif options.way == "caught":
         print(refused(total), flush=True)

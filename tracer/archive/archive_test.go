@@ -123,6 +123,53 @@ func TestProcessesAreFoundOverAllCaptures(t *testing.T) {
 	}
 }
 
+// A process that outlives a restart of serve is one process of the archive; another one with its pid,
+// or another program in it, is not.
+func TestAProcessIsListedOnceAcrossARestart(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		started uint64
+		comm    string
+		ends    bool
+		want    int
+	}{
+		{"the same", 5000, "train", false, 1},
+		{"another with its pid", 7000, "train", false, 2},
+		{"another program in it", 5000, "sh", false, 2},
+		{"ended and found again", 5000, "train", true, 2},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.open(m.options())
+			m.tell(ledger.Process{PID: 42, Started: 5000})
+			m.alloc(1 << 20)
+			m.tell(ledger.UsageReading{Time: m.clock(), Usages: []ledger.Usage{{PID: 42, UUID: "GPU-1", Bytes: 9 << 20}}})
+			if x.ends {
+				m.apply(&ledger.Event{Op: ledger.Exit, PID: 42, TID: 42, Time: m.clock()})
+			}
+			if err := m.w.End(&ledger.Snapshot{End: m.clock(), Wall: m.wall}); err != nil {
+				t.Fatal(err)
+			}
+			from := m.wall
+			m.pass(time.Minute)
+			m.open(m.options())
+			m.tell(ledger.Process{PID: 42, Comm: x.comm, Started: x.started})
+			m.alloc(1 << 20)
+			m.tell(ledger.UsageReading{Time: m.clock(), Usages: []ledger.Usage{{PID: 42, UUID: "GPU-1", Bytes: 5 << 20}}})
+			if err := m.w.End(&ledger.Snapshot{End: m.clock(), Wall: m.wall}); err != nil {
+				t.Fatal(err)
+			}
+			list, _ := m.read().Processes(Filter{})
+			if len(list) != x.want {
+				t.Fatalf("%d processes, want %d: %+v", len(list), x.want, list)
+			}
+			if f := list[0]; x.want == 1 && (f.Peak != 9<<20 || !f.From.Before(from) || !f.To.Equal(m.wall) || !f.Running || len(f.Captures) != 2) {
+				t.Errorf("found %+v", f)
+			}
+		})
+	}
+}
+
 // TestIndexIsComposedFromItsCapture as the Writer has written it.
 func TestIndexIsComposedFromItsCapture(t *testing.T) {
 	m := history(t)

@@ -12,8 +12,8 @@ import (
 
 // Found is a process of an archive, over all captures that have it.
 type Found struct {
-	Process            // as its latest capture names it; Peak is the highest of all
-	Boot, Session      string
+	Process                   // as its latest capture names it; Peak is the highest of all
+	Boot, Session      string // Session: the latest that has it
 	Captures           []*Capture
 	From, To, PeakWall time.Time // time of day; PeakWall is zero without a peak
 	Running            bool      // it ran at the end of the last capture of its session
@@ -57,10 +57,19 @@ type foundKey struct {
 	begin         uint64
 }
 
+// startedKey identifies a process in all sessions of a boot, but not the programs that it executed
+// one after another.
+type startedKey struct {
+	boot    string
+	pid     uint32
+	started uint64
+}
+
 // Processes returns the processes that pass a filter, highest peak first, and how many more there
 // were without an entry in an index. Captures that cannot be read any more are left out.
 func (a *Archive) Processes(f Filter) (list []*Found, more uint64) {
 	by := map[foundKey]*Found{}
+	last := map[startedKey]*Found{}
 	for _, c := range a.captures {
 		if !f.From.IsZero() && c.To.Before(f.From) || !f.To.IsZero() && c.From.After(f.To) {
 			continue
@@ -78,19 +87,32 @@ func (a *Archive) Processes(f Filter) (list []*Found, more uint64) {
 			key := foundKey{c.Boot, c.Session, p.PID, p.Begin}
 			found := by[key]
 			if found == nil {
+				found = goesOn(last, c, p)
+			}
+			if found == nil {
 				if len(by) == maxFound {
 					more++
 					continue
 				}
 				found = &Found{Process: Process{PID: p.PID, Begin: p.Begin}, Boot: c.Boot, Session: c.Session, From: c.wall(max(p.Begin, c.Begin))}
-				by[key] = found
 				list = append(list, found)
 			}
+			by[key], last[startedKey{c.Boot, p.PID, p.Started}] = found, found
 			found.add(c, p)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *Found) int { return cmp.Compare(b.Peak, a.Peak) })
 	return list, more
+}
+
+// goesOn returns the process of an earlier session that a later one found running, nil for another.
+func goesOn(last map[startedKey]*Found, c *Capture, p *Process) *Found {
+	f := last[startedKey{c.Boot, p.PID, p.Started}]
+	if f == nil || p.Started == 0 || !f.Running || f.Session == c.Session || f.Comm != p.Comm {
+		return nil
+	}
+	f.Session = c.Session
+	return f
 }
 
 // add adds what a later capture has.

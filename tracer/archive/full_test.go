@@ -23,7 +23,7 @@ func smallDisk(t *testing.T, size string) string {
 		t.Skip("needs root")
 	}
 	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+size); err != nil {
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "mode=0700,size="+size); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })

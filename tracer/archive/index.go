@@ -59,7 +59,7 @@ func (w *Writer) writeIndex(name string, x *Index) int64 {
 	if err != nil || len(b) > maxIndex {
 		return 0
 	}
-	f, err := w.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	f, err := createNew(w.dir, name)
 	if err != nil {
 		return 0
 	}

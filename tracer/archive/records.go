@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,6 +49,7 @@ type Record struct {
 	Version       int             `json:"version"`
 	Time          time.Time       `json:"time"`
 	PID           uint32          `json:"pid"`
+	User          *uint32         `json:"user,omitempty"` // uid of the process; absent if unknown
 	Comm          string          `json:"comm"`
 	Workload      Workload        `json:"workload"`
 	Host          string          `json:"host,omitempty"`
@@ -87,22 +89,26 @@ type RecordProcess struct {
 }
 
 // Records keeps records of out-of-memory errors in the folder "oom" of an archive, apart from its
-// captures: at most so many, the oldest go first. It is safe for concurrent use.
+// captures: at most so many. The oldest goes first of the process that has the most, of the user who
+// has the most, so that a loop does not remove the records of others. It is safe for concurrent use.
 type Records struct {
 	path string
 	keep int
 
-	mu   sync.Mutex // guards what follows
-	dir  *os.Root   // nil: the disk did not let it be opened
-	last uint64     // number
+	mu     sync.Mutex        // guards what follows
+	dir    *os.Root          // nil: the disk did not let it be opened
+	last   uint64            // number
+	userOf map[string]uint32 // by record; noUser if unknown
 }
 
+const noUser = math.MaxUint32
+
 // A record is "20261122T031207Z-000003-4242.json", ".txt" and ".pb.gz".
-var recordName = regexp.MustCompile(`^(\d{8}T\d{6}Z-(\d{6,9})-\d{1,10})\.(json|txt|pb\.gz)$`)
+var recordName = regexp.MustCompile(`^(\d{8}T\d{6}Z-(\d{6,9})-(\d{1,10}))\.(?:json|txt|pb\.gz)$`)
 
 // OpenRecords creates the folder if it is missing. If the disk does not let it, Add does it later.
 func OpenRecords(archive string, keep int) (*Records, error) {
-	r := &Records{path: filepath.Join(archive, recordsName), keep: max(keep, 1)}
+	r := &Records{path: filepath.Join(archive, recordsName), keep: max(keep, 1), userOf: map[string]uint32{}}
 	if err := r.open(); err != nil && !isDisk(err) {
 		return nil, fmt.Errorf("write to %s: %w", r.path, cause(err))
 	}
@@ -110,10 +116,12 @@ func OpenRecords(archive string, keep int) (*Records, error) {
 }
 
 func (r *Records) open() error {
-	if err := os.MkdirAll(r.path, 0o700); err != nil {
+	archive, err := openFolder(filepath.Dir(r.path))
+	if err != nil {
 		return err
 	}
-	dir, err := os.OpenRoot(r.path)
+	archive.Close()
+	dir, err := openFolder(r.path)
 	if err != nil {
 		return err
 	}
@@ -139,6 +147,11 @@ func (r *Records) Close() error {
 func numberOf(base string) uint64 {
 	n, _ := strconv.ParseUint(recordName.FindStringSubmatch(base + ".txt")[2], 10, 64)
 	return n
+}
+
+func pidOf(base string) uint32 {
+	n, _ := strconv.ParseUint(recordName.FindStringSubmatch(base + ".txt")[3], 10, 32)
+	return uint32(n)
 }
 
 // bases returns the names without endings, in the order in which they were written.
@@ -176,6 +189,7 @@ func (r *Records) Add(x Record, text, profile []byte) (path string, err error) {
 	}
 	r.last++
 	base := fmt.Sprintf("%s-%06d-%d", x.Time.UTC().Format(nameTime), r.last, x.PID)
+	r.userOf[base] = x.user()
 	x.clean()
 	x.Version, x.Text = RecordVersion, base+".txt"
 	if err = r.write(base+".txt", text); err != nil {
@@ -214,7 +228,7 @@ func (r *Records) write(name string, content []byte) error {
 }
 
 func (r *Records) create(name string, content []byte) error {
-	f, err := r.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	f, err := createNew(r.dir, name)
 	if err != nil {
 		return err
 	}
@@ -225,22 +239,61 @@ func (r *Records) create(name string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// shrink removes the oldest records until there are at most so many. It reports whether it removed
-// one.
+// shrink removes records until there are at most so many. It reports whether it removed one.
 func (r *Records) shrink(most int) (removed bool) {
 	bases, err := r.bases()
 	if err != nil {
 		return false
 	}
 	for len(bases) > most {
+		i := r.victim(bases)
 		for _, ending := range []string{".json", ".txt", ".pb.gz"} {
-			if err := r.dir.Remove(bases[0] + ending); err == nil {
+			if err := r.dir.Remove(bases[i] + ending); err == nil {
 				removed = true
 			}
 		}
-		bases = bases[1:]
+		delete(r.userOf, bases[i])
+		bases = slices.Delete(bases, i, i+1)
 	}
 	return removed
+}
+
+// victim returns which record goes first.
+func (r *Records) victim(bases []string) int {
+	type process struct{ user, pid uint32 }
+	users, processes := map[uint32]int{}, map[process]int{}
+	of := func(base string) process { return process{r.user(base), pidOf(base)} }
+	for _, base := range bases {
+		p := of(base)
+		users[p.user]++
+		processes[p]++
+	}
+	first, mostOfUser, mostOfProcess := 0, 0, 0
+	for i, base := range bases {
+		p := of(base)
+		if c := cmp.Or(cmp.Compare(users[p.user], mostOfUser), cmp.Compare(processes[p], mostOfProcess)); c > 0 {
+			first, mostOfUser, mostOfProcess = i, users[p.user], processes[p]
+		}
+	}
+	return first
+}
+
+// user returns the user of a record, which it reads if another session wrote it.
+func (r *Records) user(base string) uint32 {
+	user, ok := r.userOf[base]
+	if !ok {
+		x, _ := readRecord(r.dir, base)
+		user = x.user()
+		r.userOf[base] = user
+	}
+	return user
+}
+
+func (x *Record) user() uint32 {
+	if x.User == nil {
+		return noUser
+	}
+	return *x.User
 }
 
 // clean bounds a record, and makes what comes from traced processes safe to print.

@@ -77,3 +77,47 @@ func TestRecordsOfAFullDiskReplaceTheOldest(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// A loop of one user that starts failing programs, and a process of another that fails again and
+// again, leave the record of a third.
+func TestALoopOfErrorsLeavesTheRecordsOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	r, err := OpenRecords(dir, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	add := func(pid, user uint32) {
+		t.Helper()
+		at++
+		if _, err := r.Add(Record{Time: time.Unix(int64(1e9+at), 0), PID: pid, User: &user}, []byte("text"), []byte("profile")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(7, 1000)
+	add(8, 1000)
+	add(9, 1001)
+	for i := range uint32(30) {
+		add(100+i, 1002)
+		add(9, 1001)
+		if i == 15 {
+			_ = r.Close()
+			if r, err = OpenRecords(dir, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add(10, 1001)
+	list, err := ReadRecords(dir)
+	if err != nil || len(list) != 10 {
+		t.Fatalf("%d records, %v", len(list), err)
+	}
+	users, pids := map[uint32]int{}, map[uint32]int{}
+	for _, x := range list {
+		users[*x.User]++
+		pids[x.PID]++
+	}
+	if pids[7] != 1 || pids[8] != 1 || pids[10] != 1 || users[1001] != 4 || users[1002] != 4 {
+		t.Errorf("records by user: %v, by process %v", users, pids)
+	}
+}

@@ -27,8 +27,9 @@ type Process struct {
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
 	Rank      string `json:"rank,omitempty"`
-	Begin     uint64 `json:"begin"`         // ns of CLOCK_MONOTONIC, as in the capture
-	End       uint64 `json:"end,omitempty"` // 0: it ran on
+	Begin     uint64 `json:"begin"`             // ns of CLOCK_MONOTONIC, as in the capture
+	End       uint64 `json:"end,omitempty"`     // 0: it ran on
+	Started   uint64 `json:"started,omitempty"` // ledger.Process.Started
 	// Highest bytes on all its GPUs together: as NVML reported them or, without NVML, as PyTorch's
 	// allocator reserved them.
 	Peak     uint64 `json:"peak"`
@@ -163,7 +164,7 @@ func (s *summary) process(in *ledger.Process) {
 			return
 		}
 	}
-	p.Comm = cmp.Or(clean(in.Comm), p.Comm)
+	p.Comm, p.Started = cmp.Or(clean(in.Comm), p.Comm), cmp.Or(in.Started, p.Started)
 	if in.Workload != (ledger.Workload{}) {
 		p.workload = in.Workload
 		p.Container, p.Pod, p.Namespace = clean(in.Container), clean(in.Pod), clean(in.Namespace)
@@ -256,7 +257,7 @@ func (s *summary) next() summary {
 func (s *summary) introduce(to ledger.Books) {
 	for i := range s.processes {
 		p := &s.processes[i]
-		to.Tell(ledger.Process{PID: p.PID, Comm: p.Comm, Begin: p.Begin, Workload: p.workload})
+		to.Tell(ledger.Process{PID: p.PID, Comm: p.Comm, Begin: p.Begin, Started: p.Started, Workload: p.workload})
 	}
 }
 

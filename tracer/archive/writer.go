@@ -5,14 +5,17 @@ package archive
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -81,6 +84,9 @@ func NewWriter(dir string, o Options) (*Writer, error) {
 	if o.Wall == nil {
 		o.Wall = time.Now
 	}
+	// Times with Go's monotonic reading are subtracted by it: a set clock would never show.
+	wall := o.Wall
+	o.Wall = func() time.Time { return wall().Round(0) }
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
@@ -104,10 +110,7 @@ func NewWriter(dir string, o Options) (*Writer, error) {
 
 // open opens and locks the folder, and reads what is in it.
 func (w *Writer) open() error {
-	if err := os.MkdirAll(w.path, 0o700); err != nil {
-		return err
-	}
-	dir, err := os.OpenRoot(w.path)
+	dir, err := openFolder(w.path)
 	if err != nil {
 		return err
 	}
@@ -137,6 +140,22 @@ func (w *Writer) open() error {
 		w.last = files[len(files)-1]
 	}
 	return nil
+}
+
+// openFolder opens a folder that no other user can change, and creates it if it is missing.
+func openFolder(path string) (*os.Root, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	return untrusted.OwnFolder(path, untrusted.NoWriting)
+}
+
+// createNew creates a file. One of this name is removed before, not written into.
+func createNew(dir *os.Root, name string) (*os.File, error) {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 }
 
 // cause returns an error without the name that the caller adds.

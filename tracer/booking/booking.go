@@ -120,10 +120,17 @@ func (t *Turn) Fold(below uint64) uint64 {
 	return t.ledger.Folded() - before
 }
 
+// HeldOrdinals returns the GPUs on which a process held memory while NVML was read: see
+// ledger.Ledger.HeldOrdinals.
+func (t *Turn) HeldOrdinals(pid uint32) []int32 { return t.ledger.HeldOrdinals(pid) }
+
 // DriverMemory returns live allocations of a process: see ledger.Ledger.DriverMemory.
 func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
 	return t.ledger.DriverMemory(pid, most)
 }
+
+// Measured returns the GPU memory of a process: see ledger.Ledger.Measured.
+func (t *Turn) Measured(pid uint32) uint64 { return t.ledger.Measured(pid) }
 
 // AddStuck adds what keeps PyTorch's caches from the driver to the snapshot that was taken in this
 // turn: see ledger.Ledger.AddStuck.
@@ -132,6 +139,10 @@ func (t *Turn) AddStuck(s *ledger.Snapshot) { t.ledger.AddStuck(s) }
 // AddPeaks adds what processes that have ended held at their peak to the snapshot that was taken in
 // this turn: see ledger.Ledger.AddPeaks.
 func (t *Turn) AddPeaks(s *ledger.Snapshot) { t.ledger.AddPeaks(s) }
+
+// AddHighest adds the books of when each process had most since it was called last: see
+// ledger.Ledger.AddHighest.
+func (t *Turn) AddHighest(s *ledger.Snapshot) { t.ledger.AddHighest(s) }
 
 // AddWalk adds the walks of a process to a snapshot that is older: see ledger.Ledger.AddWalk.
 func (t *Turn) AddWalk(s *ledger.Snapshot, pid uint32) { t.ledger.AddWalk(s, pid) }

@@ -211,6 +211,27 @@ func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 
 // TestPlayerContinuesWhereItStopped checks that playing in steps delivers everything once, in order
 // of time.
+// TestStopEndsPlaying: at the next frame, with the error that was given, and for good.
+func TestStopEndsPlaying(t *testing.T) {
+	whole, all := recorded(t)
+	r, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l log
+	p, why := r.Player(), errors.New("the client is gone")
+	if err := p.PlayTo(r.Begin(), &l); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop(why)
+	if err := p.PlayTo(r.End(), &l); !errors.Is(err, why) || len(l.lines) == len(all) {
+		t.Errorf("%d of %d inputs, %v", len(l.lines), len(all), err)
+	}
+	if _, err := r.Snapshot(r.End()); !errors.Is(err, why) {
+		t.Errorf("a snapshot: %v", err)
+	}
+}
+
 func TestPlayerContinuesWhereItStopped(t *testing.T) {
 	whole, all := recorded(t)
 	r, err := NewReader(bytes.NewReader(whole), int64(len(whole)))

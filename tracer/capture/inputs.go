@@ -69,7 +69,7 @@ func processInput(p *ledger.Process) *wire.Input {
 		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin, User: p.User, OwnRoot: p.OwnRoot,
 		Container: []byte(p.Container), Pod: []byte(p.Pod), Namespace: []byte(p.Namespace), Job: []byte(p.Job),
 		Rank: []byte(p.Rank), LocalRank: []byte(p.LocalRank), WorldSize: []byte(p.WorldSize),
-		PodContainer: []byte(p.PodContainer), Actor: []byte(p.Actor),
+		PodContainer: []byte(p.PodContainer), Actor: []byte(p.Actor), Started: p.Started,
 	}
 	if p.Devices != nil {
 		m.Devices = devicesOf(p.PID, p.Devices)
@@ -160,6 +160,7 @@ func statsInput(s *ledger.Stats) *wire.Input {
 	m := &wire.Stats{Lost: s.Lost, Stacks: s.Stacks, NoStack: s.NoStack, Torn: s.Torn}
 	m.Reason, m.Truncated = byReason(s.Truncated)
 	m.MissingReason, m.Missing = byReason(s.Missing)
+	m.LostReason, m.LostFor = byReason(s.LostFor)
 	m.LostPid, m.LostOf = columnsOf(s.LostBy)
 	m.StacksPid, m.StacksOf = columnsOf(s.StacksBy)
 	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
@@ -285,7 +286,7 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 
 func processOf(m *wire.Process) ledger.Process {
 	p := ledger.Process{
-		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(), User: m.GetUser(), OwnRoot: m.GetOwnRoot(),
+		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(), User: m.GetUser(), OwnRoot: m.GetOwnRoot(), Started: m.GetStarted(),
 		Workload: ledger.Workload{
 			Container: clean(m.GetContainer()), Pod: clean(m.GetPod()), Namespace: clean(m.GetNamespace()), Job: clean(m.GetJob()),
 			Rank: clean(m.GetRank()), LocalRank: clean(m.GetLocalRank()), WorldSize: clean(m.GetWorldSize()),
@@ -379,11 +380,12 @@ func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 
 func setStats(m *wire.Stats, books ledger.Books) error {
 	if len(m.GetReason()) != len(m.GetTruncated()) || len(m.GetMissingReason()) != len(m.GetMissing()) ||
-		len(m.GetLostPid()) != len(m.GetLostOf()) || len(m.GetStacksPid()) != len(m.GetStacksOf()) {
+		len(m.GetLostReason()) != len(m.GetLostFor()) || len(m.GetLostPid()) != len(m.GetLostOf()) || len(m.GetStacksPid()) != len(m.GetStacksOf()) {
 		return errColumns
 	}
 	s := ledger.Stats{Lost: m.GetLost(), Stacks: m.GetStacks(), NoStack: m.GetNoStack(), Torn: m.GetTorn()}
 	s.Truncated, s.Missing = reasonsOf(m.Reason, m.Truncated), reasonsOf(m.MissingReason, m.Missing)
+	s.LostFor = reasonsOf(m.LostReason, m.LostFor)
 	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
 	books.Tell(s)
 	return nil

@@ -59,7 +59,7 @@ func (r *Reader) limits() ledger.ReadLimits {
 	return ledger.ReadLimits{
 		Live: liveLimit.of(r.size), Sites: siteLimit.of(r.size), Processes: processLimit.of(r.size), Tensors: tensorsLimit.of(r.size), Steps: stepLimit.of(r.size),
 		Reached: func(which ledger.Limit) {
-			r.stop(map[ledger.Limit]limit{
+			r.Stop(map[ledger.Limit]limit{
 				ledger.LimitLive: liveLimit, ledger.LimitSites: siteLimit, ledger.LimitProcesses: processLimit,
 				ledger.LimitTensors: tensorsLimit, ledger.LimitSteps: stepLimit,
 			}[which].exceeded(r.size))
@@ -74,8 +74,9 @@ func (r *Reader) reached() error {
 	return r.stopped
 }
 
-// stop makes all further playing fail.
-func (r *Reader) stop(err error) {
+// Stop makes all playing that goes on, and all further playing, fail with an error. It may be called
+// from any goroutine.
+func (r *Reader) Stop(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = cmp.Or(r.stopped, err)

@@ -151,7 +151,7 @@ func (p *Player) apply(in *wire.Input, books ledger.Books) {
 	p.time = in.GetTime()
 	switch err := p.applier.apply(in, books); {
 	case errors.Is(err, errTooMany) && !p.rec.options.Unlimited:
-		p.rec.stop(err)
+		p.rec.Stop(err)
 	case err != nil:
 		p.damaged()
 	}

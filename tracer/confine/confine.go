@@ -62,7 +62,7 @@ type Needs struct {
 // and can create only AF_UNIX and AF_NETLINK sockets. Process tries each step even if others fail;
 // the error names the failed steps.
 func Process(needs Needs) error {
-	return errors.Join(drop(needs.Capabilities), filter(needs))
+	return errors.Join(Drop(needs.Capabilities), filter(needs))
 }
 
 // CanWrite reports whether the process could create files in dir without the given capabilities.

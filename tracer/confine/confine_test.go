@@ -23,11 +23,16 @@ import (
 const (
 	confined = "confine-yourself"
 	hanging  = "confine-yourself-while-a-thread-hangs"
+	trying   = "try-what-stays-possible"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == confined {
 		confineYourself()
+		os.Exit(0)
+	}
+	if len(os.Args) == 4 && os.Args[1] == trying {
+		tryWhatStays(os.Args[2], os.Args[3])
 		os.Exit(0)
 	}
 	if len(os.Args) == 2 && os.Args[1] == hanging {
@@ -161,5 +166,90 @@ func TestCanWriteIgnoresTheCapability(t *testing.T) {
 	}
 	if after, err := Effective(); err != nil || after != before {
 		t.Errorf("capabilities %x, before %x, %v", uint64(after), uint64(before), err)
+	}
+}
+
+// tracing are the capabilities that stay while vramprof traces.
+var tracing = []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK}
+
+// tryWhatStays confines the process as a tracer, and prints which attacks on root succeed, with a
+// process of root's and a folder of this user's.
+func tryWhatStays(pid, folder string) {
+	if err := Process(Needs{Capabilities: NewSet(tracing...)}); err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	open := func(path string, flags int, mode uint32) error {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+	const create = unix.O_CREAT | unix.O_WRONLY
+	for _, x := range []struct {
+		name string
+		try  func() error
+	}{
+		{"read memory", func() error { return open("/proc/"+pid+"/mem", unix.O_RDONLY, 0) }},
+		{"write memory", func() error { return open("/proc/"+pid+"/mem", unix.O_RDWR, 0) }},
+		{"write through root", func() error { return open("/proc/"+pid+"/root"+folder+"/roots", unix.O_WRONLY, 0) }},
+		{"create through cwd", func() error { return open("/proc/"+pid+"/cwd/new", create, 0o644) }},
+		{"connect", func() error { _, err := net.Dial("unix", folder+"/socket"); return err }},
+		{"new file", func() error { return open(folder+"/own/file", create, 0o755) }},
+		{"set-user-ID file", func() error { return open(folder+"/own/setuid", create, 0o4755) }},
+		{"set-group-ID file", func() error { return open(folder+"/own/setgid", create, 0o2755) }},
+		{"set-user-ID file, openat2", func() error {
+			_, err := unix.Openat2(unix.AT_FDCWD, folder+"/own/setuid2", &unix.OpenHow{Flags: create, Mode: 0o4755})
+			return err
+		}},
+		{"chmod", func() error { return unix.Chmod(folder+"/own", 0o4755) }},
+	} {
+		if x.try() == nil {
+			fmt.Println(x.name)
+		}
+	}
+}
+
+// An attacker who takes over a tracer has what stays, see SECURITY.md: as root it can write
+// root's files and processes, as the user of the service it cannot.
+func TestWhatATracerCanStillDoToRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	const service = 65534
+	for user, want := range map[uint32]string{
+		0:       "read memory\nwrite memory\nwrite through root\ncreate through cwd\nnew file\n",
+		service: "read memory\nnew file\n",
+	} {
+		folder, err := os.MkdirTemp("", "vramprof-confine") // another user must reach it
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(folder) })
+		own := folder + "/own"
+		socket, err := net.Listen("unix", folder+"/socket")
+		if err = errors.Join(err, os.Chmod(folder, 0o755), os.Mkdir(own, 0o755), os.Chown(own, int(user), -1), os.WriteFile(folder+"/roots", nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+		if err := os.Chmod(folder+"/socket", 0o666); err != nil {
+			t.Fatal(err)
+		}
+		victim := exec.Command("sleep", "1000")
+		victim.Dir = folder
+		if err := victim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { victim.Process.Kill(); victim.Wait() })
+		cmd := exec.Command("/proc/self/exe", trying, fmt.Sprint(victim.Process.Pid), folder)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		for _, c := range tracing {
+			cmd.SysProcAttr.AmbientCaps = append(cmd.SysProcAttr.AmbientCaps, uintptr(c))
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != want {
+			t.Errorf("user %d: %v, can\n%swant\n%s", user, err, out, want)
+		}
 	}
 }

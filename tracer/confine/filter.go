@@ -29,8 +29,8 @@ var denied = []uint32{
 	unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_MKNODAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR,
 	unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
-	// Listening sockets: those of vramprof serve are open by now.
-	unix.SYS_LISTEN,
+	// Sockets: those of vramprof serve are open by now, and those of other programs may belong to root.
+	unix.SYS_LISTEN, unix.SYS_CONNECT,
 	// The machine.
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
 	unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME,
@@ -104,6 +104,20 @@ func (a *assembler) oneOf(number, i uint32, list ...uint32) {
 	})
 }
 
+// withoutSetID denies a call that creates a file with the bits set-user-ID or set-group-ID. Its flags
+// are argument i, and the mode is the next one, which is random without O_CREAT.
+func (a *assembler) withoutSetID(number, i uint32) {
+	a.call(number, func() {
+		a.loadArg(i)
+		a.add(anyBit, unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY, 1, 0)
+		a.add(result, allow, 0, 0)
+		a.loadArg(i + 1)
+		a.add(anyBit, unix.S_ISUID|unix.S_ISGID, 0, 1)
+		a.add(result, deny, 0, 0)
+		a.add(result, allow, 0, 0)
+	})
+}
+
 // program returns the filter for a process.
 func program(needs Needs, pid int) []unix.SockFilter {
 	var a assembler
@@ -139,6 +153,11 @@ func program(needs Needs, pid int) []unix.SockFilter {
 		}
 		a.add(result, deny, 0, 0)
 	})
+	// Files that run as this user whoever starts them. The mode of openat2 is in memory, which a filter
+	// cannot read.
+	a.is(unix.SYS_OPENAT2, unknown)
+	a.withoutSetID(unix.SYS_OPENAT, 2)
+	a.createHere()
 	a.oneOf(unix.SYS_TGKILL, 0, uint32(pid)) // Go's scheduler and abort
 	a.oneOf(unix.SYS_SOCKET, 0, unix.AF_UNIX, unix.AF_NETLINK)
 	a.oneOf(unix.SYS_SOCKETPAIR, 0, unix.AF_UNIX)

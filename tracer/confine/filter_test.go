@@ -64,7 +64,7 @@ func TestNoOtherCallIsDenied(t *testing.T) {
 	for _, number := range append(denied, deniedHere...) {
 		special[number] = true
 	}
-	for _, number := range []uint32{unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_KILL, unix.SYS_TGKILL, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_BPF} {
+	for _, number := range []uint32{unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_KILL, unix.SYS_TGKILL, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_BPF, unix.SYS_OPENAT2} {
 		special[number] = true
 	}
 	for number := range uint32(lastCall + 1) {
@@ -103,6 +103,13 @@ func TestArgumentsDecide(t *testing.T) {
 		{"link", unix.SYS_BPF, []uint64{unix.BPF_LINK_CREATE}, allow},
 		{"pin", unix.SYS_BPF, []uint64{unix.BPF_OBJ_PIN}, deny},
 		{"another's map", unix.SYS_BPF, []uint64{unix.BPF_MAP_GET_FD_BY_ID}, deny},
+		{"new file", unix.SYS_OPENAT, []uint64{3, 0x1000, unix.O_CREAT | unix.O_WRONLY, 0o644}, allow},
+		{"new set-user-ID file", unix.SYS_OPENAT, []uint64{3, 0x1000, unix.O_CREAT | unix.O_WRONLY, 0o4755}, deny},
+		{"new set-group-ID file", unix.SYS_OPENAT, []uint64{3, 0x1000, high | unix.O_CREAT, high | 0o2755}, deny},
+		{"new set-user-ID file without a name", unix.SYS_OPENAT, []uint64{3, 0x1000, unix.O_TMPFILE | unix.O_RDWR, 0o4755}, deny},
+		{"folder, with a random mode", unix.SYS_OPENAT, []uint64{3, 0x1000, unix.O_DIRECTORY, 0o7777}, allow},
+		{"file, with a random mode", unix.SYS_OPENAT, []uint64{3, 0x1000, unix.O_RDWR, 0o7777}, allow},
+		{"a mode in memory", unix.SYS_OPENAT2, []uint64{3, 0x1000, 0x2000, 24}, unknown},
 		{"unknown call", lastCall + 1, nil, unknown},
 		{"32-bit ABI of x86-64", 1<<30 | 1, nil, unknown},
 	} {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // start runs a program with CUDA_VISIBLE_DEVICES=0 and waits for it to print "ready".
@@ -150,6 +152,10 @@ func TestUnreadableProgramsHaveTheirInitialEnvironment(t *testing.T) {
 				t.Errorf("took %v", took)
 			}
 			check(t, variables, "CUDA_VISIBLE_DEVICES", "0")
+			// Others must not wait for it either.
+			if stalls := slices.ContainsFunc(procfs.Stalls(), func(x procfs.Stall) bool { return x.PID == pid }); stalls != (c.want == patience.ErrStuck) {
+				t.Errorf("it is known to stall its readers: %v", stalls)
+			}
 		})
 	}
 }

@@ -11,14 +11,13 @@ package environ
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 const (
@@ -32,15 +31,16 @@ const (
 // Read returns the environment of a process as "KEY=value" strings. A non-nil error explains why
 // the result is only the initial environment, or nil if the process has exited.
 //
-// Read takes at most one second: a process can block reads of its memory.
+// Read takes at most one second: a process can stall reads of its memory, see procfs.Call. The result
+// is nil with patience.ErrStuck if it stalls even those of its initial environment.
 func Read(pid uint32) ([]string, error) {
-	live, err := patience.Call(timeout, func() ([]string, error) { return ofMemory(int(pid)) })
+	initial, err := procfs.Call(pid, timeout, func() ([]string, error) { return initial(int(pid)) })
+	if err != nil {
+		return nil, fmt.Errorf("environment of process %d: %w", pid, err)
+	}
+	live, err := procfs.Call(pid, timeout, func() ([]string, error) { return ofMemory(int(pid)) })
 	if err == nil {
 		return live, nil
-	}
-	initial, err2 := patience.Call(timeout, func() ([]string, error) { return initial(int(pid)) })
-	if err2 != nil {
-		return nil, fmt.Errorf("environment of process %d: %w", pid, errors.Join(err, err2))
 	}
 	return initial, fmt.Errorf("current environment of process %d is unknown, using the initial one: %w", pid, err)
 }

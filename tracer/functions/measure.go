@@ -12,18 +12,23 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Values of CUmemLocationType: 1 is a device, 2 to 4 are kinds of host memory, 5 (CUDA 13) is none.
+// Values of CUmemLocationType: 1 is a device, 2 to 4 are kinds of host memory, 5 (CUDA 13) is none, 6
+// (CUDA 13.4) is a part of a device. Of others, the device is unknown.
 const (
-	locationDevice = 1
-	locationHosts  = 4
+	locationDevice   = 1
+	locationHosts    = 4
+	locationLocality = 6
 )
 
-// location reads a CUmemLocation. It returns the CUDA ordinal, or host for memory of the host.
+// location reads a CUmemLocation. It returns the CUDA ordinal, or host for memory of the host. Of a
+// locality domain, the ordinal is one byte, and the next one is the domain.
 func location(b []byte) (device int32, host bool) {
 	kind, id := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	switch {
 	case kind == locationDevice && id < maxOrdinal:
 		return int32(id), false
+	case kind == locationLocality:
+		return int32(b[4]), false
 	case kind > locationDevice && kind <= locationHosts:
 		return ledger.UnknownDevice, true
 	}

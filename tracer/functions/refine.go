@@ -31,12 +31,16 @@ func createdPool(e *ledger.Event, d *bpf.Details) {
 	}
 }
 
-// poolOf returns a Refine that reads the CUmemAllocationType in an argument.
+// poolOf returns a Refine that reads the CUmemAllocationType in an argument. The pool of a locality
+// domain is not the one of its device.
 func poolOf(position int) func(*ledger.Event, *bpf.Details) {
 	return func(e *ledger.Event, d *bpf.Details) {
 		if d == nil {
 			e.Op = 0 // the device of the pool is unknown
 			return
+		}
+		if u32(d.Behind[:], 0) == locationLocality {
+			e.Op = ledger.PoolCreate
 		}
 		ofPool(e, uint32(d.Argument[position-1]))
 	}

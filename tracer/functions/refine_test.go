@@ -63,3 +63,40 @@ func TestNodesThatCouldNotBeReadAreNotBooked(t *testing.T) {
 		t.Errorf("a pool of unknown memory: %+v", e)
 	}
 }
+
+// TestALocalityDomainIsOnItsDevice: CUDA 13.4 places memory in a part of a GPU. A location that is not
+// known is on no device, never on the first.
+func TestALocalityDomainIsOnItsDevice(t *testing.T) {
+	located := func(at int, kind, id uint32) *bpf.Details {
+		d := &bpf.Details{}
+		binary.LittleEndian.PutUint32(d.Behind[at:], kind)
+		binary.LittleEndian.PutUint32(d.Behind[at+4:], id)
+		for i := range d.Argument {
+			d.Argument[i] = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
+		}
+		return d
+	}
+	for _, x := range []struct {
+		name string
+		at   int
+		op   ledger.Op
+	}{
+		{"cuMemCreate", 8, ledger.Alloc}, {"cuGraphAddMemAllocNode", 8, ledger.Alloc}, {"cuMemPoolCreate", 8, ledger.PoolCreate},
+		{"cuMemGetDefaultMemPool", 0, ledger.PoolCreate}, {"cuMemGetMemPool", 0, ledger.PoolCreate}, {"cuMemSetMemPool", 0, ledger.PoolCreate},
+	} {
+		e := event(x.name)
+		if x.op != ledger.Alloc {
+			e.Kind = bpf.KindCall
+		}
+		got, ok := Translate(e, located(x.at, 6, 1<<8|3))
+		if !ok || got.Op != x.op || got.Device != 3 || got.Kind.OnHost() {
+			t.Errorf("%s in domain 1 of device 3: %+v, %v", x.name, got, ok)
+		}
+		if got, _ = Translate(e, located(x.at, 1, 3)); got.Device != 3 {
+			t.Errorf("%s on device 3: %+v", x.name, got)
+		}
+		if got, _ = Translate(e, located(x.at, 7, 0)); got.Device != ledger.UnknownDevice {
+			t.Errorf("%s at an unknown location: %+v", x.name, got)
+		}
+	}
+}

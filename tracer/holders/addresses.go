@@ -46,7 +46,7 @@ func overlaps(ranges []Range, address, bytes uint64) bool {
 // unexplained returns the ranges that no storage has a part of.
 func (w *walk) unexplained() (ranges []Range) {
 	var known []Range
-	for _, st := range w.search.storages {
+	for _, st := range w.search.found {
 		if st.bytes > 0 && st.data != 0 {
 			known = append(known, Range{Address: st.data, Bytes: st.bytes})
 		}

@@ -67,7 +67,7 @@ func (s *search) expandPython(i int32, a uint64, t *pyType, cost int) {
 		return
 	case kindTraceback:
 		s.pushPython(py.u64(a+tbNext), i, stepThrough, 0, cost+costThrough)
-		s.pushPython(py.u64(a+tbFrame), i, stepThrough, 0, cost+costThrough)
+		s.pushPython(py.u64(a+tbFrame), i, stepThrough, 0, cost+costError)
 		return
 	case kindWeak:
 		s.pushPython(py.u64(a+24), i, StepAttr, s.name("__callback__"), cost+costField)

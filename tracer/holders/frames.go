@@ -194,13 +194,23 @@ func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
 			return frames, false
 		}
 		if r := py.frameAt(f); r != nil {
-			frames = append(frames, r)
+			if !py.isInterpreters(f, r.code) {
+				frames = append(frames, r)
+			}
 		} else if py.l.minor < 12 || py.u8(f+py.l.frOwner) < ownedByC {
 			return frames, false
 		}
 		f = py.u64(f + py.l.frPrevious)
 	}
 	return frames, false
+}
+
+// isInterpreters reports whether a frame is the interpreter's own: CPython 3.12 marks with one where C
+// called Python, and later ones too where they have specialized the call of a class, below the frame of
+// __init__. The flags of its code are those of no function.
+func (py *python) isInterpreters(f, code uint64) bool {
+	const flags, optimized, newLocals = 48, 1, 2
+	return py.l.minor >= 12 && (py.u8(f+py.l.frOwner) >= ownedByC || py.u32(code+flags)&(optimized|newLocals) == optimized)
 }
 
 // chains returns the frames of all threads of an interpreter, outermost first: those of the copy,

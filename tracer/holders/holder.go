@@ -13,6 +13,9 @@ import (
 
 const maxName = 60 // characters of one name
 
+// endedByError follows the place of a variable that the traceback of an error keeps.
+const endedByError = ", which an error ended"
+
 // RootKind is where a path begins.
 type RootKind uint8
 
@@ -34,8 +37,11 @@ type Root struct {
 	File     string // without its folder
 	Line     int    // where the function begins: the name of a path stays the same while it runs
 	Now      int    // the line that the function executed when it was read; 0: unknown, as before Python 3.11
+	Ended    bool   // an error has ended the function: the error's traceback keeps its variables until the next error
 	Class    string // of the object in the variable, of RootLocal and RootTemporary
 	Classes  string // of RootCycle: "Cyc, list"; of RootNative: what holds it
+
+	own bool // of the program, not of a library
 }
 
 // Step is one link of a path.
@@ -187,7 +193,11 @@ func (r *Root) end() string {
 		if !strings.HasSuffix(function, ">") || strings.Contains(function, "<locals>") {
 			function += "()"
 		}
-		return fmt.Sprintf(" of %s (%s:%d)", function, r.File, r.Line)
+		place := fmt.Sprintf(" of %s (%s:%d)", function, r.File, r.Line)
+		if r.Ended {
+			place += endedByError
+		}
+		return place
 	}
 	return ""
 }
@@ -225,6 +235,8 @@ func (s Step) write(b *strings.Builder, stars, named bool) {
 		b.WriteString(".<hook>")
 	case StepBase:
 		b.WriteString("._base")
+	case stepMore:
+		b.WriteString("…")
 	}
 }
 
@@ -251,6 +263,15 @@ func cut60(s string) string {
 		return s
 	}
 	return string([]rune(s)[:maxName-1]) + "…"
+}
+
+// cutFront60 leaves at most 60 characters of the end of a name: of a class, after its namespaces.
+func cutFront60(s string) string {
+	if utf8.RuneCountInString(s) <= maxName {
+		return s
+	}
+	r := []rune(s)
+	return "…" + string(r[len(r)-maxName+1:])
 }
 
 // readable makes a name of the process fit to be read, or leaves it out.

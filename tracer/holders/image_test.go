@@ -171,11 +171,30 @@ func FuzzDamagedImage(f *testing.F) {
 	})
 }
 
+// fuzzedObjects bounds the walks of walkCopy.
+const fuzzedObjects = 10000
+
+// walkCopy walks memory that may be hostile. It panics if the result cannot be shown, or exceeds the
+// walk's limits or the sum of its parts.
 func walkCopy(c *Copy) {
 	_, ranges := nativeJob()
-	r, err := Walk(context.Background(), c, Options{MaxObjects: 10000, MaxTime: time.Second, Host: true, Addresses: ranges})
+	r, err := Walk(context.Background(), c, Options{MaxObjects: fuzzedObjects, MaxTime: time.Second, Host: true, Addresses: ranges})
 	if err != nil {
 		return
+	}
+	if r.Objects > fuzzedObjects {
+		panic("a walk that went beyond its limit of objects")
+	}
+	held, all := r.Held()
+	var sum uint64
+	for _, s := range r.Storages {
+		if sum+s.Bytes < sum {
+			panic("the sum of the storages overflows")
+		}
+		sum += s.Bytes
+	}
+	if held > all || all != sum {
+		panic("sums that exceed what there is")
 	}
 	for _, s := range r.Storages {
 		if s.Holder == nil || len(s.Holder.String()) > 64<<10 || strings.ContainsAny(s.Holder.String(), "\x1b\n") {

@@ -36,6 +36,8 @@ type Region struct {
 	Readable   bool
 	Writable   bool
 	Private    bool // writes are not shared with others
+
+	device, inode uint64 // of the file of a running process; 0: unknown
 }
 
 var (

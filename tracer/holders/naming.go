@@ -2,7 +2,7 @@
 
 package holders
 
-const maxDepth = 128 // steps of a path that are named
+const maxDepth = 128 // named steps of a path
 
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
@@ -27,19 +27,12 @@ func newNamer(s *search) *namer {
 // holder returns the path of a node.
 func (n *namer) holder(i int32) *Holder {
 	var chain []int32
-	h := (*Holder)(nil)
-	for {
-		if h = n.paths[i]; h != nil {
-			break
-		}
+	h := n.paths[i]
+	for ; h == nil; h = n.paths[i] {
 		chain = append(chain, i)
 		from := n.nodes[i].from
 		if from < 0 {
 			h = n.begin(n.search.roots[-1-from])
-			break
-		}
-		if len(chain) >= maxDepth { // the begin of a list of lists of lists
-			h = n.begin(Root{Kind: RootNone, Classes: "…"})
 			break
 		}
 		i = from
@@ -94,11 +87,21 @@ func (n *namer) intern(l link, parent *Holder) *Holder {
 	return h
 }
 
-// append adds the step to a node, unless it is one that people do not write.
+// append adds the step to a node, unless it is one that people do not write. A path through an error that
+// was printed begins anew at the variable.
 func (n *namer) append(h *Holder, to node) *Holder {
+	if r, is := n.endedFrame(to); is {
+		return n.begin(r)
+	}
 	step, ok := n.stepTo(to)
 	if !ok || h.relation == Graph && (step.Kind == StepGraph || step.Kind == StepBase) {
 		return h
+	}
+	if h.step.Kind == stepMore {
+		return h
+	}
+	if h.depth >= maxDepth {
+		step = Step{Kind: stepMore, Size: -1}
 	}
 	return n.intern(link{parent: h, step: step}, h)
 }
@@ -132,10 +135,18 @@ func (n *namer) stepTo(to node) (Step, bool) {
 
 // functionOf returns the function of a generator or of a frame object.
 func (n *namer) functionOf(a uint64) string {
+	if f := n.frameOf(a); f != nil {
+		return n.readable(f.function)
+	}
+	return ""
+}
+
+// frameOf reads the frame of a generator or of a frame object, or returns nil.
+func (n *namer) frameOf(a uint64) *frame {
 	t, f := n.py.typeOf(a), a
 	switch {
 	case t == nil || t.kind != kindGenerator && t.kind != kindFrame:
-		return ""
+		return nil
 	case n.py.l.frameObjects() && t.kind == kindGenerator:
 		f = n.py.u64(a + n.py.l.genFrame)
 	case n.py.l.frameObjects():
@@ -144,10 +155,7 @@ func (n *namer) functionOf(a uint64) string {
 	default:
 		f = n.py.u64(a + frameData)
 	}
-	if frame := n.py.frameAt(f); frame != nil {
-		return n.readable(frame.function)
-	}
-	return ""
+	return n.py.frameAt(f)
 }
 
 func (n *namer) classOf(t *pyType) string { return t.class() }

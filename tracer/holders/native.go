@@ -16,7 +16,7 @@ func (w *walk) scanStorages() error {
 		for ; len(p) >= 8; base, p = base+8, p[8:] {
 			switch binary.LittleEndian.Uint64(p) {
 			case table:
-				s.found(base)
+				s.findStorage(base)
 			case tensor:
 				if len(s.impls) < s.maxNodes {
 					s.impls = append(s.impls, base)
@@ -26,8 +26,8 @@ func (w *walk) scanStorages() error {
 	})
 }
 
-// found enters a storage that nothing in Python was found to hold.
-func (s *search) found(st uint64) {
+// findStorage enters a storage that nothing in Python was found to hold.
+func (s *search) findStorage(st uint64) {
 	if s.storages[st] != nil || len(s.storages) >= s.maxNodes {
 		return
 	}
@@ -36,5 +36,5 @@ func (s *search) found(st uint64) {
 		return
 	}
 	r.holder = -1
-	s.storages[st] = r
+	s.enterStorage(r)
 }

@@ -108,7 +108,7 @@ func (w *walk) listOrphans(live Memory) {
 			w.orphans = append(w.orphans, o)
 		}
 	}
-	for _, st := range s.storages {
+	for _, st := range s.found {
 		at := st.address
 		if st.holder < 0 && w.wants(st) && now.u64(at) == s.py.u64(at) && now.u32(at+8) != 0 && now.u64(at+s.torch.storage) == st.data {
 			enter(orphan{storage: st, allocation: -1, loose: -1})
@@ -131,14 +131,14 @@ func (w *walk) neededRoots() (roots []int) {
 	s := w.search
 	seen := map[int]bool{}
 	look := func(i int32) {
-		if k, ok := s.rootOf(i); ok && !seen[k] {
+		if k := s.rootOf(i); !seen[k] {
 			seen[k] = true
 			if _, loose := s.looseNodes[k]; loose {
 				roots = append(roots, k)
 			}
 		}
 	}
-	for _, st := range s.storages {
+	for _, st := range s.found {
 		if st.holder >= 0 && w.wants(st) {
 			look(st.holder)
 		}
@@ -302,8 +302,7 @@ func (w *walk) adopt() {
 		switch {
 		case o.clue == clueNone || o.clue == clueNode && o.loose >= 0 && s.below(o.node, o.loose):
 		case o.loose >= 0 && o.clue == clueNode:
-			n := &s.nodes[s.looseNodes[o.loose]]
-			n.from, n.step, n.aux = o.node, StepField, 0
+			s.adopted[o.loose] = o.node
 		case o.loose >= 0:
 			s.roots[o.loose] = Root{Kind: RootNative, Classes: o.text}
 		case o.storage != nil && o.clue == clueNode:
@@ -317,21 +316,47 @@ func (w *walk) adopt() {
 			al.native, al.place = o.text, hit{at: o.at}
 		}
 	}
-}
-
-// below reports whether a node's path begins at a root, or nowhere.
-func (s *search) below(i int32, root int) bool {
-	k, ok := s.rootOf(i)
-	return !ok || k == root
-}
-
-// rootOf returns the index of the root where a node's path begins.
-func (s *search) rootOf(i int32) (root int, ok bool) {
-	for range maxCost {
-		if i < 0 {
-			return int(-1 - i), true
-		}
-		i = s.nodes[i].from
+	for root, node := range s.adopted {
+		n := &s.nodes[s.looseNodes[root]]
+		n.from, n.step, n.aux = node, StepField, 0
 	}
-	return 0, false
+}
+
+// below reports whether a node's path begins at a root.
+func (s *search) below(i int32, root int) bool { return s.rootOf(i) == root }
+
+// rootOf returns the index of the root where a node's path begins, by way of the adopted.
+func (s *search) rootOf(i int32) int {
+	for {
+		root := s.firstRoot(i)
+		node, is := s.adopted[root]
+		if !is {
+			return root
+		}
+		i = node
+	}
+}
+
+// firstRoot returns the index of the root from which the search came to a node. It keeps the roots of all
+// nodes of a long path: many storages share it.
+func (s *search) firstRoot(i int32) int {
+	const long = 256
+	steps, at := 0, i
+	for ; at >= 0; at = s.nodes[at].from {
+		if int(at) < len(s.rootsOf) && s.rootsOf[at] < 0 {
+			at = s.rootsOf[at]
+			break
+		}
+		steps++
+	}
+	if steps > long {
+		if s.rootsOf == nil {
+			s.rootsOf = make([]int32, len(s.nodes))
+		}
+		for ; steps > 0; steps-- {
+			s.rootsOf[i] = at
+			i = s.nodes[i].from
+		}
+	}
+	return int(-1 - at)
 }

@@ -96,6 +96,14 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
+// The end of a name tells classes apart, not the namespaces.
+func TestALongClassIsNamedByItsEnd(t *testing.T) {
+	c := &class{name: "N41a_namespace_with_a_name_of_40_characters_19and_another_inside_15TheClassThatHasE"}
+	if got, _ := c.holds(); !strings.HasPrefix(got, "C++ object of class …") || !strings.HasSuffix(got, "::TheClassThatHas") || len(got) > 100 {
+		t.Errorf("it is named %q", got)
+	}
+}
+
 func TestStackPointer(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"0 0x3 0x7f10 0x400 0x0 0x0 0x0 0x7ffd00001010 0x7f20\n": 0x7ffd00001010, "-1 0x7ffd00001010 0x7f20": 0x7ffd00001010,

@@ -40,7 +40,7 @@ func (s *search) placeOf(at uint64) (p place) {
 	}
 	before, _ := regionAt(s.py.regions, r.Start-1)
 	process, live := s.py.mem.(*Process)
-	if live && r.Path == "" && before.file() && before.Writable && at < process.variablesEnd(before.Path) {
+	if live && r.Path == "" && before.file() && before.Writable && at < process.variablesEnd(before) {
 		return place{file: libraryName(before)}
 	}
 	p.start = s.blockAt(at)
@@ -125,7 +125,7 @@ func (c *class) holds() (text string, step bool) {
 	case name == "":
 		return "", false
 	}
-	return "C++ object of class " + cut60(untrusted.Clean(name)), false
+	return "C++ object of class " + cutFront60(untrusted.Clean(name)), false
 }
 
 // demangle returns the name of a class: "c10d::Reducer" of "N4c10d7ReducerE", and of what

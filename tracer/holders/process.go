@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"os"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 const (
@@ -33,7 +30,7 @@ type Process struct {
 	pagemap   *os.File
 	shift     uint // pagemap has an entry for each 1<<shift bytes: 4, 16 or 64 KiB
 	regions   []Region
-	files     map[string]*os.File // nil where a file could not be opened
+	files     map[fileKey]mappedFile
 	symbols   map[string]uint64
 	variables map[string]uint64 // where those of a library end
 	swapped   uint64            // pages that were left out since reading them would bring them back
@@ -47,7 +44,7 @@ func Open(pid int) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	p := &Process{pid: pid, pidfd: pidfd, shift: uint(bits.TrailingZeros(uint(os.Getpagesize()))), files: map[string]*os.File{}, variables: map[string]uint64{}}
+	p := &Process{pid: pid, pidfd: pidfd, shift: uint(bits.TrailingZeros(uint(os.Getpagesize()))), files: map[fileKey]mappedFile{}, variables: map[string]uint64{}}
 	if p.regions, err = readMaps(pid); err == nil {
 		p.pagemap, err = os.Open(p.proc("pagemap"))
 	}
@@ -81,7 +78,7 @@ func (p *Process) Close() {
 		p.pagemap.Close()
 	}
 	for _, f := range p.files {
-		if f != nil {
+		if f.File != nil {
 			f.Close()
 		}
 	}
@@ -156,23 +153,6 @@ func (p *Process) resident(address uint64) bool {
 		return false
 	}
 	return binary.LittleEndian.Uint64(entry[:])>>63 == 1
-}
-
-// readFile reads a page that the process has mapped from a file and not touched.
-func (p *Process) readFile(b []byte, r Region, address uint64) error {
-	f, known := p.files[r.Path]
-	if !known && len(p.files) < 256 {
-		f, _ = untrusted.OpenIn(p.proc("root"), r.Path)
-		p.files[r.Path] = f
-	}
-	if f == nil {
-		return fmt.Errorf("read %#x from %s: %w", address, untrusted.Clean(r.Path), errAbsent)
-	}
-	clear(b)
-	if n, err := f.ReadAt(b, int64(address-r.Start+r.Offset)); err != nil && (!errors.Is(err, io.EOF) || n == 0) {
-		return fmt.Errorf("read %#x from %s: %w", address, untrusted.Clean(r.Path), err)
-	}
-	return nil
 }
 
 // span is a range of addresses.
@@ -287,10 +267,13 @@ func parseRegion(line string) (Region, bool) {
 	start, err1 := strconv.ParseUint(from, 16, 64)
 	end, err2 := strconv.ParseUint(to, 16, 64)
 	offset, err3 := strconv.ParseUint(fields[2], 16, 64)
+	var major, minor uint32
+	fmt.Sscanf(fields[3], "%x:%x", &major, &minor)
+	inode, _ := strconv.ParseUint(strings.TrimSpace(fields[4]), 10, 64)
 	if !ok || err1 != nil || err2 != nil || err3 != nil || start >= end || end > addressEnd {
 		return Region{}, false
 	}
-	r := Region{Start: start, End: end, Offset: offset, Readable: fields[1][0] == 'r', Writable: fields[1][1] == 'w', Private: fields[1][3] == 'p'}
+	r := Region{Start: start, End: end, Offset: offset, device: unix.Mkdev(major, minor), inode: inode, Readable: fields[1][0] == 'r', Writable: fields[1][1] == 'w', Private: fields[1][3] == 'p'}
 	if len(fields) == 6 {
 		r.Path = strings.TrimLeft(fields[5], " ")
 	}

@@ -125,8 +125,8 @@ func TestWalkEndsInTime(t *testing.T) {
 
 func TestParseRegion(t *testing.T) {
 	for line, want := range map[string]Region{
-		"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/python3": {Start: 0x400000, End: 0x452000, Offset: 0x1000, Path: "/usr/bin/python3", Readable: true, Private: true},
-		"7f00-7f10 rw-s 00000000 00:05 12 /dev/nvidia 0":                     {Start: 0x7f00, End: 0x7f10, Path: "/dev/nvidia 0", Readable: true, Writable: true},
+		"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/python3": {Start: 0x400000, End: 0x452000, Offset: 0x1000, Path: "/usr/bin/python3", Readable: true, Private: true, device: 0x802, inode: 173521},
+		"7f00-7f10 rw-s 00000000 00:05 12 /dev/nvidia 0":                     {Start: 0x7f00, End: 0x7f10, Path: "/dev/nvidia 0", Readable: true, Writable: true, device: 5, inode: 12},
 		"7f00-7f10 rw-p 00000000 00:00 0":                                    {Start: 0x7f00, End: 0x7f10, Readable: true, Writable: true, Private: true},
 		"7f10-7f00 rw-p 00000000 00:00 0":                                    {},
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]": {},

@@ -4,6 +4,7 @@ package holders
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"unicode/utf16"
 )
@@ -62,7 +63,12 @@ func newPython(ctx context.Context, c *Copy) (*python, error) {
 	}
 	var versions []int
 	if at := symbols[versionSymbol]; at != 0 {
-		v := c.u32(at)
+		var b [4]byte
+		if !c.read(b[:], at) {
+			_, err := c.mem.ReadAt(b[:], at)
+			return nil, fmt.Errorf("%w: %w", ErrPython, err)
+		}
+		v := binary.LittleEndian.Uint32(b[:])
 		py.version = fmt.Sprintf("%d.%d.%d", v>>24, v>>16&255, v>>8&255)
 		if v>>24 != 3 {
 			return nil, fmt.Errorf("%w: version %s", ErrPython, py.version)

@@ -4,17 +4,21 @@ package holders
 
 import "strings"
 
+// Costs of roots. What lasts is cheaper than what passes: the program's modules, then the variables of its
+// functions, the outermost first, then libraries, then what a function is working with.
 const (
-	costMain     = 0   // variables of __main__
-	costProgram  = 40  // of other modules of the program
-	costLibrary  = 400 // of installed modules
-	costTorch    = 600
-	costLocal    = 60 // variables of functions
-	costInner    = 25 // more for each function that called it: the outermost names what it has passed on
-	costOther    = 300
-	costNames    = 200
-	cutDepth     = 16   // of functions whose callers are not known
-	costDoubtful = 4000 // of what a stack may have left over
+	costMain      = 0    // variables of __main__
+	costProgram   = 40   // of other modules of the program
+	costLocal     = 200  // variables of functions
+	costInner     = 80   // more for each function that called it: the outermost names what it has passed on
+	costInnermost = 2400 // at most
+	costNames     = 300
+	costOther     = 900 // of functions of libraries
+	costLibrary   = 1400
+	costTorch     = 1600
+	costTemporary = 2000 // more for a value on a function's stack
+	costDoubtful  = 6000 // of what a stack may have left over
+	cutDepth      = 16   // of functions whose callers are not known
 )
 
 // enterRoots enters the modules and the variables of all frames.
@@ -71,7 +75,7 @@ func (s *search) enterModules(modules uint64) {
 		s.libraries[name] = m.installed
 	})
 	for _, m := range found {
-		s.root(m.dict, Root{Kind: RootModule, Name: s.readable(m.name)}, stepRoot, 0, m.cost)
+		s.root(m.dict, Root{Kind: RootModule, Name: s.readable(m.name), own: m.cost < costLibrary}, stepRoot, 0, m.cost)
 	}
 }
 
@@ -100,7 +104,7 @@ func (s *search) costOfModule(name string, dict uint64) (cost int, installed boo
 // enterFrame enters the variables of a function that runs.
 func (s *search) enterFrame(f *frame, depth int) {
 	function, file := f.place()
-	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line), Now: f.now}
+	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line), Now: f.now, own: !f.library}
 	if s.hideNames {
 		r.Now = 0
 	}
@@ -108,14 +112,14 @@ func (s *search) enterFrame(f *frame, depth int) {
 	if f.library {
 		cost = costOther
 	}
-	cost += min(depth*costInner, 4*costOther)
+	cost += min(depth*costInner, costInnermost)
 	for _, v := range f.variables {
 		at, far := r, cost+s.direct(v.value)
 		if t := s.py.typeOf(v.value); t != nil {
 			at.Class = t.class()
 		}
 		if v.name == 0 {
-			at.Kind, far = RootTemporary, far+costDirect
+			at.Kind, far = RootTemporary, far+costTemporary
 			if v.doubtful {
 				far = costDoubtful
 			}

@@ -28,6 +28,7 @@ const (
 	stepDict             // the dictionary of an instance, a class or a module
 	stepModules          // _parameters, _modules, _buffers
 	stepNext             // within a graph
+	stepMore             // what a path has beyond maxDepth: "…"
 )
 
 // Costs of steps, in tenths. The cheapest path names a storage.
@@ -45,10 +46,11 @@ const (
 	costGlobals = 300
 	costGrad    = 20
 	costGraph   = 350 // dearer than a program's variables, cheaper than what libraries keep
-	costNext    = 1
+	costNext    = 0   // a graph can have more nodes than there are costs
 	costSaved   = 10
-	costWrapped = 1500 // what pybind11 wraps
+	costWrapped = 2500 // what pybind11 wraps
 	costScript  = 100  // the same, of a known class
+	costError   = 2500 // frames of a traceback
 	maxCost     = 1 << 14
 	costCycle   = 1 << 13
 )
@@ -102,6 +104,7 @@ type search struct {
 
 	torch      torch
 	storages   map[uint64]*storage
+	found      []*storage // those of storages, in the order in which they were found
 	maxNodes   int
 	work       uint64
 	stopped    string // why the search ended early
@@ -114,6 +117,8 @@ type search struct {
 	atomRoots  []atomRoot
 	impls      []uint64      // TensorImpls of all memory, where there are storages without a path
 	looseNodes map[int]int32 // of roots: the objects that only C or C++ holds
+	adopted    map[int]int32 // of such roots: the nodes that turned out to hold these objects
+	rootsOf    []int32       // of nodes on long paths, as node.from has a root; 0: not known
 	block      span          // of malloc, where the last word was found
 	stacks     []span
 	guesses    []guess         // what wrapped memory may hold
@@ -126,7 +131,7 @@ type search struct {
 func newSearch(py *python, maxObjects int) *search {
 	s := &search{
 		py: py, cpp: newRTTI(py.Copy), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
-		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{}, outOfUse: map[uint64]bool{}, most: maxCost,
+		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{}, adopted: map[int]int32{}, outOfUse: map[uint64]bool{}, most: maxCost,
 	}
 	s.index.nodes = &s.nodes
 	return s

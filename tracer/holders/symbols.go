@@ -24,8 +24,8 @@ func (p *Process) Symbols(names ...string) (map[string]uint64, error) {
 		return p.symbols, nil
 	}
 	last := ErrNoPython
-	for _, name := range p.interpreters() {
-		symbols, err := p.symbolsOf(name, names)
+	for _, r := range p.interpreters() {
+		symbols, err := p.symbolsOf(r, names)
 		switch {
 		case err != nil:
 			last = err
@@ -39,44 +39,39 @@ func (p *Process) Symbols(names ...string) (map[string]uint64, error) {
 
 // interpreters returns the mapped files that can be a Python, the likeliest first:
 // "/usr/lib/libpython3.11.so.1.0", "/usr/bin/python3.13", and the program itself.
-func (p *Process) interpreters() []string {
+func (p *Process) interpreters() []Region {
 	program, _ := os.Readlink(p.proc("exe"))
-	var found, others []string
+	var found, others []Region
+	known := func(list []Region, path string) bool {
+		return slices.ContainsFunc(list, func(r Region) bool { return r.Path == path })
+	}
 	for _, r := range p.regions {
-		if !r.file() || slices.Contains(found, r.Path) || slices.Contains(others, r.Path) {
+		if !r.file() || known(found, r.Path) || known(others, r.Path) {
 			continue
 		}
 		base := path.Base(r.Path)
 		switch {
 		case strings.HasPrefix(base, "libpython"), strings.HasPrefix(base, "python"):
-			found = append(found, r.Path)
+			found = append(found, r)
 		case r.Path == program:
-			others = append(others, r.Path)
+			others = append(others, r)
 		}
 	}
 	found = append(found, others...)
 	return found[:min(len(found), maxCandidates)]
 }
 
-// open opens a mapped file. That of the program can be opened even when it has been replaced.
-func (p *Process) open(name string) (*os.File, error) {
-	if program, err := os.Readlink(p.proc("exe")); err == nil && program == name {
-		return untrusted.OpenRegular(p.proc("exe"))
-	}
-	return untrusted.OpenIn(p.proc("root"), strings.TrimSuffix(name, " (deleted)"))
-}
-
-func (p *Process) symbolsOf(name string, names []string) (found map[string]uint64, err error) {
+func (p *Process) symbolsOf(r Region, names []string) (found map[string]uint64, err error) {
+	name := r.Path
 	defer func() {
 		if r := recover(); r != nil { // a damaged file
 			err = fmt.Errorf("read the symbols of %s: %v", untrusted.Clean(name), r)
 		}
 	}()
-	f, err := p.open(name)
+	f, err := p.file(r)
 	if err != nil {
 		return nil, fmt.Errorf("find Python: %w", err)
 	}
-	defer f.Close()
 	object, err := elf.NewFile(f)
 	if err != nil {
 		return nil, fmt.Errorf("read the symbols of %s: %w", untrusted.Clean(name), err)
@@ -120,7 +115,8 @@ func (p *Process) bias(object *elf.File, name string) (uint64, bool) {
 
 // variablesEnd returns where the variables of a mapped library end that its file does not have, since
 // they are 0 at first; 0 if it cannot be told.
-func (p *Process) variablesEnd(name string) (end uint64) {
+func (p *Process) variablesEnd(r Region) (end uint64) {
+	name := r.Path
 	if end, known := p.variables[name]; known || len(p.variables) >= maxLibraries {
 		return end
 	}
@@ -130,11 +126,10 @@ func (p *Process) variablesEnd(name string) (end uint64) {
 		}
 		p.variables[name] = end
 	}()
-	f, err := p.open(name)
+	f, err := p.file(r)
 	if err != nil {
 		return 0
 	}
-	defer f.Close()
 	object, err := elf.NewFile(f)
 	if err != nil {
 		return 0

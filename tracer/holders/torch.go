@@ -193,13 +193,18 @@ func (s *search) claim(st, impl uint64, i int32) {
 			return
 		}
 		r.tensor, r.holder = impl, i
-		s.storages[st] = r
+		s.enterStorage(r)
 		return
 	}
 	// What pybind11 wraps can have words that are out of use: it never is a further holder.
 	if r.holder != i && len(r.others) < maxAlso && s.nodes[i].cost < costWrapped {
 		r.others = append(r.others, i)
 	}
+}
+
+func (s *search) enterStorage(r *storage) {
+	s.storages[r.address] = r
+	s.found = append(s.found, r)
 }
 
 // readStorage reads a StorageImpl: data, deleter, context, device, bytes.

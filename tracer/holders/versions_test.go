@@ -115,6 +115,21 @@ func TestEachVersionNamesWhatItHolds(t *testing.T) {
 	}
 }
 
+// What keeps memory forever comes before what passes.
+func TestLastingHoldersComeBeforeThoseThatPass(t *testing.T) {
+	for _, program := range pythons(t) {
+		t.Run(filepath.Base(program), func(t *testing.T) {
+			p := start(t, exec.Command(program, "../../testdata/holders/lasting.py"))
+			c := NewCopy(p, DefaultMemory)
+			defer c.Close()
+			if err := c.Take(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			checkNeedles(t, c, p)
+		})
+	}
+}
+
 // checkNeedles compares the paths that were found with those that the objects carry.
 func checkNeedles(t *testing.T, c *Copy, live Memory) {
 	t.Helper()

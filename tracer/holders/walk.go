@@ -272,6 +272,7 @@ func (w *walk) run(ctx context.Context) error {
 	if live != nil {
 		w.verify(live)
 		w.problem(int(live.(*Process).swappedPages()), "pages that are swapped out and were not read")
+		r.Problems = append(r.Problems, live.(*Process).closedFiles()...)
 		if p := live.(*Process); p.skipped > 0 {
 			w.problem(int(p.skipped>>20), "address space beyond the limit of a walk, which was not read, in MiB")
 		}
@@ -319,7 +320,7 @@ func (w *walk) problem(n int, sentence string) {
 // name gives each storage its holders.
 func (w *walk) name() {
 	s, n := w.search, newNamer(w.search)
-	for _, st := range s.storages {
+	for _, st := range s.found {
 		if !w.wants(st) {
 			continue
 		}
@@ -357,7 +358,7 @@ func (w *walk) verify(live Memory) {
 	now := NewCopy(live, 256<<20)
 	defer now.Close()
 	at := w.search.torch.storage
-	for _, st := range w.search.storages {
+	for _, st := range w.search.found {
 		if st.result < 0 {
 			continue
 		}

@@ -2,7 +2,10 @@
 
 package ledger
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // archive packs the sites of a process that ended and has lost its entries. They do not change any
 // more, but a capture shows them at its end, and a day of short processes makes very many. An
@@ -227,10 +230,33 @@ func (w *packer) cohorts(s *site) {
 		for i := range int(c.last) {
 			write(c.levels.at(i))
 		}
+		w.recents(c.levels.recents)
 	}
 	for i := range s.own.parts.list[:c.last+1] {
 		x := &s.own.parts.list[i]
-		w.numbers(x.alloc, x.live, uint64(x.allocObjects), uint64(x.liveObjects))
+		w.window(x)
+	}
+	w.numbers(uint64(len(s.own.parts.recent)))
+	for i := range s.own.parts.recent {
+		w.window(&s.own.parts.recent[i])
+	}
+}
+
+func (w *packer) window(x *window) {
+	w.numbers(x.alloc, x.live, uint64(x.allocObjects), uint64(x.liveObjects))
+}
+
+func (w *packer) recents(r *recents) {
+	if r == nil {
+		w.numbers(0)
+		return
+	}
+	w.numbers(uint64(len(r.lows)), r.first, r.newest, r.until, math.Float64bits(r.now), uint64(len(r.records)))
+	for _, x := range r.lows {
+		w.numbers(x.floor, x.kept, x.young, uint64(math.Float32bits(x.area)))
+	}
+	for _, x := range r.records {
+		w.numbers(x.Floor, x.Lowest, x.Kept, x.Young)
 	}
 }
 
@@ -307,9 +333,36 @@ func (r *unpacker) cohorts(s *site) {
 			read(&x)
 			c.levels.set(i, x)
 		}
+		c.levels.recents = r.recents()
 	}
 	for i := range s.own.parts.list[:c.last+1] {
 		x := &s.own.parts.list[i]
-		x.alloc, x.live, x.allocObjects, x.liveObjects = r.number(), r.number(), uint32(r.number()), uint32(r.number())
+		r.window(x)
 	}
+	s.own.parts.recent = make([]window, r.number())
+	for i := range s.own.parts.recent {
+		r.window(&s.own.parts.recent[i])
+	}
+}
+
+func (r *unpacker) window(x *window) {
+	x.alloc, x.live, x.allocObjects, x.liveObjects = r.number(), r.number(), uint32(r.number()), uint32(r.number())
+}
+
+func (r *unpacker) recents() *recents {
+	n := r.number()
+	if n == 0 {
+		return nil
+	}
+	x := &recents{lows: make([]low, n), first: r.number(), newest: r.number(), until: r.number()}
+	x.now = math.Float64frombits(r.number())
+	x.records = make([]Record, r.number())
+	for i := range x.lows {
+		x.lows[i] = low{r.number(), r.number(), r.number(), math.Float32frombits(uint32(r.number()))}
+	}
+	for i := range x.records {
+		y := &x.records[i]
+		r.numbers(&y.Floor, &y.Lowest, &y.Kept, &y.Young)
+	}
+	return x
 }

@@ -79,7 +79,7 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 		return 0 // a late event of a process that lost its entries
 	}
 	if pool != 0 {
-		l.pools[pool].add(size)
+		l.pools[pool].add(key.address, size)
 	}
 	b := l.addEntry(key, p, entry{address: key.address, size: size, time: e.Time, site: n, extra: pool})
 	l.link(b, s.last)
@@ -103,6 +103,7 @@ func (l *Ledger) addEntry(key liveKey, p *process, b entry) uint32 {
 	n := l.entries.take(b)
 	l.live[key] = n
 	l.hold(tableLive, p)
+	l.takeRoom(p, &b)
 	return n
 }
 

@@ -122,7 +122,7 @@ func (l *Ledger) carryFigures(c *carrier, p *process, sites []uint32) {
 func (l *Ledger) takePurged(c *carrier, n uint32) {
 	p := &l.procs[n]
 	none := p.physical == nil && len(p.strays)+len(p.blockList.blocks)+len(p.pools)+len(p.exported)+len(p.objects.live) == 0 &&
-		(p.walks == nil || p.walks.open == nil && len(p.walks.blocks) == 0)
+		(p.walks == nil || p.walks.open == nil && len(p.walks.blocks)+len(p.walks.older.blocks) == 0)
 	if c.check(none && p.End != 0 && p.held[tableFrees] == 0); c.bad {
 		return
 	}

@@ -2,10 +2,7 @@
 
 package ledger
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 const (
 	// CohortLen is the most windows of Site.Cohorts.
@@ -52,10 +49,11 @@ type level struct {
 
 // levels has one for each window, in little memory.
 type levels struct {
-	floor [CohortLen]uint64
-	area  [CohortLen]float32
-	now   float64 // area of the newest window
-	until uint64  // time up to which it is known
+	floor   [CohortLen]uint64
+	area    [CohortLen]float32
+	now     float64  // area of the newest window
+	until   uint64   // time up to which it is known
+	recents *recents // nil while a window is no longer than the finest there
 }
 
 func (x *levels) at(i int) level { return level{x.floor[i], float64(x.area[i])} }
@@ -68,8 +66,9 @@ func (x *level) add(y *level) {
 
 // windows has the counts of one site by window. The time of an entry determines its window.
 type windows struct {
-	list [CohortLen]window
-	next *windows // those of another size class
+	list   [CohortLen]window
+	recent []window // newest first, as recents.lows
+	next   *windows // those of another size class
 }
 
 type window struct {
@@ -80,6 +79,7 @@ type window struct {
 const (
 	noBase       = math.MaxUint64
 	windowsPiece = 64
+	levelsPiece  = 62 // as many as fit a size class of Go's allocator
 )
 
 func (s *site) cohorts() *cohorts {
@@ -136,10 +136,13 @@ func (c *cohorts) pass(time uint64) {
 
 // coarsen doubles the step.
 func (c *cohorts) coarsen() {
+	if c.shift == recentShift {
+		c.startRecents(0)
+	}
 	old := c.levels
 	old.set(int(c.last), level{c.floor, old.now})
 	odd, n := int(c.base&1), int(c.last)
-	sum := levels{until: old.until}
+	sum := levels{until: old.until, recents: old.recents}
 	highs := uint16(0)
 	for i := 0; i <= n; i++ {
 		k := (i + odd) / 2
@@ -182,14 +185,21 @@ func (s *site) aged(begin, time, size uint64) {
 		i = c.index(begin, time)
 	}
 	c.pass(time)
-	w := &s.own.parts.list[i%CohortLen]
+	s.own.parts.list[i%CohortLen].allocated(size)
+	if c.shift > recentShift {
+		c.recently(begin, time)
+		s.recent(begin, time).allocated(size)
+	}
+	c.rise(size)
+}
+
+func (w *window) allocated(size uint64) {
 	w.alloc += size
 	w.live += size
 	w.liveObjects++
 	if w.allocObjects != math.MaxUint32 {
 		w.allocObjects++
 	}
-	c.rise(size)
 }
 
 func (c *cohorts) rise(size uint64) {
@@ -210,24 +220,47 @@ func (s *site) died(begin, birth, time, size uint64) {
 	w := &s.own.parts.list[c.index(begin, birth)]
 	w.live -= size
 	w.liveObjects--
+	if c.shift > recentShift {
+		c.recently(begin, time)
+		s.recent(begin, birth).freed(size)
+	}
+	c.fall(size)
+}
+
+func (c *cohorts) fall(size uint64) {
 	c.live -= size
 	c.floor = min(c.floor, c.live)
+	if c.levels.recents != nil {
+		c.levels.recents.lows[0].floor = min(c.levels.recents.lows[0].floor, c.live)
+	}
 }
 
 // revived undoes the free of an entry.
 func (s *site) revived(begin, birth, size uint64) {
-	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
+	c := s.cohorts()
+	w := &s.own.parts.list[c.index(begin, birth)]
 	w.live += size
 	w.liveObjects++
-	s.cohorts().rise(size)
+	if c.levels.recents != nil {
+		w := s.recent(begin, birth)
+		w.live += size
+		w.liveObjects++
+	}
+	c.rise(size)
 }
 
 // grown adds bytes to a live entry.
 func (s *site) grown(begin, birth, more uint64) {
-	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
+	c := s.cohorts()
+	w := &s.own.parts.list[c.index(begin, birth)]
 	w.alloc += more
 	w.live += more
-	s.cohorts().rise(more)
+	if c.levels.recents != nil {
+		w := s.recent(begin, birth)
+		w.alloc += more
+		w.live += more
+	}
+	c.rise(more)
 }
 
 // moved moves an entry to another site.
@@ -238,89 +271,21 @@ func (s *site) moved(to *site, begin, birth, size uint64) {
 	w.liveObjects--
 	w.allocObjects--
 	c := s.cohorts()
-	c.live -= size
-	c.floor = min(c.floor, c.live)
+	if c.levels.recents != nil {
+		w := s.recent(begin, birth)
+		w.freed(size)
+		w.alloc -= min(w.alloc, size)
+		w.allocObjects -= min(w.allocObjects, 1)
+	}
+	c.fall(size)
 	to.aged(begin, birth, size)
-}
-
-// fillCohorts sets the cohorts of a site in a snapshot of a time; list has room for CohortLen.
-func (s *site) fillCohorts(begin, time uint64, out *Site, list []Cohort) {
-	c := s.cohorts()
-	if c.base == noBase {
-		return
-	}
-	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
-	out.Cohorts = list[:c.last+1]
-	for i := range out.Cohorts {
-		w, x := &s.own.parts.list[i], c.levels.at(i)
-		width := float64(uint64(1) << c.shift)
-		if i == int(c.last) {
-			n := level{c.floor, c.levels.now}
-			end, since := c.end(begin), c.levels.until
-			until := max(min(time, end), since)
-			n.area += float64(c.live) * float64(until-since)
-			x, width = n, max(width-float64(end-min(until, end)), 1)
-		}
-		out.Cohorts[i] = Cohort{
-			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,
-			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects),
-			Floor: x.floor, Mean: uint64(x.area / width),
-		}
-		if c.highs>>i&1 != 0 {
-			out.Cohorts[i].High = c.peak
-		}
-	}
-}
-
-// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part. Its
-// share of floors and peak is its share of the live bytes of all classes or, if there are none, of
-// the freed ones.
-func (s *site) fillTensors(begin, time uint64, out *Site, part *share) {
-	s.fillCohorts(begin, time, out, make([]Cohort, CohortLen))
-	to, from := part.live.bytes, s.cohorts().live
-	if from == 0 {
-		to = part.freed.bytes
-		for p := s.cohorts().parts; p != nil; p = p.next {
-			for i := range p.list {
-				from += p.list[i].alloc
-			}
-		}
-	}
-	out.Peak = scale(out.Peak, to, from)
-	var live, freed uint64 // blocks of the sample, whose weights differ
-	for i := range out.Cohorts {
-		w := &out.Cohorts[i]
-		live += w.LiveObjects
-		freed += minus(w.AllocObjects, w.LiveObjects)
-	}
-	for i := range out.Cohorts {
-		w := &out.Cohorts[i]
-		gone := count{minus(w.AllocObjects, w.LiveObjects), w.AllocBytes - w.LiveBytes}
-		w.LiveObjects = scale(w.LiveObjects, part.live.objects, live)
-		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
-		w.AllocObjects = w.LiveObjects + scale(gone.objects, part.freed.objects, freed)
-		w.AllocBytes = w.LiveBytes + scale(gone.bytes, part.freed.bytes, s.allocBytes)
-		w.Floor, w.High, w.Mean = scale(w.Floor, to, from), scale(w.High, to, from), scale(w.Mean, to, from)
-	}
-}
-
-// scale returns x * to / from, up to what a device can have.
-func scale(x, to, from uint64) uint64 {
-	if from == 0 {
-		return 0
-	}
-	hi, lo := bits.Mul64(x, to)
-	if hi >= from {
-		return maxTensors
-	}
-	n, _ := bits.Div64(hi, lo, from)
-	return min(n, maxTensors)
 }
 
 // AddCohorts adds the cohorts and the peak of another site to a site; windows become longer if
 // necessary. It changes no list in place.
 func (s *Site) AddCohorts(part *Site) {
 	s.Peak += part.Peak
+	s.addRecent(part)
 	switch {
 	case len(part.Cohorts) == 0:
 		return

@@ -2,8 +2,6 @@
 
 package ledger
 
-import "math"
-
 // merge adds the live bytes of other cohorts, which must not be used afterwards. The windows of both
 // begin at the same time then, and are equally long; the counts in them stay apart.
 func (c *cohorts) merge(o *cohorts, begin uint64) {
@@ -15,6 +13,9 @@ func (c *cohorts) merge(o *cohorts, begin uint64) {
 		*levels = *o.levels
 		*c = *o
 		c.parts, c.levels = parts, levels
+		for p := c.parts; p != nil; p = p.next {
+			c.adopt(p)
+		}
 		return
 	}
 	for c.shift < o.shift {
@@ -36,6 +37,9 @@ func (c *cohorts) merge(o *cohorts, begin uint64) {
 	for i := range int(c.last) {
 		x, y := c.levels.at(i), o.levels.at(i)
 		c.levels.set(i, level{x.floor + y.floor, x.area + y.area})
+	}
+	if c.shift > recentShift {
+		c.mergeRecents(o, begin, until)
 	}
 	c.levels.now += o.levels.now
 	c.floor += o.floor
@@ -102,13 +106,19 @@ func (l *Ledger) recount(s *site) {
 		w.allocObjects -= min(w.liveObjects, w.allocObjects)
 		w.live, w.liveObjects = 0, 0
 	}
+	for i := range s.own.parts.recent {
+		w := &s.own.parts.recent[i]
+		w.alloc -= min(w.live, w.alloc)
+		w.allocObjects -= min(w.liveObjects, w.allocObjects)
+		w.live, w.liveObjects = 0, 0
+	}
 	for n := s.first; n != 0; {
 		b := l.entries.at(n)
-		w, size := &list[c.index(l.options.Begin, b.time)], weightOf(s, b)
-		w.alloc += size
-		w.live += size
-		w.liveObjects++
-		w.allocObjects += min(1, math.MaxUint32-w.allocObjects)
+		size := weightOf(s, b)
+		list[c.index(l.options.Begin, b.time)].allocated(size)
+		if c.levels.recents != nil {
+			s.recent(l.options.Begin, b.time).allocated(size)
+		}
 		n = b.next
 	}
 }

@@ -36,7 +36,7 @@ func (l *Ledger) addLevels(s *site) {
 		return
 	}
 	if len(l.levels) == 0 {
-		l.levels = make([]levels, windowsPiece)
+		l.levels = make([]levels, levelsPiece)
 	}
 	s.own.levels = &l.levels[0]
 	l.levels = l.levels[1:]
@@ -50,6 +50,7 @@ func (l *Ledger) share(s *site, first uint32) {
 		*f.shared = f.own
 	}
 	s.shared = f.shared
+	s.shared.adopt(s.own.parts)
 	s.own.parts.next, s.shared.parts = s.shared.parts, s.own.parts
 }
 

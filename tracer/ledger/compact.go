@@ -76,7 +76,7 @@ func (c *compaction) move(sites []site) {
 		}
 		if _, moved := c.levels[x.levels]; !moved && x.levels != nil {
 			if len(levelsLeft) == 0 {
-				levelsLeft = make([]levels, windowsPiece)
+				levelsLeft = make([]levels, levelsPiece)
 			}
 			levelsLeft[0] = *x.levels
 			c.levels[x.levels], levelsLeft = &levelsLeft[0], levelsLeft[1:]

@@ -249,10 +249,8 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 // NVML does not list the process on any GPU any more.
 func (l *Ledger) endOrphans(process uint32, time uint64) {
 	p := &l.procs[process]
-	for i := range p.readings {
-		if p.readings[i].present {
-			return
-		}
+	if p.isListed() {
+		return
 	}
 	for i := range p.primaries {
 		if c := &p.primaries[i]; c.orphaned && len(p.readings) > 0 {

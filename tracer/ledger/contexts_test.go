@@ -147,7 +147,7 @@ usage t=2 GPU-a=10
 ctxrelease t=3 dev=0
 usage t=3 GPU-a=10
 usage t=4`, oneReleased + `
-balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 0 gap -9
+balance GPU-a cuda:0 usage 0 peak 10 baseline 0 live 0 gap 0
 release released 1/1@4
 ` + beforeTheAttach},
 
@@ -167,7 +167,7 @@ usage t=2 GPU-a=10
 ctxrelease t=3 dev=0
 ctxretain t=3 dev=0 ctx=c0
 usage t=4`, oneLive + `
-balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 1 gap -10
+balance GPU-a cuda:0 usage 0 peak 10 baseline 0 live 0 gap 0
 ` + beforeTheAttach},
 
 	{"after a reset all references are known, also of an older context", `

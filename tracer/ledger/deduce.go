@@ -2,9 +2,6 @@
 
 package ledger
 
-// driverPage is the granularity in which the driver takes memory of a GPU.
-const driverPage = 2 << 20
-
 // deduce moves strays to the only GPU whose growth since the baselines fits them: it grew by at
 // least their bytes, and by at most a page more for each. It needs good readings of all GPUs of
 // this moment.
@@ -53,7 +50,6 @@ func (l *Ledger) deduce(p *process, time uint64) {
 
 // grown returns how much more of the GPU is used than the baseline and the books explain.
 func (r *reading) grown(uuids []string) int64 {
-	live, _ := sumOn(r.uuid, r.lastLive, uuids, "")
-	first, _ := sumOn(r.uuid, r.firstLive, uuids, "")
-	return int64(r.last - r.first - (live - first))
+	live, first := sumOn(r.uuid, r.lastLive, uuids, ""), sumOn(r.uuid, r.firstLive, uuids, "")
+	return int64(r.last-r.first) - (live.least() - first.least())
 }

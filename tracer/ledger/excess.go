@@ -35,8 +35,7 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 	uuids := p.uuids()
 	_, only := p.onlyGPU(uuids)
 	on := func(list []deviceLive) int64 {
-		bytes, _ := sumOn(r.uuid, list, uuids, only)
-		return int64(bytes)
+		return sumOn(r.uuid, list, uuids, only).least()
 	}
 	// other ordinals are known to mean this GPU now
 	if r.taken != 0 && uint64(on(r.lastLive)) != r.excess.live {

@@ -188,6 +188,10 @@ func (f *folder) join(b, n uint32) {
 	to.inside += s.inside
 	to.peak.objects += s.peak.objects
 	to.peak.bytes += s.peak.bytes
+	if to.high != nil && s.high != nil {
+		to.high.objects += s.high.objects
+		to.high.bytes += s.high.bytes
+	}
 	to.early.objects += s.early.objects
 	to.early.bytes += s.early.bytes
 	to.evicted += s.evicted
@@ -198,6 +202,9 @@ func (f *folder) join(b, n uint32) {
 	to.history.add(&s.history)
 	for i := range s.own.parts.list {
 		to.own.parts.list[i].add(&s.own.parts.list[i])
+	}
+	for i := range s.own.parts.recent {
+		to.own.parts.recent[i].add(&s.own.parts.recent[i])
 	}
 	f.groups[to.cohorts()] = true
 	if s.first != 0 {
@@ -233,6 +240,7 @@ func (f *folder) rename(n uint32, key siteKey, shares bool) {
 	if shares {
 		s.leaveCohorts()
 		c := l.sharedBy(s)
+		c.adopt(s.own.parts)
 		s.shared, s.own.parts.next, c.parts = c, c.parts, s.own.parts
 		f.groups[c] = true
 	}

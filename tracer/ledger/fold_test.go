@@ -19,7 +19,7 @@ func stackless(list []Site) (sums []Site) {
 		if x.Kind == Tensor {
 			x.API = ""
 		}
-		x.Holders = nil
+		x.Holders, x.Recent = nil, nil // compared below
 		var all Cohort
 		for _, c := range x.Cohorts {
 			all.AllocObjects += c.AllocObjects
@@ -102,6 +102,15 @@ func checkWindows(t *testing.T, l *Ledger) {
 		}
 		for e := s.first; e != 0; e = l.entries.at(e).next {
 			entries++
+		}
+		if s.cohorts().levels.recents != nil {
+			recent := uint64(0)
+			for _, w := range s.own.parts.recent {
+				recent += w.live
+			}
+			if recent != live {
+				t.Errorf("site %+v has %d live bytes, its recent windows %d", s.siteKey, live, recent)
+			}
 		}
 		sums[s.cohorts()] += live
 		if live != s.liveBytes || !l.procs[s.process].purged && objects != entries {

@@ -45,7 +45,8 @@ func (l *Ledger) unmatched(process uint32, space Space, e *Event) {
 // drop ends an allocation.
 func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	b := l.entries.at(n)
-	site, size, extra, birth := b.site, b.size, b.extra, b.time
+	site, address, size, extra, birth := b.site, b.address, b.size, b.extra, b.time
+	l.giveRoom(&l.procs[key.process], b)
 	s := &l.sites[site]
 	if l.observer != nil && s.kind != aliased {
 		l.observer.Freed(l.allocation(n), time)
@@ -56,7 +57,7 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 		return
 	}
 	if extra != 0 && s.kind == Async {
-		l.leavePool(extra, size)
+		l.leavePool(extra, address, size)
 	}
 	l.segmentChanged(site, size, time, true)
 	if size == 0 {
@@ -193,7 +194,7 @@ func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
 	}
 	if s.kind == Async && b.extra != 0 {
 		if p := &l.pools[b.extra]; p.inUse && p.process == key.process {
-			p.add(b.size)
+			p.add(b.address, b.size)
 		} else {
 			b.extra = 0 // the pool was destroyed, and this was its last allocation
 		}

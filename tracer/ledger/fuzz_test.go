@@ -203,7 +203,7 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		b := s.Balances[i]
-		if x.UUID != b.UUID || b.Usage+uint64(b.Since) != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
+		if x.UUID != b.UUID || b.Usage+uint64(b.Since) != x.Tensors+x.Cached+x.Driver+x.Rounding+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
 			t.Errorf("parts %+v do not add up to %+v", x, b)
 		}
 	}
@@ -219,7 +219,7 @@ func checkBooks(t *testing.T, s *Snapshot) {
 		}
 	}
 	for _, b := range s.Balances {
-		if int64(b.Usage) != int64(b.Baseline)+int64(b.Live)+b.Gap {
+		if int64(b.Usage) != int64(b.Baseline+b.Live+b.Rounding)+b.Gap {
 			t.Errorf("balance %+v does not add up", b)
 		}
 	}
@@ -242,7 +242,7 @@ func checkParts(t *testing.T, l *Ledger, s *Snapshot) {
 		})
 		p := &l.procs[n]
 		_, only := p.onlyGPU(p.uuids())
-		if want, _ := sumOn(b.UUID, l.deviceLive(p, nil), p.uuids(), only); driver[i] != want {
+		if want := sumOn(b.UUID, l.deviceLive(p, nil), p.uuids(), only).bytes; driver[i] != want {
 			t.Errorf("%+v: %d bytes of sites are on it, %d by the balance's rules", b, driver[i], want)
 		}
 	}

@@ -21,6 +21,15 @@ func (l *Ledger) Glance() Glance {
 	return g
 }
 
+// Measured returns the GPU memory of a process, as Glance.Live counts it.
+func (l *Ledger) Measured(pid uint32) uint64 {
+	n, ok := l.byPID[pid]
+	if !ok {
+		return 0
+	}
+	return l.procs[n].measured()
+}
+
 // measured returns the bytes of a process whose highest value is its peak: its tensors, where
 // PyTorch reports them, because segments follow late or never shrink.
 func (p *process) measured() (bytes uint64) {

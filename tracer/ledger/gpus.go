@@ -2,11 +2,64 @@
 
 package ledger
 
-// usedMarks has what a GPU used at readings at even steps of time. When there are too many, the step
-// doubles.
+import (
+	"math"
+	"slices"
+)
+
+// Now returns what a GPU uses at the moment of its Snapshot: NVML's last reading, corrected by what
+// was booked since, as the usage of processes is. It is at most the larger of Total and Used.
+func (g *GPU) Now() uint64 {
+	return min(uint64(max(int64(g.Used)+g.Since, 0)), max(g.Total, g.Used))
+}
+
+// bookedSince sets Since of all GPUs. A GPU with MIG instances has their memory.
+func (l *Ledger) bookedSince(s *Snapshot) {
+	since := map[string]int64{}
+	for i := range s.Balances {
+		b := &s.Balances[i]
+		switch end := s.Processes[b.Process].End; {
+		case end == 0:
+			since[b.UUID] += b.Since
+		case end > l.lastUsage && b.Time == l.lastUsage:
+			since[b.UUID] -= int64(b.Usage)
+		}
+	}
+	l.unreadSince(s, since)
+	for i := range s.GPUs {
+		if g := &s.GPUs[i]; g.Parent != "" {
+			since[g.Parent] += since[g.UUID]
+		}
+	}
+	for i := range s.GPUs {
+		s.GPUs[i].Since = since[s.GPUs[i].UUID]
+	}
+}
+
+// unreadSince adds what processes hold that began after NVML's last reading.
+func (l *Ledger) unreadSince(s *Snapshot, since map[string]int64) {
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		if p.End != 0 || p.Begin <= l.lastUsage {
+			continue
+		}
+		for k := range p.Totals {
+			t := &p.Totals[k]
+			switch {
+			case !t.Kind.Owned():
+			case t.Device >= 0 && int(t.Device) < len(p.Devices):
+				since[p.Devices[t.Device]] += int64(t.LiveBytes)
+			case len(s.GPUs) == 1:
+				since[s.GPUs[0].UUID] += int64(t.LiveBytes)
+			}
+		}
+	}
+}
+
+// usedMarks has what a GPU used at readings, the older the fewer.
 type usedMarks struct {
 	list []usedMark
-	step uint64 // ns
+	step uint64 // least time between them, ns
 }
 
 type usedMark struct{ time, used uint64 }
@@ -30,17 +83,25 @@ func (l *Ledger) markUsed(time uint64) {
 			continue
 		}
 		if n == maxMarks {
-			for k := range maxMarks / 2 {
-				m.list[k] = m.list[2*k+1]
-			}
-			m.list, m.step = m.list[:maxMarks/2], 2*m.step
+			m.thin(time)
 		}
 		m.list = append(m.list, usedMark{time, g.Used})
 	}
 }
 
+// thin removes the mark that is nearest to its neighbors, compared with its age.
+func (m *usedMarks) thin(now uint64) {
+	best, least := 1, math.Inf(1)
+	for i := 1; i < len(m.list)-1; i++ {
+		if gap := float64(m.list[i+1].time-m.list[i-1].time) / float64(max(minus(now, m.list[i].time), 1)); gap < least {
+			best, least = i, gap
+		}
+	}
+	m.list = slices.Delete(m.list, best, best+1)
+}
+
 // grown sets what each GPU used earlier: at about half of the time from the first reading to the
-// latest.
+// latest, at most an hour before.
 func (l *Ledger) grown(list []GPU) {
 	for i := range list {
 		m := l.used[list[i].UUID]
@@ -50,7 +111,7 @@ func (l *Ledger) grown(list []GPU) {
 		n := len(m.list)
 		first, last := m.list[0].time, m.list[n-1].time
 		k := 0
-		for m.list[k].time < first+(last-first)/2 {
+		for m.list[k].time < max(first+(last-first)/2, minus(last, growthSpan)) {
 			k++
 		}
 		list[i].Time, list[i].EarlierTime, list[i].EarlierUsed = l.lastUsage, m.list[k].time, m.list[k].used

@@ -87,16 +87,16 @@ func (j *halvedJob) sample(t *testing.T, rng *rand.Rand, p []float64, limit uint
 		if !ok {
 			continue
 		}
-		l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 7, Time: 1 + uint64(i)*1e9, Address: 1 + uint64(i), Size: x.size, Stack: x.stack, Halvings: halvings, API: "torch"})
+		l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 7, Time: 1 + uint64(i)*1e8, Address: 1 + uint64(i), Size: x.size, Stack: x.stack, Halvings: halvings, API: "torch"})
 	}
 	for i := range j.blocks {
 		if j.freed[i] {
-			l.Apply(&Event{Op: Free, Space: Blocks, PID: 7, Time: uint64(len(j.blocks)) * 1e9, Address: 1 + uint64(i)})
+			l.Apply(&Event{Op: Free, Space: Blocks, PID: 7, Time: uint64(len(j.blocks)) * 1e8, Address: 1 + uint64(i)})
 		}
 	}
 	l.Tell(TensorReading{Time: 1, Totals: []TensorTotals{{PID: 7, Allocated: 1 << 40, Reserved: 1 << 40, Classes: j.classes[:]}}})
 	checkLedger(t, l)
-	return l.Snapshot(uint64(len(j.blocks))*1e9, time.Time{}), b
+	return l.Snapshot(uint64(len(j.blocks))*1e8, time.Time{}), b
 }
 
 // TestChangingRatesLeaveNoBias: over many samples of many programs, with rates that follow earlier
@@ -156,6 +156,10 @@ func testChangingRates(t *testing.T, limit uint64, most float64) {
 	}
 	for stack := 1; stack <= 4; stack++ {
 		for i, what := range []string{"live bytes", "allocated bytes", "growth"} {
+			most := most
+			if what == "growth" { // the lesser of two estimates
+				most = max(most, 0.02)
+			}
 			if x := off[stack][i] / truth[stack]; math.Abs(x) > most {
 				t.Errorf("%s of stack %d are off by %.2f %% of its live bytes, on average", what, stack, 100*x)
 			}

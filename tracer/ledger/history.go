@@ -114,9 +114,6 @@ func (s *Snapshot) Since(process int) uint64 {
 	return sinceOf(s.Begin, s.Processes[process].Begin, s.End)
 }
 
-// Half returns over how long Site.Growth of a process is, in ns.
-func (s *Snapshot) Half(process int) uint64 { return (s.End - s.Since(process)) / 2 }
-
 func sinceOf(session, process, end uint64) uint64 {
 	if process > session && process <= end && process-session > (end-session)/2 {
 		return process

@@ -44,7 +44,7 @@ func TestAProcessThatBeginsAfterAMonthIsShownInAsMuchDetail(t *testing.T) {
 		_, soon := leaking(0, ends)
 		_, late := leaking(month, ends)
 		a, b := siteOf(soon), siteOf(late)
-		if half := late.Half(b.Process); half != 30e9 {
+		if half := late.GrowthSpan(b.Process); half != 30e9 {
 			t.Errorf("growth is over %d ns", half)
 		}
 		near := func(x, y uint64) bool { return max(x, y)-min(x, y) <= 1500<<20/12 }

@@ -46,7 +46,8 @@ type Options struct {
 	MaxLive int
 	Limits  ReadLimits // limits of books that a file fills
 
-	maxProcesses int // for tests
+	maxProcesses int  // for tests
+	unrounded    bool // for tests whose allocations are of a few bytes: the driver takes no more
 }
 
 // Ledger holds the books. It must be used from one goroutine at a time.
@@ -101,7 +102,7 @@ type Ledger struct {
 	ended      []uint32 // processes that ended and still have their entries
 	purgeAt    uint64   // when the first of them loses them
 	openWalks  int      // processes whose memory is being walked
-	heldBlocks int      // of all processes: see walks.blocks
+	heldBlocks int      // of all processes: see walks.blocks and olderSet.blocks
 	listed     int      // of all processes: see blockList
 	newest     uint64   // time of the latest event or reading of allocators
 	opened     bool     // after UsageOpened, until UsageReading
@@ -161,9 +162,10 @@ type site struct {
 	// blocks that are asleep.
 	inside  uint64
 	peak    sitePeak
-	oldest  uint64 // time of the oldest entry, of a process whose entries were purged
-	early   count  // ended before the end of their context was reported
-	ended   uint32 // Ledger.endings when its context ended last
+	high    *siteHigh // nil: never kept
+	oldest  uint64    // time of the oldest entry, of a process whose entries were purged
+	early   count     // ended before the end of their context was reported
+	ended   uint32    // Ledger.endings when its context ended last
 	segment bool
 	bare    bool   // it takes a place of tableBare instead of tableSites
 	free    bool   // it takes no place
@@ -314,12 +316,15 @@ func (l *Ledger) applyRare(e *Event) {
 	}
 }
 
-// setStats replaces the counters that the kernel half keeps since the attach: Lost (plus the
-// ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. It ignores the
+// setStats replaces the counters that the kernel half keeps since the attach: Lost and LostFor (plus
+// the ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. It ignores the
 // others.
 func (l *Ledger) setStats(s Stats) {
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
-	l.stats.Missing, l.stats.Truncated = copyCounts(s.Missing), copyCounts(s.Truncated)
+	l.stats.LostFor, l.stats.Missing, l.stats.Truncated = copyCounts(s.LostFor), copyCounts(s.Missing), copyCounts(s.Truncated)
+	if l.homeless > 0 && l.stats.LostFor != nil {
+		l.stats.LostFor[LostNoRoomInLedger] = l.homeless
+	}
 	l.countBy(l.lostBy, s.LostBy, func(p *process, n uint64) { p.Lost += n })
 	l.countBy(l.stacksBy, s.StacksBy, func(p *process, n uint64) { p.stacksLost += n })
 }

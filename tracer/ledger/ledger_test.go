@@ -354,7 +354,7 @@ usage t=5`, `
 process 7
 total ? device live 0/0 alloc 1/100 peak 100@2
 site 1 ? device live 0/0 alloc 1/100 oldest 0
-balance GPU-a ? usage 0 peak 1000 baseline 900 live 0 gap -900`},
+balance GPU-a ? usage 0 peak 1000 baseline 0 live 0 gap 0`},
 
 	{"devices learnt late explain earlier readings", `
 alloc t=1 addr=a0 size=100 stack=1 dev=0

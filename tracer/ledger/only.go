@@ -30,6 +30,9 @@ func (s *Snapshot) Only(keep func(*Process) bool) *Snapshot {
 	out.Stuck = onlyOf(s.Stuck, index, func(x *Stuck) *int { return &x.Process })
 	out.Balances = onlyOf(s.Balances, index, func(x *Balance) *int { return &x.Process })
 	out.System = onlyOf(s.System, index, func(x *System) *int { return &x.Process })
+	if s.Highest != nil {
+		out.Highest = s.Highest.Only(keep)
+	}
 	return &out
 }
 

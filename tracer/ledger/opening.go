@@ -41,6 +41,10 @@ func (o *opener) tell() {
 			o.rest(uint32(k), n, p.sites)
 		}
 	}
+	for k, n := range o.processes {
+		o.begin(carriedRounding, func() { num(&o.carrier, &k) })
+		l.carryRounding(&o.carrier, n)
+	}
 	o.begin(carriedEnd, nil)
 	o.flush()
 }
@@ -85,7 +89,11 @@ const (
 	carriedOwners
 	carriedOpenWalk
 	carriedEnd
-	carriedPurged // of a checkpoint: what a process has whose entries were purged
+	carriedPurged      // of a checkpoint: what a process has whose entries were purged
+	carriedOlder       // what holders have of memory from before the attach
+	carriedOlderBlocks // storages of such memory
+	carriedRecents     // the recent past of sites of a process; earlier captures have none
+	carriedRounding    // what the driver rounds up by; likewise
 )
 
 // opener tells the pieces of an opening.

@@ -123,7 +123,7 @@ func (c *carrier) lives(list *[]deviceLive) {
 		c.device(&d.device)
 		most(c, &d.kind, lastKind)
 		amount(c, &d.bytes, maxSum)
-		amount(c, &d.idle, maxSum)
+		amount(c, &d.most, maxSum)
 	})
 }
 

@@ -34,7 +34,7 @@ func (o *opener) rest(k, n uint32, sites []uint32) {
 func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 	var n uint32
 	num(c, &n)
-	if c.check(n < uint32(len(l.procs)) && (kind == carriedPurged || !l.procs[n].purged)); c.bad {
+	if c.check(n < uint32(len(l.procs)) && (kind == carriedPurged || kind == carriedRounding || !l.procs[n].purged)); c.bad {
 		return
 	}
 	switch kind {
@@ -50,6 +50,11 @@ func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 		l.takePhysical(c, n)
 	case carriedPurged:
 		l.takePurged(c, n)
+	case carriedRecents:
+		l.takeRecents(c, n)
+	case carriedRounding:
+		l.opening.rounded = true
+		l.carryRounding(c, n)
 	case carriedFailures:
 		l.takeFailures(c, n)
 	case carriedExports:
@@ -68,6 +73,10 @@ func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 		l.takeOpenWalk(c, n)
 	case carriedHeld:
 		l.takeHeld(c, n)
+	case carriedOlder:
+		l.takeOlder(c, n)
+	case carriedOlderBlocks:
+		l.takeOlderBlocks(c, n)
 	default:
 		c.bad = true
 	}

@@ -12,6 +12,7 @@ import (
 type opening struct {
 	pieces  uint32   // taken so far
 	whole   bool     // all were taken
+	rounded bool     // it has carryRounding
 	figures []uint64 // by process: sum of the figures of its sites that must not overflow
 }
 
@@ -52,6 +53,9 @@ func (l *Ledger) endOpening(complete bool) {
 	}
 	if !complete {
 		l.warn("the beginning of the capture is damaged or from a later vramprof: memory allocated before it is missing")
+	}
+	if !l.opening.rounded {
+		l.guessRounding()
 	}
 	if l.observer != nil {
 		l.tellOpening()

@@ -21,6 +21,13 @@ func (o *opener) sites(k uint32, numbers []uint32) {
 			o.entries(number)
 		}
 	}
+	var recent []uint32
+	for _, number := range numbers {
+		if l.sites[number].cohorts().levels.recents != nil {
+			recent = append(recent, number)
+		}
+	}
+	each(o, carriedRecents, recent, head, func(number *uint32) { l.carryRecents(&o.carrier, k, *number) })
 }
 
 // entries tells the live allocations of a site, oldest first. Those of several sites share a piece.
@@ -350,7 +357,7 @@ func (l *Ledger) addAllocation(c *carrier, s *site, x *entry) {
 		if c.check(x.extra < uint32(len(l.pools)) && l.pools[x.extra].process == s.process); c.bad {
 			return
 		}
-		l.pools[x.extra].add(x.size)
+		l.pools[x.extra].add(x.address, x.size)
 	}
 	s.liveObjects++
 	s.liveBytes += x.size

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -79,6 +80,8 @@ func (o *opener) walks(n uint32, head func()) {
 	}
 	each(o, carriedHeldSites, o.heldSites(w), head, func(x *heldOf) { o.l.carryHeldSite(c, x) })
 	each(o, carriedHeld, w.blocks, head, c.heldBlock)
+	each(o, carriedOlder, w.older.sums(), head, c.olderSums)
+	each(o, carriedOlderBlocks, w.older.blocks, head, c.olderBlock)
 	if w.open != nil {
 		o.begin(carriedOpenWalk, head)
 		o.l.carryOpenWalk(c, n, w.open)
@@ -99,7 +102,7 @@ func (c *carrier) walked(part *int, w *Walked) {
 
 func (c *carrier) walkTotals(t *WalkTotals) {
 	c.device(&t.Device)
-	nums(c, &t.Allocated, &t.Held, &t.Older, &t.HeldOlder, &t.Excess, &t.ExcessOlder)
+	nums(c, &t.Allocated, &t.Held, &t.Older, &t.HeldOlder, &t.Excess, &t.ExcessOlder) // Unreported is only set in snapshots
 }
 
 func (c *carrier) held(h *Held) {
@@ -217,6 +220,62 @@ func (l *Ledger) takeHeld(c *carrier, n uint32) {
 	}
 }
 
+// olderSums is what one holder has in an olderSet.
+type olderSums struct{ held, gone rankedBytes }
+
+func (o *olderSet) sums() []olderSums {
+	list := make([]olderSums, len(o.held))
+	for i := range list {
+		list[i] = olderSums{o.held[i], o.gone[i]}
+	}
+	return list
+}
+
+func (c *carrier) olderSums(x *olderSums) {
+	for rank := range foundRanks {
+		amount(c, &x.held[rank], maxTensors)
+		amount(c, &x.gone[rank], maxTensors)
+	}
+}
+
+func (l *Ledger) takeOlder(c *carrier, n uint32) {
+	w := l.procs[n].walks
+	if c.check(w != nil && len(w.list) > 0); c.bad {
+		return
+	}
+	for !c.bad && len(c.rest) > 0 {
+		var x olderSums
+		c.olderSums(&x)
+		if c.check(len(w.older.held) < maxHeld); !c.bad {
+			w.older.held, w.older.gone = append(w.older.held, x.held), append(w.older.gone, x.gone)
+		}
+	}
+}
+
+func (c *carrier) olderBlock(b *olderBlock) {
+	num(c, &b.address)
+	amount(c, &b.size, maxSize)
+	num(c, &b.holder)
+	most(c, &b.rank, foundRanks-1)
+	c.flags(&b.gone)
+}
+
+func (l *Ledger) takeOlderBlocks(c *carrier, n uint32) {
+	w := l.procs[n].walks
+	if c.check(w != nil && len(w.list) > 0); c.bad {
+		return
+	}
+	for !c.bad && len(c.rest) > 0 {
+		var b olderBlock
+		c.olderBlock(&b)
+		last := len(w.older.blocks) - 1
+		if c.check(l.heldBlocks < maxHeldBlocks && (last < 0 || b.address > w.older.blocks[last].address)); !c.bad {
+			w.older.blocks = append(w.older.blocks, b)
+			l.heldBlocks++
+		}
+	}
+}
+
 // freedOf is an entry of openWalk.freed.
 type freedOf struct {
 	key liveKey
@@ -250,6 +309,14 @@ func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
 			w.freed[x.key] = x.freedEntry
 		}
 	})
+	if c.reads() && len(c.rest) == 0 { // of an older capture
+		return
+	}
+	given := slices.Sorted(maps.Keys(w.given))
+	carryList(c, &given, maxFreed, func(address *uint64) {
+		num(c, address)
+		w.given[*address] = struct{}{}
+	})
 }
 
 func (l *Ledger) takeOpenWalk(c *carrier, n uint32) {
@@ -257,7 +324,7 @@ func (l *Ledger) takeOpenWalk(c *carrier, n uint32) {
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
-	w := &openWalk{freed: map[liveKey]freedEntry{}}
+	w := &openWalk{freed: map[liveKey]freedEntry{}, given: map[uint64]struct{}{}}
 	if l.carryOpenWalk(c, n, w); c.bad || p.walks.open != nil {
 		c.bad = true
 		return

@@ -55,15 +55,26 @@ func (p *process) ordinals() ([]string, Ordinals) {
 	return list, OrdinalsTold
 }
 
-// listed returns the readings of the GPUs on which NVML lists the process, in NVML's order.
+// listed returns the readings of the GPUs on which NVML lists the process, or listed it last, in
+// NVML's order.
 func (p *process) listed() (list []*reading) {
+	here := p.isListed()
+	var last uint64
 	for i := range p.readings {
-		if p.readings[i].present {
-			list = append(list, &p.readings[i])
+		last = max(last, p.readings[i].taken)
+	}
+	for i := range p.readings {
+		if r := &p.readings[i]; r.present || !here && r.taken == last {
+			list = append(list, r)
 		}
 	}
 	slices.SortFunc(list, func(a, b *reading) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.uuid, b.uuid)) })
 	return list
+}
+
+// isListed reports whether NVML lists the process on any GPU.
+func (p *process) isListed() bool {
+	return slices.ContainsFunc(p.readings, func(r reading) bool { return r.present })
 }
 
 // usedDevices returns the ordinals that the process is known to have allocated on, in order.
@@ -124,4 +135,21 @@ func (l *Ledger) doubtOrdinals(p *process) {
 			return
 		}
 	}
+}
+
+// HeldOrdinals returns the ordinals on which a process has held memory that the driver counts as its
+// own ever since the latest UsageOpened. It is to be called before the UsageReading that follows.
+func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {
+	n, ok := l.byPID[pid]
+	if !ok || !l.opened {
+		return nil
+	}
+	p := &l.procs[n]
+	l.spend(len(p.totals))
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device >= 0 && t.Kind.Owned() && t.low > 0 && !slices.Contains(list, t.Device) {
+			list = append(list, t.Device)
+		}
+	}
+	return list
 }

@@ -10,7 +10,7 @@ import (
 
 // Part splits what a process uses on one GPU, each byte once:
 //
-//	Usage + Since = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
+//	Usage + Since = Tensors + Cached + Driver + Rounding + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
 type Part struct {
 	Process int // as in the Balance
 	UUID    string
@@ -19,9 +19,12 @@ type Part struct {
 	Tensors        uint64 // allocated since the attach, in any segment; those asleep have no memory
 	Cached         uint64 // free memory of segments allocated since the attach
 	Driver         uint64 // other driver allocations
+	Rounding       uint64 // what the driver holds for allocations since the attach beyond their bytes
 	OlderAllocated uint64 // tensors allocated before the attach
 	OlderCached    uint64 // rest of the segments that are older than the attach
 	Foreign        uint64 // other memory from before the attach: context, modules, other libraries
+	// What the process holds there if NVML does not list it (Balance.Unlisted); then the others are 0.
+	Unlisted uint64
 	// Its share of the process's memory on unknown GPUs, taken off Unexplained and Foreign.
 	Unplaced    uint64
 	Unexplained int64
@@ -40,7 +43,7 @@ func (s *Snapshot) Parts() []Part {
 	parts := make([]Part, len(s.Balances))
 	for i := range s.Balances {
 		b := &s.Balances[i]
-		parts[i] = Part{Process: b.Process, UUID: b.UUID, Device: b.Device, Foreign: b.Baseline, Usage: b.Usage, Since: b.Since}
+		parts[i] = Part{Process: b.Process, UUID: b.UUID, Device: b.Device, OlderAllocated: b.OlderTensors, Foreign: b.Baseline - b.OlderTensors, Rounding: b.Rounding + uint64(b.RoundingSince), Usage: b.Usage, Since: b.Since}
 	}
 	only := make([]string, len(s.Processes))
 	for i := range only {
@@ -71,7 +74,12 @@ func (s *Snapshot) Parts() []Part {
 	}
 	for i := range parts {
 		p := &parts[i]
-		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.OlderAllocated - p.OlderCached - p.Foreign)
+		if s.Balances[i].Unlisted {
+			sum := p.Tensors + p.Cached + p.Driver + p.OlderAllocated + p.OlderCached
+			*p = Part{Process: p.Process, UUID: p.UUID, Device: p.Device, Unlisted: sum}
+			continue
+		}
+		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.Rounding - p.OlderAllocated - p.OlderCached - p.Foreign)
 	}
 	s.takeUnplaced(parts, s.unplaced(only))
 	return parts
@@ -106,6 +114,26 @@ func (s *Snapshot) balancesOf(process int) (from, to int) {
 	for to = from; to < len(s.Balances) && s.Balances[to].Process == process; to++ {
 	}
 	return from, to
+}
+
+// gone reports whether NVML listed a process before, and lists it on no GPU now: see Balance.Unlisted.
+func (s *Snapshot) gone(process int) bool {
+	from, to := s.balancesOf(process)
+	return from < to && !slices.ContainsFunc(s.Balances[from:to], func(b Balance) bool { return !b.Unlisted })
+}
+
+// AnyUnlisted reports whether IsUnlisted is true of any process and device.
+func (s *Snapshot) AnyUnlisted() bool {
+	return slices.ContainsFunc(s.Balances, func(b Balance) bool { return b.Unlisted })
+}
+
+// IsUnlisted reports whether NVML no longer lists a process where it has memory of a device: see
+// Balance.Unlisted.
+func (s *Snapshot) IsUnlisted(process int, device int32) bool {
+	if b := s.BalanceOf(process, device); b >= 0 {
+		return s.Balances[b].Unlisted
+	}
+	return device >= UnknownDevice && s.gone(process)
 }
 
 // TensorsOn returns the totals of a process's PyTorch allocator on a device, nil without one.

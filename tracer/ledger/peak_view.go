@@ -13,15 +13,11 @@ func (l *Ledger) booksAtPeak(now *Snapshot, n uint32, at highest) *Snapshot {
 	p := &l.procs[n]
 	was := *p
 	defer func() { l.procs[n] = was }()
-	p.End, p.Replaced, p.walks, p.asleep, p.freeRuns = 0, false, nil, asleep{}, nil
+	p.End, p.Replaced, p.walks, p.asleep = 0, false, nil, asleep{}
 	p.setReadings()
 	p.tensors = slices.Clone(p.tensors)
 	for i := range p.tensors {
 		p.tensors[i].setPeak(p, at)
-	}
-	p.totals = slices.Clone(p.totals)
-	for i := range p.totals {
-		p.totals[i].LiveObjects, p.totals[i].LiveBytes = 0, 0
 	}
 	s := &Snapshot{
 		Host: now.Host, Begin: now.Begin, End: now.End, Wall: now.Wall.Add(-time.Duration(minus(now.End, at.time))),
@@ -29,16 +25,14 @@ func (l *Ledger) booksAtPeak(now *Snapshot, n uint32, at highest) *Snapshot {
 	}
 	v := newView(l, s)
 	v.alone, v.number = true, n
-	samples := make([][SizeClasses]classSample, len(p.tensors))
-	v.withSites(n, func(sites []uint32) { l.sumSites(p, sites, samples) })
-	for i := range p.tensors {
-		v.atPeak = append(v.atPeak, l.stateAtPeak(&p.tensors[i], &samples[i]))
-	}
+	v.moveTo(n, func(s *site) (objects, bytes uint64, kept bool) {
+		return s.peak.objects, s.peak.bytes, s.peak.number == p.peak.number
+	})
 	v.processes()
 	v.sites()
 	for i := range s.Sites {
 		x := &s.Sites[i]
-		x.Oldest, x.Growth, x.History, x.Cohorts, x.Asleep = 0, 0, nil, nil, 0
+		x.Oldest, x.Growth, x.History, x.Cohorts, x.Recent, x.Asleep = 0, 0, nil, nil, nil, 0
 	}
 	s.End = at.time
 	return s
@@ -108,22 +102,50 @@ func (l *Ledger) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tenso
 	return m
 }
 
-// withSites is Ledger.withSites, at the peak of the process that the view is of.
+// mark is a moment at which a view has a process.
+type mark struct {
+	tensors []tensorState // as in process.tensors
+	// what a site had then; false: what it has now
+	of func(s *site) (objects, bytes uint64, kept bool)
+}
+
+// moveTo has a view show a process as of a moment, whose allocators have the state of then already.
+// The caller restores the process.
+func (v *view) moveTo(n uint32, of func(s *site) (objects, bytes uint64, kept bool)) {
+	l, p := v.l, &v.l.procs[n]
+	p.freeRuns, p.totals = nil, slices.Clone(p.totals)
+	for i := range p.totals {
+		p.totals[i].LiveObjects, p.totals[i].LiveBytes = 0, 0
+	}
+	p.past = true
+	if v.at == nil {
+		v.at = map[uint32]mark{}
+	}
+	v.at[n] = mark{of: of}
+	samples, states := make([][SizeClasses]classSample, len(p.tensors)), make([]tensorState, len(p.tensors))
+	v.withSites(n, func(sites []uint32) { l.sumSites(p, sites, samples) })
+	for i := range p.tensors {
+		states[i] = l.stateAtPeak(&p.tensors[i], &samples[i])
+	}
+	v.at[n] = mark{states, of}
+}
+
+// withSites is Ledger.withSites, at the moment at which the view has the process.
 func (v *view) withSites(process uint32, do func(sites []uint32)) {
 	l := v.l
-	if !v.alone {
+	at, ok := v.at[process]
+	if !ok {
 		l.withSites(process, do)
 		return
 	}
-	number := l.procs[process].peak.number
 	l.withSites(process, func(sites []uint32) {
 		type figures struct{ objects, bytes, squares, inside uint64 }
 		was := make([]figures, len(sites))
 		for i, n := range sites {
 			s := &l.sites[n]
 			was[i] = figures{s.liveObjects, s.liveBytes, s.liveSquares, s.inside}
-			if s.peak.number == number {
-				s.liveObjects, s.liveBytes, s.liveSquares = s.peak.objects, s.peak.bytes, s.peak.objects
+			if objects, bytes, kept := at.of(s); kept {
+				s.liveObjects, s.liveBytes, s.liveSquares = objects, bytes, objects
 			}
 			s.inside = s.liveBytes
 		}

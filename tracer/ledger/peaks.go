@@ -74,6 +74,22 @@ type tellPeak struct {
 	number uint32
 }
 
+// highMark is a process's highest bytes since AddHighest was called last; its parts keep what they
+// had as for a peakMark. Its number is 0 until the first call: nothing is kept if nobody asks.
+type highMark struct {
+	highest
+	number uint64
+}
+
+// siteHigh and tellHigh are what a site and an allocator had at the highest with that number, if
+// they have changed since.
+type siteHigh struct{ objects, bytes, number uint64 }
+
+type tellHigh struct {
+	now    toldTotals
+	number uint64
+}
+
 // usagePeak is that of an NVML reading.
 type usagePeak struct {
 	last, taken uint64
@@ -86,6 +102,10 @@ func (p *process) reached(bytes, time uint64) {
 	if bytes > p.peak.bytes && !p.purged {
 		p.peak.bytes, p.peak.time = bytes, time
 		p.peak.number++
+	}
+	if bytes > p.high.bytes && p.high.number != 0 {
+		p.high.bytes, p.high.time = bytes, time
+		p.high.number++
 	}
 }
 
@@ -111,15 +131,27 @@ func (p *process) reachedTensors(bytes, time uint64) {
 		return
 	}
 	if !p.peak.torch {
-		p.peak.torch, p.peak.bytes = true, 0
+		p.peak.torch, p.peak.bytes, p.high.bytes = true, 0, 0
 	}
 	p.reached(bytes, time)
 }
 
-// keep keeps what a site had at the peak. It must come before each change of its live figures.
+// keep keeps what a site had at the peak, and at the latest highest. It must come before each change
+// of its live figures.
 func (p *process) keep(s *site) {
 	if s.peak.number != p.peak.number {
 		s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}
+	}
+	p.keepHigh(s)
+}
+
+func (p *process) keepHigh(s *site) {
+	switch {
+	case p.high.number == 0:
+	case s.high == nil: // once for each site
+		s.high = &siteHigh{s.liveObjects, s.liveBytes, p.high.number}
+	case s.high.number != p.high.number:
+		*s.high = siteHigh{s.liveObjects, s.liveBytes, p.high.number}
 	}
 }
 
@@ -128,16 +160,28 @@ func (p *process) keep(s *site) {
 func (p *process) keepMoved(s *site, sign int64, b *entry) {
 	switch {
 	case b.time > p.peak.time:
-		p.keep(s)
+		if s.peak.number != p.peak.number {
+			s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}
+		}
 	case s.peak.number == p.peak.number:
 		s.peak.objects += uint64(sign)
 		s.peak.bytes += uint64(sign) * b.size
+	}
+	switch {
+	case b.time > p.high.time:
+		p.keepHigh(s)
+	case s.high != nil && s.high.number == p.high.number:
+		s.high.objects += uint64(sign)
+		s.high.bytes += uint64(sign) * b.size
 	}
 }
 
 func (p *process) keepTold(t *tensors) {
 	if t.atPeak.number != p.peak.number {
 		t.atPeak = tellPeak{t.now, p.peak.number}
+	}
+	if t.atHigh.number != p.high.number {
+		t.atHigh = tellHigh{t.now, p.high.number}
 	}
 }
 

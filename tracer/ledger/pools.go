@@ -20,6 +20,7 @@ type pool struct {
 	used      uint64
 	reserve   uint64
 	threshold uint64
+	chunks    chunks
 	destroyed bool
 	created   uint64 // time; 0: before its first use
 	inUse     bool
@@ -46,15 +47,17 @@ func keyOfPool(handle uint64, device int32) poolKey {
 	return poolKey{handle, device}
 }
 
-func (x *pool) add(size uint64) {
+func (x *pool) add(address, size uint64) {
 	x.objects++
 	x.used += size
 	x.reserve = max(x.reserve, x.used)
+	x.chunks.add(address, size)
 }
 
 // leavePool takes an allocation out of its pool.
-func (l *Ledger) leavePool(n uint32, size uint64) {
+func (l *Ledger) leavePool(n uint32, address, size uint64) {
 	x := &l.pools[n]
+	x.chunks.remove(address, size)
 	x.objects--
 	x.used -= size
 	if x.destroyed {
@@ -174,6 +177,7 @@ func (l *Ledger) bookPool(e *Event) {
 	case e.Op == PoolTrim:
 		x := &l.pools[n]
 		x.reserve = max(x.used, min(x.reserve, e.Size))
+		x.chunks.trim(e.Size, func(do func(address, size uint64)) { l.eachInPool(p, n, do) })
 	case e.Op == PoolDestroy && handle != 0:
 		if l.pools[n].created <= e.Time { // otherwise the handle names another pool by now
 			l.destroyPool(p, n)
@@ -233,13 +237,49 @@ func (l *Ledger) forgetPools(process uint32) {
 	p.pools = nil
 }
 
-// poolsIdle appends the most that the pools of a process can hold unused, by device.
-func (l *Ledger) poolsIdle(p *process, dst []deviceLive) []deviceLive {
+// eachInPool calls do with what lives in a pool.
+func (l *Ledger) eachInPool(p *process, n uint32, do func(address, size uint64)) {
+	for _, number := range p.sites {
+		s := &l.sites[number]
+		if s.kind != Async {
+			continue
+		}
+		for k := s.first; k != 0; k = l.entries.at(k).next {
+			if b := l.entries.at(k); b.extra == n && b.size > 0 {
+				do(b.address, b.size)
+			}
+			l.spend(1)
+		}
+	}
+	l.spend(len(p.sites))
+}
+
+// held returns the least and the most that the driver holds for a pool.
+func (l *Ledger) held(x *pool) (least, most uint64) {
+	if l.options.unrounded {
+		return x.used, x.reserve
+	}
+	least = max(x.chunks.live*poolChunk, x.used)
+	most = max(least, x.chunks.most(), x.reserve/poolChunk*poolChunk)
+	switch {
+	case x.destroyed: // it gives back what it does not use
+		most = least
+	case x.threshold >= most: // it keeps that
+		least = most
+	}
+	return least, most
+}
+
+// poolsHold appends what the driver holds for the pools of a process beyond what is used, by device:
+// the rest of chunks that are in use, and at most all chunks that were.
+func (l *Ledger) poolsHold(p *process, dst []deviceLive) []deviceLive {
 	l.spend(len(p.pools))
 	first := len(dst)
 	for _, n := range p.pools {
 		x := &l.pools[n]
-		if x.reserve <= x.used {
+		least, most := l.held(x)
+		hold := rounding{known: int64(least - x.used), most: most - least}
+		if hold == (rounding{}) {
 			continue
 		}
 		at := slices.IndexFunc(dst[first:], func(d deviceLive) bool { return d.device == x.on() })
@@ -247,7 +287,7 @@ func (l *Ledger) poolsIdle(p *process, dst []deviceLive) []deviceLive {
 			at = len(dst) - first
 			dst = append(dst, deviceLive{device: x.on()})
 		}
-		dst[first+at].idle += x.reserve - x.used
+		dst[first+at].rounding.add(hold)
 	}
 	return dst
 }

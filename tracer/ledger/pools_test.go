@@ -150,7 +150,7 @@ site 1 cuda:0 async live 0/0 alloc 1/5 oldest 0
 release destroyed 1/5@3
 pool b cuda:0 used 0/0 reserve 5`},
 
-	{"unused memory of pools is part of the gap of their device", `
+	{"unused memory of pools is part of the rounding of their device", `
 devices GPU-a GPU-b
 usage t=1 GPU-a=100 GPU-b=100
 alloc t=2 addr=a0 size=50 stack=1 kind=async dev=0
@@ -165,7 +165,7 @@ total cuda:0 async live 0/0 alloc 2/55 peak 55@2
 total cuda:1 async live 1/7 alloc 1/7 peak 7@2
 site 1 cuda:1 async live 1/7 alloc 1/7 oldest 2
 site 1 cuda:0 async live 0/0 alloc 2/55 oldest 0
-balance GPU-a cuda:0 usage 155 peak 155 baseline 100 live 0 gap 55 idle 55
+balance GPU-a cuda:0 usage 155 peak 155 baseline 100 live 0 gap 0 rounding 55 idle 55
 balance GPU-b cuda:1 usage 107 peak 107 baseline 100 live 7 gap 0
 pool 0 cuda:0 used 0/0 reserve 50
 pool b cuda:0 used 0/0 reserve 5

@@ -45,10 +45,14 @@ type process struct {
 	pools     map[poolKey]uint32 // pool numbers
 	tensors   []tensors          // by device
 	blockList blockList
-	freeRuns  []freeRun // by device, in segments
-	strays    []stray   // allocations on unknown devices, oldest first
-	crowded   bool      // strays has no room for more
-	exported  []uint64  // its keys in Ledger.exports, oldest first
+	freeRuns  []freeRun         // by device, in segments
+	strays    []stray           // allocations on unknown devices, oldest first
+	crowded   bool              // strays has no room for more
+	pages     map[uint64]page   // shared by small allocations, by address / driverPage
+	graphs    map[int32]*chunks // of memory of graphs, by device
+	atEnd     []deviceLive      // what its pools held when its entries were purged
+	past      bool              // of a view: its totals are of another moment than its rounding
+	exported  []uint64          // its keys in Ledger.exports, oldest first
 	asleep    asleep
 
 	bareFailures int              // sites of failures beyond its share
@@ -57,6 +61,7 @@ type process struct {
 	own          map[uint64]int32 // by handle: device whose default pool it is
 	walks        *walks           // nil without one
 	peak         peakMark
+	high         highMark
 	oom          *OOM
 }
 
@@ -209,7 +214,8 @@ func (l *Ledger) purge(now uint64) {
 		}
 		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
-		p.physical, p.primaries = nil, nil
+		p.physical, p.primaries, p.pages = nil, nil, nil
+		p.atEnd = l.poolsHold(p, nil)
 		l.dropList(p)
 		l.dropHeldBlocks(p)
 		l.dropOpenWalk(p)
@@ -232,6 +238,7 @@ func (l *Ledger) purge(now uint64) {
 type runningTotal struct {
 	Total
 	low, high uint64
+	rounding  rounding // without that of graphs
 }
 
 // purgeSite drops the entries of a site, and returns how many of them have an unknown size.

@@ -13,7 +13,7 @@ import (
 // play applies a script such as "alloc t=1 addr=a0 size=100 stack=1".
 func play(t *testing.T, script string) *Ledger {
 	t.Helper()
-	l := New(Options{})
+	l := New(Options{unrounded: true})
 	ops := map[string]Op{
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
 		"alias": Alias, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
@@ -175,7 +175,7 @@ func describeTensors(b *strings.Builder, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		fmt.Fprintf(b, "part %s of %d:", x.UUID, s.Balances[i].Usage)
-		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unplaced", x.Unplaced, "unexplained", x.Unexplained)
+		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "rounding", x.Rounding, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unplaced", x.Unplaced, "unexplained", x.Unexplained)
 	}
 }
 
@@ -232,6 +232,9 @@ func describe(s *Snapshot) string {
 					x.UUID, device(x.Device), x.Usage, x.Peak, x.Baseline, x.Live, x.Gap)
 				if x.Doubt != 0 {
 					fmt.Fprintf(&b, " since %d doubt %d", x.Since, x.Doubt)
+				}
+				if x.Rounding != 0 {
+					fmt.Fprintf(&b, " rounding %d", x.Rounding)
 				}
 				if x.Idle != 0 {
 					fmt.Fprintf(&b, " idle %d", x.Idle)

@@ -119,11 +119,15 @@ func (l *Ledger) move(key liveKey, device int32) {
 		t.first.moved(b.site, target, b)
 		t.atUsage.moved(b.site, target, b)
 	}
+	from := &l.sites[b.site]
+	if from.kind != Device {
+		l.giveRoom(&l.procs[key.process], b)
+	}
+	rounding := l.moveRoom(&l.procs[key.process], from, &l.sites[target], b)
 	for i := range l.procs[key.process].readings {
-		l.procs[key.process].readings[i].moved(&l.sites[b.site], device, b)
+		l.procs[key.process].readings[i].moved(from, device, b, rounding)
 	}
 	l.unlink(n)
-	from := &l.sites[b.site]
 	for _, sign := range [...]int64{-1, 1} {
 		s := &l.sites[b.site]
 		l.procs[key.process].keepMoved(s, sign, b)
@@ -140,6 +144,9 @@ func (l *Ledger) move(key liveKey, device int32) {
 		t.low, t.high = min(t.low, t.LiveBytes), max(t.high, t.LiveBytes)
 		t.peak(b.time)
 		b.site = target
+	}
+	if from.kind != Device {
+		l.takeRoom(&l.procs[key.process], b)
 	}
 	from.moved(&l.sites[target], l.options.Begin, b.time, b.size)
 	l.link(n, l.sites[target].last)

@@ -34,11 +34,15 @@ func NewShares(size int) Shares { return Shares{size: size, limit: size} }
 
 // Room reports whether a process that holds process places, and whose user holds user places, may
 // take one more.
-func (s *Shares) Room(process, user int) bool {
-	if process < s.limit/processPart && user < s.limit/userPart && s.used < s.size-s.size/reservePart {
+func (s *Shares) Room(process, user int) bool { return s.RoomFor(1, process, user) }
+
+// RoomFor reports whether such a process may take n more.
+func (s *Shares) RoomFor(n, process, user int) bool {
+	process, user, used := process+n, user+n, s.used+n
+	if process <= s.limit/processPart && user <= s.limit/userPart && used <= s.size-s.size/reservePart {
 		return true
 	}
-	return s.used < s.size && process < max(s.size/newProcess, 1) && user < max(s.size/newUser, 1)
+	return used <= s.size && process <= max(s.size/newProcess, 1) && user <= max(s.size/newUser, 1)
 }
 
 // Take counts one place that a process has taken.
@@ -46,6 +50,12 @@ func (s *Shares) Take() { s.used++ }
 
 // Give counts one place that a process has given back.
 func (s *Shares) Give() { s.used-- }
+
+// Add counts n places that were taken, or given back if n is negative.
+func (s *Shares) Add(n int) { s.used += n }
+
+// Size returns how many places there are.
+func (s *Shares) Size() int { return s.size }
 
 // Used returns how many places are taken.
 func (s *Shares) Used() int { return s.used }

@@ -22,6 +22,7 @@ type Snapshot struct {
 	Walks     []Walked  // by process, then time
 	Peaks     []Peak    // by process, of those that have ended; nil without AddPeaks
 	Stuck     []Stuck   // by process, then device; nil without AddStuck
+	Highest   *Snapshot // see AddHighest; nil: as this one
 	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU that NVML lists
@@ -51,6 +52,9 @@ type Process struct {
 	OOM     *OOM // its latest allocation that failed for good because of memory, or nil
 	Workload
 	Totals []Total
+	// When it was started, in clock ticks since boot: with PID it identifies a process across
+	// sessions. 0: unknown. Only inputs have it: the books tell processes apart by Begin.
+	Started uint64
 }
 
 // Workload is what a process runs for, as far as the host knows it; unknown fields are empty. All
@@ -88,10 +92,12 @@ type Site struct {
 	AllocBytes   uint64
 	Segment      bool // these allocations are segments of PyTorch's allocator
 	// Of a Segment: bytes of live tensors in it that were allocated since the attach.
-	Tensors    uint64
-	Asleep     uint64   // of kind Tensor: part of LiveBytes without physical memory; see Tensors
-	Oldest     uint64   // time of the oldest live allocation; 0 without one
-	Growth     int64    // live bytes now minus those Snapshot.Half ago
+	Tensors uint64
+	Asleep  uint64 // of kind Tensor: part of LiveBytes without physical memory; see Tensors
+	Oldest  uint64 // time of the oldest live allocation; 0 without one
+	// Live bytes now minus those Snapshot.GrowthSpan ago, as far as low-water marks confirm it: what a step
+	// allocates and frees does not count.
+	Growth     int64
 	History    []uint64 // live bytes at even steps from Snapshot.Since to End, at most HistoryLen
 	Peak       uint64   // most live bytes; of several sites shown as one, the sum of their peaks
 	Owners     []Owner  // of Kind Imported: the first few traced sites whose memory it is
@@ -106,6 +112,8 @@ type Site struct {
 	// Allocations by window of time, from the site's first allocation to its latest or to its
 	// latest free, at most CohortLen; empty if no allocation is known.
 	Cohorts []Cohort
+	// Its recent past; nil if the process runs for no longer than the shortest horizon.
+	Recent *Recent
 }
 
 // Owner is a site whose memory another process imported.
@@ -157,6 +165,8 @@ type Pool struct {
 	Objects   uint64
 	Used      uint64 // bytes of live allocations
 	Reserve   uint64 // highest Used since the last trim
+	Least     uint64 // the driver holds at least this for it, in whole chunks of 32 MiB
+	Held      uint64 // and at most this
 	Threshold uint64 // bytes that it may keep unused when the program synchronizes
 	Destroyed bool   // it has allocations left
 }
@@ -252,14 +262,18 @@ type GPU struct {
 	Parent string // of an instance, UUID of its GPU; "" for a whole one
 	Name   string
 	Total  uint64
-	Used   uint64
+	Used   uint64 // as NVML read it last: see Now
+	// What traced processes booked since that reading, and minus what it has of those that have
+	// ended since.
+	Since int64
 	// It has no memory of its own: Total and Used are the host's MemTotal, and that minus
 	// MemAvailable.
 	Integrated bool
 	Addressing Addressing
 	HasNode    bool   // its memory is a NUMA node of the system
 	Node       uint32 // that node
-	// When Used was read, and what it was about half of the session earlier; 0 with few readings.
+	// When Used was read, and what it was about half of the session earlier, at most an hour; 0 with
+	// few readings.
 	Time, EarlierTime, EarlierUsed uint64
 }
 
@@ -271,9 +285,9 @@ type Usage struct {
 	Rough bool // the process allocated or freed during the reading
 }
 
-// Balance compares what NVML reports for a process on one GPU with the books: Usage = Baseline +
-// Live + Gap. Baseline is the usage when the process was first seen; Live counts what is Owned.
-// Usage and Live are as of Time.
+// Balance compares what NVML reports for a process on one GPU with the books: Usage = Baseline + Live +
+// Rounding + Gap. Baseline is the usage when the process was first seen; Live counts what is Owned.
+// Usage, Live, Rounding and Gap are as of Time.
 type Balance struct {
 	Process  int
 	UUID     string
@@ -281,20 +295,34 @@ type Balance struct {
 	Usage    uint64
 	Peak     uint64 // highest Usage
 	Baseline uint64
-	Live     uint64
-	Gap      int64
-	Idle     uint64 // most of Gap that pools can hold unused: the sum of their Reserve minus Used
-	Time     uint64 // when NVML was read
-	Since    int64  // booked bytes allocated since Time, minus those freed
+	// Part of Baseline that is tensors, where only a walk knows them: PyTorch's allocator has not
+	// reported by the snapshot's moment. It may have more.
+	OlderTensors uint64
+	Live         uint64
+	Gap          int64
+	// What the driver held for live allocations and pools beyond their bytes: the rest of pages and
+	// chunks, and Idle as far as Usage had it.
+	Rounding      uint64
+	RoundingSince int64  // change of Rounding since Time; part of Since
+	Idle          uint64 // most of Rounding that is uncertain: what pools may hold unused, and arrays
+	Time          uint64 // when NVML was read
+	Since         int64  // booked bytes allocated since Time, minus those freed, as the driver rounds them
 	// Change of Live during the reading: Live is the value in between that fits the reading before
 	// best.
 	Doubt uint64
+	// NVML listed the running process there before, and no longer does, while the books have live
+	// memory there: it is checkpointed (cuda-checkpoint), or where the memory is is unknown. The other
+	// figures are 0, and Time is of its last listing. So they are without Unlisted if nothing is live,
+	// as after the end of its context.
+	Unlisted bool
 }
 
 // Stats counts what the books lack, and why.
 type Stats struct {
 	Events uint64 // applied
-	Lost   uint64 // events beyond the room of the ring
+	Lost   uint64 // events that are not booked
+	// Lost by reason, such as LostBuffersFull; nil for older captures, and less than Lost while events are being lost.
+	LostFor map[string]uint64
 	// Part of Lost with a known pid, by pid; not in a Snapshot: see Process.Lost.
 	LostBy map[uint32]uint64
 	// Frees of addresses that were never booked, for example since they are older than the attach.

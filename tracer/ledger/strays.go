@@ -109,7 +109,8 @@ func (l *Ledger) movePool(process uint32, b *entry, device int32) {
 	x.objects--
 	x.used -= b.size
 	x.reserve -= b.size
-	l.pools[n].add(b.size)
+	x.chunks.remove(b.address, b.size)
+	l.pools[n].add(b.address, b.size)
 	b.extra = n
 }
 

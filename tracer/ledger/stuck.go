@@ -94,6 +94,9 @@ func (l *Ledger) keepList(p *process, list []Block) {
 		}
 	}
 	l.dropList(p)
+	if p.walks != nil {
+		p.walks.gaveOutAll(list)
+	}
 	p.blockList.time = l.newest
 	if len(list) != sampled && l.listed+len(list) <= maxListed {
 		l.listed += len(list)

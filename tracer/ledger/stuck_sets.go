@@ -35,8 +35,8 @@ func (l *Ledger) keepHeldBlocks(p *process, in *Walk, to map[uint32]uint32) {
 
 func (l *Ledger) dropHeldBlocks(p *process) {
 	if p.walks != nil {
-		l.heldBlocks -= len(p.walks.blocks)
-		p.walks.blocks = nil
+		l.heldBlocks -= len(p.walks.blocks) + len(p.walks.older.blocks)
+		p.walks.blocks, p.walks.older.blocks = nil, nil
 	}
 }
 

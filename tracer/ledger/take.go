@@ -39,14 +39,16 @@ func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Forgotten = l.gone.list()
-	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
+	s.Stats.LostFor, s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.LostFor), copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	l.grown(s.GPUs)
 	v := newView(l, s)
 	v.running, v.levels = of.running, of.levels
 	v.processes()
+	l.bookedSince(s)
 	v.sites()
 	v.pools()
 	if v.levels {
+		v.olderOfWalks()
 		return s
 	}
 	v.failures()
@@ -59,7 +61,7 @@ func newView(l *Ledger, s *Snapshot) *view {
 	n := len(l.procs)
 	return &view{
 		l: l, s: s, device: make([]int32, n), only: make([]string, n), index: make([]int, n),
-		moments: make([][]tensorState, n), spans: make([]sitesSpan, n),
+		moments: make([][]tensorState, n), spans: make([]sitesSpan, n), recent: make([]uint64, n),
 	}
 }
 
@@ -72,14 +74,15 @@ type view struct {
 	s       *Snapshot
 	running bool            // it leaves out processes that have ended
 	levels  bool            // it has live memory only: see Levels
-	alone   bool            // it has one process only, at its peak
+	alone   bool            // it has one process only
 	number  uint32          // number of that process
-	atPeak  []tensorState   // of that process, as in process.tensors
+	at      map[uint32]mark // by process number: the moment of a process that is not shown as of now
 	device  []int32         // by process number: the device that UnknownDevice means
 	only    []string        // by process number: UUID of the GPU that alone carries the process
 	index   []int           // by process number: index in Snapshot.Processes
 	moments [][]tensorState // by process number, then as in process.tensors
 	spans   []sitesSpan     // by process number: its sites that are not of kind Tensor
+	recent  []uint64        // by process number: Recent.Newest of its sites
 }
 
 func (v *view) leavesOut(process uint32) bool {
@@ -104,8 +107,8 @@ func (v *view) processes() {
 		uuids, how := p.ordinals()
 		v.device[n], v.only[n] = p.onlyGPU(uuids)
 		for i := range p.tensors {
-			if v.alone {
-				v.moments[n] = append(v.moments[n], v.atPeak[i])
+			if at, ok := v.at[uint32(n)]; ok {
+				v.moments[n] = append(v.moments[n], at.tensors[i])
 			} else {
 				v.moments[n] = append(v.moments[n], v.l.stateOf(&p.tensors[i]))
 			}
@@ -201,6 +204,11 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 	}
 	var steps []uint64
 	var cohorts []Cohort
+	recent := uint64(0)
+	if len(sites) > 0 && !v.levels {
+		recent = v.newestRecent(l.sites[sites[0]].process, sites)
+		v.recent[l.sites[sites[0]].process] = recent
+	}
 	if !v.levels {
 		steps, cohorts = make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
 	}
@@ -221,12 +229,12 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			list.add(key, &out)
 			continue
 		}
-		out.Growth = int64(s.liveBytes - s.history.at(from+(session-from)/2))
 		out.History = steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen]
 		v.addOwners(&out, s.siteKey)
 		v.addHolders(&out, s.siteKey)
 		s.history.fill(out.History, from, session)
-		s.fillCohorts(l.options.Begin, v.s.End, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
+		s.fillCohorts(l.options.Begin, v.s.End, recent, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
+		out.grow(from, session, s.history.at)
 		list.add(key, &out)
 	}
 }
@@ -243,9 +251,10 @@ func (v *view) pools() {
 		if !x.inUse || x.kind != 0 || v.leavesOut(x.process) {
 			continue
 		}
+		least, most := v.l.held(x)
 		out := Pool{
 			Process: v.index[x.process], Handle: x.handle, Device: x.on(), Objects: x.objects,
-			Used: x.used, Reserve: x.reserve, Threshold: x.threshold, Destroyed: x.destroyed,
+			Used: x.used, Reserve: x.reserve, Least: least, Held: most, Threshold: x.threshold, Destroyed: x.destroyed,
 		}
 		if out.Device == UnknownDevice {
 			out.Device = v.device[x.process]

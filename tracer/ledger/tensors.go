@@ -36,6 +36,7 @@ type tensors struct {
 	peak     highest // by the allocator's own count
 	livePeak highest // of live bytes
 	atPeak   tellPeak
+	atHigh   tellHigh
 	atUsage  firstReport // state of the allocator at NVML's latest reading
 
 	outside uint64 // bytes of live blocks in no booked segment, at the last BlockList
@@ -129,6 +130,9 @@ func (l *Ledger) allocTensor(e *Event) {
 	if !l.room(tableLive, &l.procs[p]) {
 		l.evict(s)
 		return
+	}
+	if w := l.procs[p].walks; w != nil {
+		w.gaveOut(e.Address)
 	}
 	t := &l.procs[p].tensors[s.total]
 	halvings := min(e.Halvings, maxHalvings)

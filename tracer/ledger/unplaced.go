@@ -16,6 +16,11 @@ func (s *Snapshot) takeUnplaced(parts []Part, list []unplaced) {
 			to++
 		}
 		x, some := &list[parts[from].Process], parts[from:to]
+		if s.gone(some[0].Process) { // NVML counts nothing of it
+			some[0].Unlisted += x.older + x.newer
+			from = to
+			continue
+		}
 		x.older -= takeShares(some, x.older, ofForeign)
 		x.newer -= takeShares(some, x.newer, ofUnexplained)
 		x.newer -= takeShares(some, x.newer, ofForeign)

@@ -40,7 +40,7 @@ type deviceLive struct {
 	device int32
 	kind   Kind // of the allocations
 	bytes  uint64
-	idle   uint64 // most that can be unused in pools
+	rounding
 }
 
 // setUsage books one NVML reading of all processes, made at time. It ignores pids that were never
@@ -48,8 +48,9 @@ type deviceLive struct {
 //
 // The first reading of a process on a GPU sets its Baseline: usage minus the live bytes booked by
 // then, at least 0. For a process that was running at the attach, that is its context and all
-// earlier allocations. For one that was first seen later, it is the first reading after its first
-// allocation, since until then its context (some 300 MiB) is under construction. Later memory that
+// earlier allocations. For a process or a GPU of it that was first seen later, it is the first reading
+// after its first allocation there, since until then its context (some 300 MiB) is under
+// construction. Later memory that
 // is not booked is Gap: modules loaded lazily, memory of functions that are not traced. The sizes
 // of freed memory from before the attach are unknown; Baseline stays, and Gap becomes negative by
 // that much. A reading during which the process allocated is of some moment since UsageOpened: see
@@ -98,9 +99,9 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 			r.first, r.firstLive = u.Bytes, append(r.firstLive[:0], live...)
 			l.firstTensors(p, r, time)
 			p.objects.settle(ordinalOf(p.uuids(), r.uuid))
-			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
+			r.settled = (l.wasThere(p, r) || p.allocatedOn(r)) && (!u.Rough || time-r.began >= roughAfter)
 			r.settledAt, r.firstAt = time, time
-		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
+		} else if !l.wasThere(p, r) && time-r.settledAt < settleFor && !u.Rough {
 			l.settleLower(p, r, u.Bytes, time)
 		}
 		p.keepUsage(r)
@@ -122,21 +123,41 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	l.eachAlive(func(n uint32) { l.endOrphans(n, time) })
 }
 
+// wasThere reports whether a process may have been on a GPU before the attach.
+func (l *Ledger) wasThere(p *process, r *reading) bool {
+	return p.Begin <= l.firstUsage && r.began == l.firstUsage
+}
+
+// allocatedOn reports whether a process may have allocated memory on a GPU, so that its context
+// there is complete.
+func (p *process) allocatedOn(r *reading) bool {
+	uuids := p.uuids()
+	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
+		switch {
+		case len(p.readings) == 1 || t.Device == UnknownDevice:
+			return true
+		case t.Device < 0 || t.Kind.OnHost():
+			return false
+		}
+		return int(t.Device) >= len(uuids) || uuids[t.Device] == "" || uuids[t.Device] == r.uuid
+	})
+}
+
 // moved notes that an allocation which existed at a reading is on another device than was known
 // then.
-func (r *reading) moved(from *site, device int32, b *entry) {
+func (r *reading) moved(from *site, device int32, b *entry, rounding int64) {
 	if b.time <= r.firstAt {
-		r.firstLive = moveLive(r.firstLive, from, device, b.size)
+		r.firstLive = moveLive(r.firstLive, from, device, b.size, rounding)
 	}
 	if b.time <= r.taken {
-		r.lastLive = moveLive(r.lastLive, from, device, b.size)
+		r.lastLive = moveLive(r.lastLive, from, device, b.size, rounding)
 	}
 	if b.time <= r.atPeak.taken && r.atPeak.taken != r.taken {
-		r.atPeak.lastLive = moveLive(r.atPeak.lastLive, from, device, b.size)
+		r.atPeak.lastLive = moveLive(r.atPeak.lastLive, from, device, b.size, rounding)
 	}
 }
 
-func moveLive(list []deviceLive, from *site, device int32, size uint64) []deviceLive {
+func moveLive(list []deviceLive, from *site, device int32, size uint64, more int64) []deviceLive {
 	on := func(device int32) int {
 		return slices.IndexFunc(list, func(d deviceLive) bool { return d.device == device && d.kind == from.kind })
 	}
@@ -145,11 +166,13 @@ func moveLive(list []deviceLive, from *site, device int32, size uint64) []device
 		return list // it was freed and booked again meanwhile
 	}
 	list[n].bytes -= size
+	list[n].known -= more
 	if n = on(device); n >= 0 {
 		list[n].bytes += size
+		list[n].known += more
 		return list
 	}
-	return append(list, deviceLive{device: device, kind: from.kind, bytes: size})
+	return append(list, deviceLive{device: device, kind: from.kind, bytes: size, rounding: rounding{known: more}})
 }
 
 // openUsage begins a reading of NVML: the next UsageReading is of a moment since then.
@@ -191,8 +214,7 @@ func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	uuids := p.uuids()
 	_, only := p.onlyGPU(uuids)
 	now := l.deviceLive(p, nil)
-	live, _ := sumOn(r.uuid, now, uuids, only)
-	before, _ := sumOn(r.uuid, r.firstLive, uuids, only)
+	live, before := uint64(sumOn(r.uuid, now, uuids, only).least()), uint64(sumOn(r.uuid, r.firstLive, uuids, only).least())
 	if usage >= live && r.first > before && usage-live < r.first-before {
 		r.first, r.firstLive, r.firstAt = usage, now, time
 		l.firstTensors(p, r, time)
@@ -227,32 +249,50 @@ func (p *process) reading(uuid string) *reading {
 func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device != allDevices && t.Kind.Owned() {
-			dst = append(dst, deviceLive{device: t.Device, kind: t.Kind, bytes: t.LiveBytes})
+			dst = append(dst, deviceLive{device: t.Device, kind: t.Kind, bytes: t.LiveBytes, rounding: p.roundingOf(t)})
 		}
 	}
-	return l.poolsIdle(p, dst)
+	return l.poolsHold(p, append(dst, p.atEnd...))
 }
 
+// heldOn is what the books have on one GPU.
+type heldOn struct {
+	bytes uint64
+	rounding
+}
+
+// least returns what the driver certainly holds.
+func (x heldOn) least() int64 { return int64(x.bytes) + max(x.known, 0) }
+
 // sumOn returns the sum of what is on a GPU; only is the GPU that alone carries the process, or "".
-func sumOn(uuid string, live []deviceLive, uuids []string, only string) (bytes, idle uint64) {
+func sumOn(uuid string, live []deviceLive, uuids []string, only string) (sum heldOn) {
 	for _, d := range live {
 		at := only
 		if at == "" && d.device >= 0 && int(d.device) < len(uuids) {
 			at = uuids[d.device]
 		}
 		if at == uuid {
-			bytes += d.bytes
-			idle += d.idle
+			sum.bytes += d.bytes
+			sum.rounding.add(d.rounding)
 		}
 	}
-	return bytes, idle
+	return sum
+}
+
+// holdsMemory reports whether the books have live memory of the process that the driver counts as its
+// own, or that PyTorch's allocators had before the attach.
+func (p *process) holdsMemory() bool {
+	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
+		return t.Device != allDevices && t.Kind.Owned() && t.LiveBytes > 0
+	}) || slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device >= 0 && t.now.reserved > 0 })
 }
 
 // balances compares usage and books of one process; number is its index in the snapshot.
 func (l *Ledger) balances(p *process, number int) []Balance {
 	uuids := p.uuids()
 	only, onlyUUID := p.onlyGPU(uuids)
-	on := func(uuid string, live []deviceLive) (bytes, idle uint64) { return sumOn(uuid, live, uuids, onlyUUID) }
+	on := func(uuid string, live []deviceLive) heldOn { return sumOn(uuid, live, uuids, onlyUUID) }
+	gone := !p.isListed()
 	var list []Balance
 	for i := range p.readings {
 		r := &p.readings[i]
@@ -260,19 +300,43 @@ func (l *Ledger) balances(p *process, number int) []Balance {
 		if r.uuid == onlyUUID {
 			b.Device = only
 		}
-		live, idle := on(r.uuid, l.deviceLive(p, nil))
-		b.Live, b.Idle = on(r.uuid, r.lastLive)
-		b.Since = int64(live - b.Live)
-		if p.End == 0 && !r.present {
-			// its context has ended, but not the process
-			b.Usage, b.Live, b.Idle, b.Since, b.Doubt = 0, live, idle, 0, 0
+		now, then := on(r.uuid, l.deviceLive(p, nil)), on(r.uuid, r.lastLive)
+		if p.past {
+			now.rounding = then.rounding
 		}
-		if live, _ := on(r.uuid, r.firstLive); r.first > live {
-			b.Baseline = r.first - live
+		if p.End == 0 && !r.present { // its context has ended, or is elsewhere
+			b.Usage, b.Doubt = 0, 0
+			b.Unlisted = now.bytes > 0 || gone && p.holdsMemory()
+			list = append(list, b)
+			continue
 		}
-		b.Gap = int64(b.Usage - b.Baseline - b.Live)
+		b.Baseline = r.baseline(on(r.uuid, r.firstLive))
+		b.compare(now, then)
 		list = append(list, b)
 	}
 	slices.SortFunc(list, func(a, b Balance) int { return strings.Compare(a.UUID, b.UUID) })
 	return list
+}
+
+// baseline returns the usage at the first reading without what the books had then. A driver that has
+// no room for the rounding does not round so.
+func (r *reading) baseline(first heldOn) uint64 {
+	if least := uint64(first.least()); least <= r.first {
+		return r.first - least
+	}
+	return minus(r.first, first.bytes)
+}
+
+// compare sets the figures that follow from Usage, Baseline and what the books have now and had at
+// the reading. NVML's figure decides how much the driver rounds up by, within what is possible.
+func (b *Balance) compare(now, then heldOn) {
+	b.Live, b.Idle = then.bytes, then.most
+	rest, known := int64(b.Usage-b.Baseline-b.Live), max(then.known, 0)
+	rounded := max(min(rest, known+int64(then.most)), 0)
+	b.Gap = rest - rounded
+	b.Rounding = uint64(rounded)
+	// What was perhaps held stays so until the next reading, and what was certainly not.
+	held := max(now.known, 0) + min(max(rounded-known, 0), int64(now.most)) - max(known-rounded, 0)
+	b.RoundingSince = max(held, 0) - rounded
+	b.Since = int64(now.bytes-b.Live) + b.RoundingSince
 }

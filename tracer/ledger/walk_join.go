@@ -9,21 +9,30 @@ import (
 
 // joined is a walk under construction.
 type joined struct {
-	l       *Ledger
-	process uint32
-	in      *Walk
-	opened  *openWalk
-	walked  Walked
-	newer   []uint64 // by holder: bytes of blocks since the attach
-	sites   map[siteKey]*heldSite
-	freed   map[siteKey]uint64 // weights of what was freed since the walk began
-	to      map[uint32]uint32  // by index of a holder in the walk: its index in walked.Held
+	l        *Ledger
+	process  uint32
+	in       *Walk
+	opened   *openWalk
+	walked   Walked
+	newer    []rankedBytes // by holder: bytes of blocks since the attach
+	older    []rankedBytes // by holder: bytes of storages that seem older
+	segments []extent      // of PyTorch, since the attach
+	sites    map[siteKey]*heldSite
+	freed    map[siteKey]uint64 // weights of what was freed since the walk began
+	to       map[uint32]uint32  // by index of a holder in the walk: its index in walked.Held
+
+	olderBlocks []olderBlock // with holders as in the walk
 }
 
 // join finds the sites of a walk's storages by address, and fits their bytes to the allocators'
 // totals.
 func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
-	j := joined{l: l, process: process, in: in, opened: opened, sites: map[siteKey]*heldSite{}, freed: map[siteKey]uint64{}, newer: make([]uint64, len(in.Holders))}
+	j := joined{l: l, process: process, in: in, opened: opened, sites: map[siteKey]*heldSite{}, freed: map[siteKey]uint64{}, newer: make([]rankedBytes, len(in.Holders)), older: make([]rankedBytes, len(in.Holders))}
+	for _, x := range l.extents(process) {
+		if l.sites[x.site].segment {
+			j.segments = append(j.segments, x)
+		}
+	}
 	j.walked = Walked{Time: in.Time, Took: in.Took, Failure: in.Failure, Problems: slices.Clone(in.Problems)}
 	for _, f := range opened.freed {
 		j.freed[f.site] += min(f.weight, maxTensors-min(j.freed[f.site], maxTensors))
@@ -38,11 +47,14 @@ func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
 			j.add(s)
 		}
 	}
-	for i := range j.walked.Held { // without an allocator's totals, nothing shows what is older
+	for i := range j.walked.Held {
 		h := &j.walked.Held[i]
-		if h.Bytes = h.Older + j.newer[i]; !slices.ContainsFunc(opened.allocators, func(t WalkTotals) bool { return t.Device == h.Device }) {
-			h.Older = 0
+		if l.isNameless(process, h.Device) {
+			j.older[i] = rankedBytes{}
+		} else {
+			h.Older = j.older[i].sum()
 		}
+		h.Bytes = h.Older + j.newer[i].sum()
 	}
 	for _, totals := range opened.allocators {
 		j.fit(totals)
@@ -57,16 +69,18 @@ func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
 // add sums one storage, and notes its site if the books have the block.
 func (j *joined) add(s *Storage) {
 	h := &j.walked.Held[s.Holder]
-	bytes, space := s.Block, Blocks
+	var bytes uint64
+	space := Blocks
 	switch {
 	case s.Allocation:
 		bytes, space = s.Bytes, Addresses
 		h.Driver += min(bytes, maxTensors-min(h.Driver, maxTensors))
-	case s.Block == 0:
-		bytes = (max(s.Bytes, 1) + blockStep - 1) &^ (blockStep - 1)
-		h.Older += min(bytes, maxTensors-min(h.Older, maxTensors))
+	case s.Block == 0 && !j.givenOut(s):
+		bytes = blockOf(s)
+		j.addOlder(s, bytes)
 	default:
-		j.newer[s.Holder] += min(bytes, maxTensors-min(j.newer[s.Holder], maxTensors))
+		bytes = cmp.Or(s.Block, blockOf(s))
+		j.newer[s.Holder].add(bytes, rankOf(s.InMotion))
 	}
 	h.Storages++
 	if s.InMotion {
@@ -89,6 +103,41 @@ func (j *joined) add(s *Storage) {
 	held.parts[s.Holder] += weight
 }
 
+// blockOf returns the size of the block of a storage whose block is unknown.
+func blockOf(s *Storage) uint64 { return (max(s.Bytes, 1) + blockStep - 1) &^ (blockStep - 1) }
+
+// givenOut reports whether a storage whose block is unknown was allocated since the attach all the
+// same: an event gave out its address, it lies in a segment that is no older, or it is in motion at
+// an address at which the walk before found nothing.
+func (j *joined) givenOut(s *Storage) bool {
+	set, address := &j.l.procs[j.process].walks.older, s.Address
+	key := liveKey{address, j.process, Blocks}
+	_, given := j.opened.given[address]
+	_, freed := j.opened.freed[key]
+	_, live := j.l.live[key]
+	before := set.find(address)
+	if given || freed || live || before != nil && before.gone || before == nil && s.InMotion && len(set.blocks) > 0 {
+		return true
+	}
+	i, _ := slices.BinarySearchFunc(j.segments, address, func(x extent, address uint64) int {
+		if x.end <= address {
+			return -1
+		}
+		return 1
+	})
+	return i < len(j.segments) && j.segments[i].start <= address
+}
+
+// addOlder sums a storage that seems to be older than the attach.
+func (j *joined) addOlder(s *Storage, bytes uint64) {
+	rank := rankOf(s.InMotion)
+	if before := j.l.procs[j.process].walks.older.find(s.Address); before != nil && before.size == bytes {
+		rank = foundTwice
+	}
+	j.older[s.Holder].add(bytes, rank)
+	j.olderBlocks = append(j.olderBlocks, olderBlock{address: s.Address, size: bytes, holder: s.Holder, rank: rank})
+}
+
 // find returns the site of an allocation that lived when the walk began, or lives now, its weight
 // there, and its size.
 func (j *joined) find(key liveKey) (of siteKey, weight, size uint64, ok bool) {
@@ -109,21 +158,21 @@ func (j *joined) find(key liveKey) (of siteKey, weight, size uint64, ok bool) {
 func (j *joined) fit(totals WalkTotals) {
 	newest := totals.Allocated - totals.Older
 	var at []int
-	var older, newer []uint64
+	var older, newer []rankedBytes
 	for i := range j.walked.Held {
 		if h := &j.walked.Held[i]; h.Device == totals.Device {
 			at = append(at, i)
-			older, newer = append(older, h.Older), append(newer, j.newer[i])
+			older, newer = append(older, j.older[i]), append(newer, j.newer[i])
 		}
 	}
-	older, totals.HeldOlder, totals.ExcessOlder = fitTo(older, totals.Older)
-	var heldNewer, excess uint64
-	newer, heldNewer, excess = fitTo(newer, newest)
+	olderFit, heldOlder, excessOlder := fitRanks(older, totals.Older)
+	newerFit, heldNewer, excess := fitRanks(newer, newest)
+	totals.HeldOlder, totals.ExcessOlder = heldOlder, excessOlder
 	totals.Held, totals.Excess = totals.HeldOlder+heldNewer, excess+totals.ExcessOlder
 	for k, i := range at {
 		h := &j.walked.Held[i]
-		h.Older = older[k]
-		h.Bytes = older[k] + newer[k]
+		h.Older = olderFit[k]
+		h.Bytes = olderFit[k] + newerFit[k]
 	}
 	j.walked.Allocators = append(j.walked.Allocators, totals)
 }

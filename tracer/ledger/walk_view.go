@@ -16,12 +16,31 @@ func (v *view) walks() {
 			continue
 		}
 		for i := range p.walks.list {
-			w := p.walks.list[i] // its lists do not change any more
+			w := v.l.shown(uint32(n), p.walks.list[i], i == len(p.walks.list)-1) // its lists do not change any more
 			w.Process = v.index[n]
 			v.s.Walks = append(v.s.Walks, w)
 		}
 	}
 	slices.SortStableFunc(v.s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
+	for n := range v.l.procs {
+		if v.l.procs[n].walks != nil && !v.leavesOut(uint32(n)) {
+			v.l.divideOlder(v.s, uint32(n), v.index[n])
+		}
+	}
+}
+
+// olderOfWalks adds only what walks know of memory that no allocator reported.
+func (v *view) olderOfWalks() {
+	for n := range v.l.procs {
+		p := &v.l.procs[n]
+		if p.walks == nil || len(p.walks.list) == 0 || v.leavesOut(uint32(n)) {
+			continue
+		}
+		w := v.l.shown(uint32(n), p.walks.list[len(p.walks.list)-1], true)
+		for i := range w.Allocators {
+			v.s.placeOlder(v.index[n], &w.Allocators[i])
+		}
+	}
 }
 
 // addHolders divides what lives of a site by holder, as it was divided at the latest walk.
@@ -89,11 +108,17 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	if w.open != nil && !slices.ContainsFunc(list, func(x Walked) bool { return x.Failure == "" }) {
 		list = []Walked{{Time: w.open.time, Failure: notInTime}}
 	}
-	for _, x := range list {
+	for i, x := range list {
+		x = l.shown(n, x, i == len(list)-1)
 		x.Process = index
 		s.Walks = append(s.Walks, x)
 	}
 	slices.SortStableFunc(s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
+	from, to := s.balancesOf(index)
+	for i := from; i < to; i++ {
+		s.Balances[i].OlderTensors = 0
+	}
+	l.divideOlder(s, n, index)
 	shown := map[siteKey]*heldSite{}
 	for key, held := range w.sites {
 		key.context, key.space, key.class = 0, 0, 0

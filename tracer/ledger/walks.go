@@ -60,7 +60,10 @@ type Walked struct {
 	Failure    string
 	Problems   []string
 	Held       []Held       // by bytes, largest first
-	Allocators []WalkTotals // by device; none where PyTorch's allocator has not reported its totals
+	Allocators []WalkTotals // by device; none where memory has no addresses, as with PyTorch before 1.10
+	// By index in Held: part of Older that is live at the snapshot's moment. Nil except for the latest
+	// walk of a process that found holders.
+	Left []uint64
 }
 
 // Held is what one holder keeps.
@@ -79,6 +82,9 @@ type WalkTotals struct {
 	Allocated, Held     uint64 // bytes of all blocks, and of those of a storage that the walk found
 	Older, HeldOlder    uint64 // those of them that were allocated before the attach
 	Excess, ExcessOlder uint64 // bytes of storages beyond the allocator's total, which Held leaves out: they were freed meanwhile
+	// The allocator has not reported since the attach: the figures are what the walk found, and it may
+	// have more.
+	Unreported bool
 }
 
 // SiteHolder is the part of a site's live bytes that one holder keeps.
@@ -103,6 +109,7 @@ type walks struct {
 	list   []Walked
 	sites  map[siteKey]*heldSite // of the latest
 	blocks []heldBlock           // likewise, by address
+	older  olderSet              // likewise
 	open   *openWalk
 }
 
@@ -111,6 +118,7 @@ type openWalk struct {
 	time       uint64
 	allocators []WalkTotals
 	freed      map[liveKey]freedEntry // since then
+	given      map[uint64]struct{}    // addresses of blocks that were allocated since then
 }
 
 type freedEntry struct {
@@ -118,7 +126,7 @@ type freedEntry struct {
 	weight, size uint64
 }
 
-// maxFreed bounds openWalk.freed. Entries beyond count as blocks whose site is unknown.
+// maxFreed bounds openWalk.freed and openWalk.given. Entries beyond count as blocks of which nothing is known.
 const maxFreed = 1 << 16
 
 // heldSite is what was live of a site at a walk, and how much of that each holder kept.
@@ -156,7 +164,7 @@ func (l *Ledger) openWalk(n uint32, time uint64) {
 	if p.walks.open == nil {
 		l.openWalks++
 	}
-	o := &openWalk{time: time, freed: map[liveKey]freedEntry{}}
+	o := &openWalk{time: time, freed: map[liveKey]freedEntry{}, given: map[uint64]struct{}{}}
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
 			state := l.stateOf(t)
@@ -241,9 +249,73 @@ func (l *Ledger) addWalk(in *Walk) {
 		return
 	}
 	j := l.join(n, in, &opened)
+	switch last := p.walks.latest(); {
+	case in.Failure != "" || !l.gaveUp(p, &opened) && !j.walked.mostlyFreed():
+	case last != nil && j.walked.share() < last.share()/2:
+		return
+	case last == nil && j.walked.share() < leastShare:
+		l.keepWalk(p, Walked{Time: in.Time, Took: in.Took, Failure: gaveUpMemory})
+		return
+	}
 	p.walks.sites = j.sites
 	l.keepHeldBlocks(p, in, j.to)
 	l.keepWalk(p, j.walked)
+	l.keepOlder(p, &j)
+}
+
+const (
+	// leastShare is what the first walk of a process must find of its memory if the process freed most
+	// of it while it was read.
+	leastShare = 0.1
+
+	gaveUpMemory = "the process freed its memory, or ended, while it was read"
+)
+
+// gaveUp reports whether a process ended since a walk began, or freed most of its memory: one that
+// ends with an uncaught error does so while it is read.
+func (l *Ledger) gaveUp(p *process, opened *openWalk) bool {
+	var then, now uint64
+	for i := range opened.allocators {
+		then += opened.allocators[i].Allocated
+	}
+	for i := range p.tensors {
+		if t := &p.tensors[i]; totalsOn(opened.allocators, t.device) != nil {
+			now += t.now.allocated
+		}
+	}
+	return p.End != 0 || now < then/2
+}
+
+// latest returns the latest walk that found holders, nil without one.
+func (w *walks) latest() *Walked {
+	if n := len(w.list); n > 0 && w.list[n-1].Failure == "" {
+		return &w.list[n-1]
+	}
+	return nil
+}
+
+// mostlyFreed reports whether most of what a walk found was freed before it was booked.
+func (w *Walked) mostlyFreed() bool {
+	var held, excess uint64
+	for i := range w.Allocators {
+		held, excess = held+w.Allocators[i].Held, excess+w.Allocators[i].Excess
+	}
+	return excess > held
+}
+
+// share returns which part of the allocators' memory a walk found; 1 if nothing is known of them.
+func (w *Walked) share() float64 {
+	var held, all uint64
+	for i := range w.Allocators {
+		held, all = held+w.Allocators[i].Held, all+w.Allocators[i].Allocated
+	}
+	switch {
+	case all == 0 && w.mostlyFreed():
+		return 0
+	case all == 0:
+		return 1
+	}
+	return float64(held) / float64(all)
 }
 
 // keepWalk adds a walk to those of a process. Beyond maxWalks, or without room, it drops the walk

@@ -328,8 +328,8 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
-	s.fillTensors(v.l.options.Begin, v.s.End, out, part)
+	s.fillTensors(v.l.options.Begin, v.s.End, v.recent[s.process], out, part)
 	v.addHolders(out, s.siteKey)
-	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(from+(session-from)/2), p))
+	out.grow(from, session, func(t uint64) uint64 { return x.weighted(s.history.at(t), p) })
 	return out
 }

@@ -10,11 +10,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -28,19 +31,36 @@ var driverFolders = []string{
 // maxTried limits the folders that are remembered: many of their containers ended long ago.
 const maxTried = 1 << 14
 
+// Limits of the files that are mapped at a time. The users of processes share them out by the rule of
+// ledger.Shares: one process has at most 16.
+const (
+	maxAhead = 64
+	maxNamed = 4 // in folders that the environment of a process names
+)
+
 // Ahead maps driver libraries into this process before other processes load them. A scan then finds
 // the same inode below overlayfs, so the library is probed before a process loads it. cudart loads
 // the driver in its first call, and probes that are attached later miss calls.
 //
 // Ahead has no lock: only the goroutine that scans may call its methods.
 type Ahead struct {
-	tried map[string]bool // by mount namespace and folder
-	since time.Time       // of the first in tried
-	maps  [][]byte
+	tried  map[string]bool // by mount namespace and folder
+	since  time.Time       // of the first in tried
+	maps   []prepared
+	inodes map[fileid.ID]bool // of maps
+	places ledger.Places      // of maps
+}
+
+// prepared is a file that is mapped for the sake of a process.
+type prepared struct {
+	memory []byte
+	pid    uint32
 }
 
 // NewAhead returns an Ahead that has not searched any folder yet.
-func NewAhead() *Ahead { return &Ahead{tried: map[string]bool{}} }
+func NewAhead() *Ahead {
+	return &Ahead{tried: map[string]bool{}, inodes: map[fileid.ID]bool{}, places: ledger.NewPlaces(maxAhead)}
+}
 
 // triedFor is how long a folder is not searched again: the driver may have been installed since, and
 // the kernel gives a namespace the number of another one that has ended.
@@ -55,41 +75,92 @@ func (a *Ahead) Forget(now time.Time) {
 
 // Prepare maps the file that a process would load as libcuda.so.1. The process controls the paths,
 // through its environment and its root: they are resolved inside that root, and the file is mapped
-// but never executed. Prepare searches each folder of a mount namespace once.
-func (a *Ahead) Prepare(pid uint32, environ []string) {
+// but never executed. Prepare searches each folder of a mount namespace once. It reports whether all
+// was mapped: else it is to be called again after Close.
+func (a *Ahead) Prepare(pid uint32, environ []string) bool {
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil {
+		return true
+	}
+	named := a.untried(namespace, namedFolders(environ))
+	files, err := openDrivers(pid, named, maxNamed)
+	if err == nil {
+		var more []*os.File
+		usual := a.untried(namespace, driverFolders)
+		more, err = openDrivers(pid, usual, len(usual))
+		files, named = append(files, more...), append(named, usual...)
+	}
+	all := true
+	for _, f := range files {
+		all = all && a.prepare(pid, f)
+		f.Close()
+	}
+	if err != nil || !all {
+		return err != nil // it stalls who opens its files
+	}
+	if len(a.tried) >= maxTried {
+		clear(a.tried)
+	}
+	for _, folder := range named {
+		a.tried[namespace+folder] = true
+	}
+	return true
+}
+
+// namedFolders returns the first folders in which a process searches its libraries.
+func namedFolders(environ []string) []string {
+	const most = 64
 	var folders []string
 	for _, variable := range environ {
 		if list, ok := strings.CutPrefix(variable, "LD_LIBRARY_PATH="); ok {
-			folders = strings.Split(list, ":")
+			folders = strings.SplitN(list, ":", most+1)
 		}
 	}
-	if len(folders) > 64 {
-		folders = folders[:64]
+	return folders[:min(most, len(folders))]
+}
+
+// untried returns the folders that were not searched before.
+func (a *Ahead) untried(namespace string, folders []string) (list []string) {
+	for _, folder := range folders {
+		if folder = path.Clean(folder); path.IsAbs(folder) && !a.tried[namespace+folder] {
+			list = append(list, folder)
+		}
 	}
-	root := fmt.Sprintf("/proc/%d/root", pid)
-	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	if err != nil {
-		return
-	}
-	for _, folder := range append(folders, driverFolders...) {
-		if !path.IsAbs(folder) {
-			continue
-		}
-		key := namespace + path.Clean(folder)
-		if a.tried[key] {
-			continue
-		}
-		if len(a.tried) >= maxTried {
-			clear(a.tried)
-		}
-		a.tried[key] = true
-		if f, err := untrusted.OpenIn(root, path.Join(folder, "libcuda.so.1")); err == nil {
-			if m, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE); err == nil {
-				a.maps = append(a.maps, m)
+	return list
+}
+
+// openDrivers opens the driver's library in folders below the root of a process, in at most so many.
+func openDrivers(pid uint32, folders []string, most int) ([]*os.File, error) {
+	return procfs.Call(pid, processPatience, func() (files []*os.File, _ error) {
+		for _, folder := range folders {
+			if f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", pid), path.Join(folder, "libcuda.so.1")); err == nil && len(files) < most {
+				files = append(files, f)
+			} else if err == nil {
+				f.Close()
+				break
 			}
-			f.Close()
 		}
+		return files, nil
+	})
+}
+
+// prepare maps a file, unless it is mapped already. It reports whether there was room.
+func (a *Ahead) prepare(pid uint32, f *os.File) bool {
+	id, err := fileid.Stat(int(f.Fd()))
+	if err != nil || a.inodes[id] {
+		return true
 	}
+	if !a.places.Take(pid, procfs.User(pid)) {
+		return false
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		a.places.Give(pid)
+		return true
+	}
+	a.inodes[id] = true
+	a.maps = append(a.maps, prepared{m, pid})
+	return true
 }
 
 // withoutDriver returns the pids in found, except this process, that do not map the driver's
@@ -111,35 +182,50 @@ type layouts interface {
 // Scan scans one process, or all with pid 0, like Scanner.ScanLayouts. For processes in the result
 // that have not loaded the driver yet and that are wanted, it maps the driver's library, and adds
 // the new mappings of this process to the result. With everyone, it also maps this host's library.
-// The mappings stay until Close, which must follow once the files are probed.
-func (a *Ahead) Scan(scanner layouts, pid uint32, everyone bool, wanted func(pid uint32) bool) ([]Mapped, map[uint32]uint64, error) {
-	found, list, err := scanner.ScanLayouts(pid)
+// The mappings stay until Close, which must follow once the files are probed. later has the processes
+// for which there was no room: they must be scanned again after Close.
+func (a *Ahead) Scan(scanner layouts, pid uint32, everyone bool, wanted func(pid uint32) bool) (found []Mapped, list map[uint32]uint64, later []uint32, err error) {
+	found, list, err = scanner.ScanLayouts(pid)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if everyone {
 		a.Prepare(ownPID, nil)
 	}
 	for _, pid := range withoutDriver(found) {
-		if wanted(pid) {
-			a.Prepare(pid, procfs.Environ(pid))
+		if wanted(pid) && !a.Prepare(pid, procfs.Environ(pid)) {
+			later = append(later, pid)
 		}
 	}
 	if len(a.maps) == 0 {
-		return found, list, nil
+		return found, list, later, nil
 	}
 	own, _, err := scanner.ScanLayouts(ownPID)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	found = slices.DeleteFunc(found, func(l Mapped) bool { return l.IsOwn() })
-	return append(found, own...), list, nil
+	return append(found, a.sakes(own)...), list, later, nil
+}
+
+// sakes notes for whose sake this process maps its libraries.
+func (a *Ahead) sakes(own []Mapped) []Mapped {
+	for i := range own {
+		for _, m := range a.maps {
+			if own[i].Address == uint64(uintptr(unsafe.Pointer(&m.memory[0]))) {
+				own[i].For = m.pid
+			}
+		}
+	}
+	return own
 }
 
 // Close unmaps the files.
 func (a *Ahead) Close() {
 	for _, m := range a.maps {
-		_ = unix.Munmap(m)
+		_ = unix.Munmap(m.memory)
+		a.places.Give(m.pid)
 	}
 	a.maps = nil
+	clear(a.inodes)
 }

@@ -3,12 +3,16 @@
 package libraries
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/procfs"
@@ -71,7 +75,7 @@ func TestAScanHasTheDriverThatAProcessWillLoad(t *testing.T) {
 	s := scans{0: {runtime, {PID: ownPID, Name: "of before"}}, ownPID: {driver}}
 	for _, wanted := range []bool{false, true} {
 		a := NewAhead()
-		found, _, err := a.Scan(s, 0, false, func(uint32) bool { return wanted })
+		found, _, _, err := a.Scan(s, 0, false, func(uint32) bool { return wanted })
 		want := s[0]
 		if wanted {
 			want = []Mapped{runtime, driver}
@@ -80,5 +84,84 @@ func TestAScanHasTheDriverThatAProcessWillLoad(t *testing.T) {
 			t.Errorf("wanted %v: %d files are mapped, found %+v, %v", wanted, len(a.maps), found, err)
 		}
 		a.Close()
+	}
+}
+
+// sleeper starts a process of a user with so many folders in which its driver library could be, and
+// returns its pid and its environment.
+func sleeper(t *testing.T, uid uint32, folders int) (pid uint32, environ []string) {
+	t.Helper()
+	var list []string
+	for range folders {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "libcuda.so.1"), make([]byte, os.Getpagesize()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, folder)
+	}
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return uint32(cmd.Process.Pid), []string{"LD_LIBRARY_PATH=" + strings.Join(list, ":")}
+}
+
+// 1,050 processes with 64 folders each took all mappings that a process may have, and Go ended.
+func TestFoldersOfManyProcessesTakeABoundedNumberOfMappings(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for processes of other users")
+	}
+	a := NewAhead()
+	defer a.Close()
+	a.Prepare(ownPID, nil) // the files of this machine
+	later := 0
+	for range 24 {
+		pid, environ := sleeper(t, 65534, 20)
+		if !a.Prepare(pid, environ) {
+			later++
+		}
+		if n := a.places.Held(pid); n > maxNamed {
+			t.Errorf("%d files are mapped for one process, want at most %d", n, maxNamed)
+		}
+	}
+	if n := len(a.maps); n > maxAhead*3/4 || later == 0 {
+		t.Errorf("%d files are mapped, %d processes are left for later; want at most %d of all users but the newest", n, later, maxAhead*3/4)
+	}
+	before := len(a.maps)
+	pid, environ := sleeper(t, 0, 1)
+	if !a.Prepare(pid, environ) || len(a.maps) != before+1 {
+		t.Error("the file of another user's process is not mapped")
+	}
+	if a.Close(); len(a.maps) > 0 || a.places.Used() > 0 {
+		t.Errorf("%d files and %d places are left after Close", len(a.maps), a.places.Used())
+	}
+}
+
+func TestAFileIsMappedAheadOnceAndForTheProcessThatNamesIt(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "libcuda.so.1"), make([]byte, os.Getpagesize()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	links := []string{folder}
+	for i := range 3 {
+		link := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		if err := os.Symlink(folder, link); err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, link)
+	}
+	a := NewAhead()
+	defer a.Close()
+	pid := uint32(os.Getppid())
+	a.Prepare(pid, nil)
+	before := len(a.maps)
+	if a.Prepare(pid, []string{"LD_LIBRARY_PATH=" + strings.Join(links, ":")}); len(a.maps) != before+1 {
+		t.Fatalf("%d files are mapped, want 1", len(a.maps)-before)
+	}
+	own := a.sakes([]Mapped{{PID: ownPID, Address: uint64(uintptr(unsafe.Pointer(&a.maps[before].memory[0])))}, {PID: ownPID, Address: 7}})
+	if own[0].Holder() != pid || own[1].Holder() != ownPID {
+		t.Errorf("for the sake of %d and %d, want %d and %d", own[0].Holder(), own[1].Holder(), pid, ownPID)
 	}
 }

@@ -28,7 +28,7 @@ func Await(ctx context.Context) error {
 	defer found()
 	look := func() {
 		var list []Mapped
-		if list, err = readAllMaps(); err != nil || len(ofCUDA(list)) > 0 {
+		if list, err = readAllMaps(); err != nil || len(list) > 0 {
 			found()
 		}
 	}

@@ -3,6 +3,7 @@
 package libraries
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Code returns the executable mappings of a process and its layout, see ScanLayouts. The list is
@@ -22,7 +24,12 @@ func (s *Scanner) Code(pid uint32) (list []bpf.MappedCode, layout uint64) {
 	if s.code == nil {
 		return nil, 0
 	}
-	raw, err := iterateProcess(s.code, pid)
+	raw, err := procfs.Call(pid, processPatience, func() (raw []byte, _ error) {
+		return raw, iterateProcess(s.code, pid, func(r io.Reader) (err error) {
+			raw, err = io.ReadAll(r)
+			return err
+		})
+	})
 	if err != nil {
 		return nil, 0
 	}
@@ -32,10 +39,10 @@ func (s *Scanner) Code(pid uint32) (list []bpf.MappedCode, layout uint64) {
 	return list, layout
 }
 
-// iterateProcess runs an iterator over the tasks of one process and returns its output. It makes
+// iterateProcess runs an iterator over the tasks of one process and has take read its output. It makes
 // the system calls itself because cilium/ebpf has no iterators over one process
 // (bpf_iter_link_info.task, Linux 6.1, commit f0d74c4da1f0).
-func iterateProcess(program *ebpf.Program, pid uint32) ([]byte, error) {
+func iterateProcess(program *ebpf.Program, pid uint32, take func(io.Reader) error) error {
 	info := struct{ tid, pid, pidfd, unused uint32 }{pid: pid}
 	create := struct {
 		program, target, kind, flags uint32
@@ -47,17 +54,28 @@ func iterateProcess(program *ebpf.Program, pid uint32) ([]byte, error) {
 	runtime.KeepAlive(&info)
 	runtime.KeepAlive(program)
 	if err != nil {
-		return nil, fmt.Errorf("attach the iterator over the mappings of process %d: %w", pid, err)
+		return fmt.Errorf("attach the iterator over the mappings of process %d: %w", pid, err)
 	}
 	defer unix.Close(link)
 	open := struct{ link, flags uint32 }{link: uint32(link)}
 	fd, err := bpfCall(unix.BPF_ITER_CREATE, unsafe.Pointer(&open), unsafe.Sizeof(open))
 	if err != nil {
-		return nil, fmt.Errorf("open the iterator over the mappings of process %d: %w", pid, err)
+		return fmt.Errorf("open the iterator over the mappings of process %d: %w", pid, err)
 	}
 	f := os.NewFile(uintptr(fd), "bpf_iter")
 	defer f.Close()
-	return io.ReadAll(f)
+	return take(whole{f})
+}
+
+// whole reads an iterator that has written nothing about the last million of mappings, too.
+type whole struct{ io.Reader }
+
+func (w whole) Read(p []byte) (int, error) {
+	for {
+		if n, err := w.Reader.Read(p); !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+	}
 }
 
 func bpfCall(command int, attributes unsafe.Pointer, size uintptr) (int, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // FileKey identifies a file by its inode below overlayfs, as uprobes do: containers of one image
@@ -46,10 +47,16 @@ type Mapped struct {
 	Program bool   // the program that the process executes, which may contain cudart
 	Name    string // the base name of the file: untrusted, but without control characters
 	Address uint64 // where a part of its code begins in the process
+	For     uint32 // a mapping of Ahead's: the process for whose sake it is; else 0
 	Path    string // a path under /proc that leads to the file even if it was renamed or deleted
 }
 
 var ownPID = uint32(os.Getpid())
+
+// Version returns the version of the mapped file. It returns patience.ErrStuck as OpenFile does.
+func (l Mapped) Version() (fileid.ID, error) {
+	return procfs.Call(l.PID, processPatience, func() (fileid.ID, error) { return fileid.StatPath(l.Path) })
+}
 
 // IsOwn reports whether this process maps the library, because of Ahead.
 func (l Mapped) IsOwn() bool { return l.PID == ownPID }
@@ -58,8 +65,17 @@ func (l Mapped) IsOwn() bool { return l.PID == ownPID }
 var (
 	runtimeName = regexp.MustCompile(`^libcudart[.-].*so|^libcudart\.so`)
 	torchName   = regexp.MustCompile(`^libc10\.so`)
-	driverName  = regexp.MustCompile(`^libcuda[.-].*so|^libcuda\.so`)
+	driverName  = regexp.MustCompile(`^libcuda\.so`)
 )
+
+// Holder returns the process on whose account the library is probed: the one that maps it, or that
+// will load it.
+func (l Mapped) Holder() uint32 {
+	if l.IsOwn() && l.For != 0 {
+		return l.For
+	}
+	return l.PID
+}
 
 // LayerOf returns the layer of a library with this base name, and false if it is neither CUDA's nor
 // PyTorch's.
@@ -76,9 +92,9 @@ func LayerOf(name string) (functions.Layer, bool) {
 }
 
 // OpenFile opens the mapped file. Links in map_files lead to regular files only, which OpenRegular
-// checks.
+// checks. It returns patience.ErrStuck if the process stalls it: see procfs.Call.
 func (l Mapped) OpenFile() (*os.File, error) {
-	f, err := untrusted.OpenRegular(l.Path)
+	f, err := procfs.Call(l.PID, processPatience, func() (*os.File, error) { return untrusted.OpenRegular(l.Path) })
 	var path *os.PathError
 	if errors.As(err, &path) {
 		err = path.Err // users do not know paths in map_files

@@ -5,12 +5,11 @@ package libraries
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -22,48 +21,40 @@ import (
 // KiB.
 const maxMaps = 16 << 20
 
-// readAllMaps lists the mappings of all processes from /proc/PID/maps, for kernels without
-// iterators over mappings (before Linux 5.12). There maps shows the inode below overlayfs.
+// readAllMaps lists the mappings of all CUDA processes from /proc/PID/maps, for callers without
+// programs in the kernel. It leaves out processes that stall it.
 func readAllMaps() ([]Mapped, error) {
-	folder, err := os.Open("/proc")
+	pids, err := procfs.PIDs()
 	if err != nil {
 		return nil, fmt.Errorf("scan mappings: %w", err)
 	}
-	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("scan mappings: %w", err)
-	}
-	var pids []uint32
-	for _, name := range names {
-		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
-			pids = append(pids, uint32(pid))
-		}
-	}
-	slices.SortFunc(pids, cmp.Compare)
-	var list []Mapped
-	for _, pid := range pids {
-		f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-		if err != nil {
-			continue // the process has ended
-		}
-		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		list = append(list, readMaps(f, pid, exe)...)
-		f.Close()
-	}
-	return list, nil
+	return scanEach(pids, processPatience, lookAtMaps, func(uint32) {}).list, nil
 }
 
-// readMaps lists the libraries in a /proc/PID/maps, and the program itself, which is exe.
-func readMaps(r io.Reader, pid uint32, exe string) (list []Mapped) {
+// lookAtMaps scans one process by its /proc/PID/maps, which has the inode below overlayfs on the
+// kernels without an iterator over one process.
+func lookAtMaps(pid uint32) (scan, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return scan{}, err
+	}
+	defer f.Close()
+	return scan{list: readMaps(f, pid, procfs.Exe(pid))}, nil
+}
+
+// readMaps lists the libraries of a CUDA process in its /proc/PID/maps, and the program itself, which
+// is exe.
+func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
+	var c collector
 	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
 	lines.Buffer(nil, 64<<10) // a path has at most 4 KiB, or 16 KiB if each byte is escaped as \012
 	for lines.Scan() {
 		if l, ok := parseMapping(lines.Text(), pid, exe); ok {
-			list = append(list, l)
+			c.add(l)
 		}
 	}
-	return list
+	c.end()
+	return c.list
 }
 
 // parseMapping parses a line such as
@@ -101,6 +92,66 @@ func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 		Address: start, Path: open,
 	}, true
 }
+
+// Range returns where the mapping begins and ends in its process, and false if it has no path in
+// map_files.
+func (l Mapped) Range() (start, end uint64, ok bool) {
+	from, to, ok := strings.Cut(path.Base(l.Path), "-")
+	if !ok {
+		return 0, 0, false
+	}
+	start, err := strconv.ParseUint(from, 16, 64)
+	if err != nil {
+		return 0, 0, false
+	}
+	end, err = strconv.ParseUint(to, 16, 64)
+	return start, end, err == nil && start < end
+}
+
+// Part is a part of a file in the memory of a process.
+type Part struct {
+	Start, End uint64
+	Offset     uint64 // of Start in the file
+}
+
+// Parts reads from /proc/PID/maps which parts of the file are mapped now where l was: the process may
+// have changed the rights of some, or may be another one with the same pid. It is for use in a
+// procfs.Call: the process may stall it.
+func (l Mapped) Parts() (list []Part, err error) {
+	start, end, ok := l.Range()
+	if !ok {
+		return nil, nil
+	}
+	maps, err := procfs.ReadWaiting(l.PID, "maps", maxMaps)
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(maps) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 6 || !strings.HasPrefix(untrusted.Clean(path.Base(strings.TrimSuffix(string(line), "\n"))), l.Name) {
+			continue // the kernel's list of l has the first bytes of a long name
+		}
+		from, to, _ := strings.Cut(fields[0], "-")
+		p := Part{Start: hex(from), End: hex(to), Offset: hex(fields[2])}
+		if p.Start < end && p.End > start {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// hex returns 0 for what is no number.
+func hex(digits string) uint64 {
+	n, _ := strconv.ParseUint(digits, 16, 64)
+	return n
+}
+
+// HasProbeArea reports whether the kernel has mapped its page for probes into a process: it does so
+// when the process first calls a probed function, of any tool, and never removes it.
+func HasProbeArea(pid uint32) bool { return probeArea.Match(procfs.Read(pid, "maps", maxMaps)) }
+
+// A path that ends the same follows the number of an inode that is not 0.
+var probeArea = regexp.MustCompile(`(?m) 00:00 0 +\[uprobes\]$`)
 
 // MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan
 // decides.

@@ -3,43 +3,64 @@
 package libraries
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Scanner asks the kernel which libraries processes map. It is constant after construction, so any
 // goroutine may call its methods. A scan takes long: the goroutine that reads the rings must not
 // call one.
+//
+// A process can stall a look at its mappings: see procfs.Call. A scan leaves it out.
 type Scanner struct {
 	iterator *link.Iter       // over all processes; nil if the kernel has no such iterators
 	files    *ebpf.Program    // mapped_files, or nil
 	code     *ebpf.Program    // process_code, or nil
 	own      *ebpf.Collection // the programs, if Close must unload them
+	skipped  func(pid uint32) // is told of processes that a scan left out; may be nil
 }
+
+const (
+	// processPatience limits the look at the mappings of one process: some 0.1 ms, but a busy machine
+	// delays it by half a second.
+	processPatience = 2 * time.Second
+	// allPatience limits the iterator over all processes, some 5 ms for 1,000, and the look at each alone
+	// if one of them holds the iterator. One that is left out by mistake is scanned a second later.
+	allPatience = 500 * time.Millisecond
+	// together is how many processes are looked at at the same time.
+	together = 4
+)
 
 // NewScanner returns a Scanner that uses mapped_files and process_code from programs. If they are
 // missing, as on kernels before 5.12, it reads /proc/PID/maps instead. The caller keeps the
-// programs and closes them after the Scanner.
-func NewScanner(programs map[string]*ebpf.Program) (*Scanner, error) {
+// programs and closes them after the Scanner. skipped is told of processes that a scan left out
+// because they stall it, in the goroutine of the scan or another one; it may be nil.
+func NewScanner(programs map[string]*ebpf.Program, skipped func(pid uint32)) (*Scanner, error) {
+	if skipped == nil {
+		skipped = func(uint32) {}
+	}
 	all := programs["mapped_files"]
 	if all == nil {
-		return &Scanner{}, nil
+		return &Scanner{skipped: skipped}, nil
 	}
 	iterator, err := link.AttachIter(link.IterOptions{Program: all})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator over mappings: %w", err)
 	}
-	return &Scanner{iterator: iterator, files: all, code: programs["process_code"]}, nil
+	return &Scanner{iterator: iterator, files: all, code: programs["process_code"], skipped: skipped}, nil
 }
 
 // OpenScanner loads the programs and returns a Scanner that owns them, for callers without a
@@ -61,7 +82,7 @@ func OpenScanner() (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the process watch: %w", err)
 	}
-	s, err := NewScanner(coll.Programs)
+	s, err := NewScanner(coll.Programs, nil)
 	if err != nil {
 		coll.Close()
 		return nil, err
@@ -89,75 +110,75 @@ func (s *Scanner) Scan() ([]Mapped, error) {
 
 // ScanLayouts scans one process, or all with pid 0. It also returns the layout of each process:
 // processes with equal layouts map the same code at the same addresses, as forked children do.
-// There are no layouts if the kernel has no iterators over mappings.
-func (s *Scanner) ScanLayouts(pid uint32) (list []Mapped, layouts map[uint32]uint64, err error) {
-	if s.iterator == nil {
-		list, err := readAllMaps()
-		return ofCUDA(list), nil, err
-	}
-	var raw []byte
+// There are no layouts if the kernel has no iterators over mappings. A process that stalls the scan
+// is left out.
+func (s *Scanner) ScanLayouts(pid uint32) ([]Mapped, map[uint32]uint64, error) {
 	if pid != 0 {
-		raw, err = iterateProcess(s.files, pid)
+		found := scanEach([]uint32{pid}, processPatience, s.look, s.skipped)
+		return found.list, found.layouts, nil
 	}
-	if pid == 0 || err != nil { // before Linux 6.1
-		raw, err = s.iterate()
+	if s.iterator != nil {
+		found, err := procfs.Call(0, allPatience, s.all)
+		if !errors.Is(err, patience.ErrStuck) {
+			return found.list, found.layouts, err
+		}
 	}
+	pids, err := procfs.PIDs()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("scan mappings: %w", err)
 	}
-	list, layouts, err = decodeScan(raw)
-	return ofCUDA(list), layouts, err
+	found := scanEach(pids, allPatience, s.look, s.skipped)
+	return found.list, found.layouts, nil
 }
 
-func (s *Scanner) iterate() ([]byte, error) {
+// all runs the iterator over all processes.
+func (s *Scanner) all() (scan, error) {
 	r, err := s.iterator.Open()
 	if err != nil {
-		return nil, fmt.Errorf("scan mappings: %w", err)
+		return scan{}, fmt.Errorf("scan mappings: %w", err)
 	}
 	defer r.Close()
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("scan mappings: %w", err)
-	}
-	return raw, nil
+	return readScan(whole{r})
 }
 
-func decodeScan(raw []byte) (list []Mapped, layouts map[uint32]uint64, err error) {
-	layouts = map[uint32]uint64{}
-	for len(raw) > 0 {
-		var record *bpf.MappedFile
-		if record, raw, err = bpf.DecodeMappedFile(raw); err != nil {
-			return list, layouts, fmt.Errorf("scan mappings: %w", err)
-		}
-		if record.Layout != 0 {
-			layouts[record.Pid] = record.Inode
-			continue
-		}
-		name, _, _ := strings.Cut(string(record.Name[:]), "\x00")
-		layer, ok := LayerOf(name)
-		if !ok && record.Program == 0 {
-			continue
-		}
-		open := fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End)
-		list = append(list, Mapped{
-			PID:     record.Pid,
-			File:    keyOf(record.Device, record.Inode, open),
-			Layer:   layer,
-			Program: !ok,
-			Name:    untrusted.Clean(name),
-			Address: record.Start,
-			Path:    open,
+// look scans one process, from /proc/PID/maps before Linux 6.1.
+func (s *Scanner) look(pid uint32) (found scan, err error) {
+	if s.files != nil {
+		err = iterateProcess(s.files, pid, func(r io.Reader) (err error) {
+			found, err = readScan(r)
+			return err
 		})
+		if err == nil {
+			return found, nil
+		}
 	}
-	return list, layouts, nil
+	return lookAtMaps(pid)
 }
 
-// ofCUDA removes the processes that map no CUDA library. A program that contains cudart loads the
-// driver's library in cuInit at the latest, and PyTorch alone may run on the CPU.
-func ofCUDA(list []Mapped) []Mapped {
-	uses := map[uint32]bool{}
-	for _, l := range list {
-		uses[l.PID] = uses[l.PID] || !l.Program && l.Layer != functions.Torch
+// scanEach looks at each process, at some together. It leaves out those that stall it.
+func scanEach(pids []uint32, limit time.Duration, look func(pid uint32) (scan, error), skipped func(pid uint32)) scan {
+	each := make([]scan, len(pids))
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(pids)); i = next.Add(1) - 1 {
+			found, err := procfs.Call(pids[i], limit, func() (scan, error) { return look(pids[i]) })
+			if errors.Is(err, patience.ErrStuck) {
+				skipped(pids[i])
+			} else if err == nil { // else the process has ended
+				each[i] = found
+			}
+		}
 	}
-	return slices.DeleteFunc(list, func(l Mapped) bool { return !uses[l.PID] })
+	for range min(together, len(pids)) - 1 {
+		wait.Go(work)
+	}
+	work()
+	wait.Wait()
+	found := scan{layouts: map[uint32]uint64{}}
+	for _, x := range each {
+		found.list = append(found.list, x.list[:min(len(x.list), roomFor(len(found.list)))]...)
+		maps.Copy(found.layouts, x.layouts)
+	}
+	return found
 }

@@ -3,6 +3,7 @@
 package libraries
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,12 +29,12 @@ func TestAScanListsCUDAProcessesWithTheirProgramsAndLayouts(t *testing.T) {
 		record(5, "python3.12", 1, 0), record(5, "libc10.so", 0, 0), // PyTorch on the CPU
 		record(6, "libcuda.so.1\x1b[31m", 0, 0), record(6, "libc10.so", 0, 0),
 	)
-	list, layouts, err := decodeScan(raw)
+	found, err := readScan(bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, l := range ofCUDA(list) {
+	for _, l := range found.list {
 		got = append(got, fmt.Sprint(l.PID, " ", l.Layer, " ", l.Program, " ", l.Name, " ", l.Path))
 	}
 	want := []string{
@@ -43,10 +44,10 @@ func TestAScanListsCUDAProcessesWithTheirProgramsAndLayouts(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if pids := slices.Sorted(maps.Keys(layouts)); !slices.Equal(pids, []uint32{3, 4}) {
+	if pids := slices.Sorted(maps.Keys(found.layouts)); !slices.Equal(pids, []uint32{3, 4}) {
 		t.Errorf("layouts of processes %v", pids)
 	}
-	if _, _, err := decodeScan(raw[:len(raw)-1]); err == nil {
+	if _, err := readScan(bytes.NewReader(raw[:len(raw)-1])); err == nil {
 		t.Error("a record that was cut short is not an error")
 	}
 }

@@ -24,11 +24,12 @@ var ErrBusy = errors.New("NVML does not answer")
 
 var errClosed = errors.New("NVML connection is closed")
 
-// library is the part of NVML that runs on the driver's goroutine.
+// library is the part of NVML that runs on the driver's goroutine. Between stop and the next start,
+// which gpus and usage call, it keeps nothing of the driver open.
 type library interface {
 	gpus() ([]ledger.GPU, map[string]partition, error)
 	usage() (list []ledger.Usage, unavailable int, err error)
-	shutdown() error
+	stop() error
 }
 
 // Driver is a connection to the NVIDIA driver. Its methods are safe for concurrent use; the driver
@@ -123,10 +124,17 @@ func (d *Driver) Unavailable() uint64 { return d.unavailable.Load() }
 
 // Close ends the connection. The Driver cannot be used afterwards.
 func (d *Driver) Close(ctx context.Context) error {
-	_, err := ask(ctx, d, func() (struct{}, error) { return struct{}{}, d.library.shutdown() })
+	err := d.Suspend(ctx)
 	if err == nil {
 		d.stop()
 	}
+	return err
+}
+
+// Suspend closes all that is open of the driver, and unloads its library: they may be replaced then.
+// The next call of GPUs or Usage opens them again, in the version that is installed by then.
+func (d *Driver) Suspend(ctx context.Context) error {
+	_, err := ask(ctx, d, func() (struct{}, error) { return struct{}{}, d.library.stop() })
 	return err
 }
 

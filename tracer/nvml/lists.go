@@ -5,15 +5,7 @@
 package nvml
 
 /*
-#cgo LDFLAGS: -ldl
-#define _GNU_SOURCE // RTLD_DEFAULT in glibc 2.31
-#include <dlfcn.h>
-#include <stdlib.h>
-
 typedef int (*list_function)(void *device, unsigned *count, void *list);
-
-// find_function needs no handle, because the library was loaded with RTLD_GLOBAL.
-static void *find_function(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 static int call_list(void *function, void *device, unsigned *count, void *list)
 {
@@ -56,19 +48,6 @@ type list struct {
 	name     string
 	function unsafe.Pointer
 	old      bool // uses the first layout
-}
-
-// findList finds the newest version. It returns a nil function if there is none.
-func findList(name string) list {
-	for _, suffix := range versions[name] {
-		symbol := C.CString(name + suffix)
-		function := C.find_function(symbol)
-		C.free(unsafe.Pointer(symbol))
-		if function != nil {
-			return list{name, function, suffix == ""}
-		}
-	}
-	return list{name: name}
 }
 
 // handleOf returns the driver's own handle: go-nvml wraps it in a structure with one field.

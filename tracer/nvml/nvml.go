@@ -13,7 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/NVIDIA/go-nvml/pkg/dl"
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -21,12 +20,13 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// realLibrary guards go-nvml. Calling a symbol that the library lacks would end the process, so
-// each symbol is looked up before its first call.
+// realLibrary guards go-nvml, which calls the functions that load binds.
 type realLibrary struct {
-	api   gonvml.Interface
-	has   map[string]bool
-	lists []list // functions that list processes
+	path   string
+	loaded loaded // while started
+	api    gonvml.Interface
+	has    map[string]bool
+	lists  []list // functions that list processes
 }
 
 // Values above these limits are misread or wrong.
@@ -35,8 +35,8 @@ const (
 	maxBytes = 1 << 50
 )
 
-// versions lists the versions of each symbol that this package calls; go-nvml uses the newest
-// available. All but those in required are optional.
+// versions lists the versions of each function that this package calls, the newest first, which all
+// take the same arguments but for lists of processes. All but those in required are optional.
 var versions = map[string][]string{
 	"nvmlInit":                                {"_v2", ""},
 	"nvmlShutdown":                            {""},
@@ -65,29 +65,9 @@ func open(path string) (library, string, error) {
 	if path == "" {
 		path = defaultLibrary
 	}
-	// This handle is never closed: bound functions would point to unmapped memory.
-	handle := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
-	if err := handle.Open(); err != nil {
-		return nil, "", fmt.Errorf("%w: %w (install the NVIDIA driver to reconcile results with its figures)", ErrUnavailable, err)
-	}
-	l := &realLibrary{api: gonvml.New(gonvml.WithLibraryPath(path)), has: map[string]bool{}}
-	for name, suffixes := range versions {
-		l.has[name] = slices.ContainsFunc(suffixes, func(s string) bool { return handle.Lookup(name+s) == nil })
-	}
-	for _, name := range required {
-		if !l.has[name] {
-			return nil, "", fmt.Errorf("%w: %s lacks %s", ErrUnavailable, path, name)
-		}
-	}
-	for _, name := range []string{
-		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses",
-	} {
-		if found := findList(name); found.function != nil {
-			l.lists = append(l.lists, found)
-		}
-	}
-	if ret := l.api.Init(); ret != gonvml.SUCCESS {
-		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, &InitError{callError("nvmlInit", ret), initRemedy(ret)})
+	l := &realLibrary{path: path, api: gonvml.New()}
+	if err := l.start(); err != nil {
+		return nil, "", err
 	}
 	version := ""
 	if l.has["nvmlSystemGetDriverVersion"] {
@@ -98,8 +78,50 @@ func open(path string) (library, string, error) {
 	return l, version, nil
 }
 
-func (l *realLibrary) shutdown() error {
-	if ret := l.api.Shutdown(); ret != gonvml.SUCCESS && ret != gonvml.ERROR_UNINITIALIZED { // the driver was unloaded
+// start loads the library and initializes it. If that fails, it is as before.
+func (l *realLibrary) start() (err error) {
+	if l.loaded, err = load(l.path); err != nil {
+		return fmt.Errorf("%w: %w (install the NVIDIA driver to reconcile results with its figures)", ErrUnavailable, err)
+	}
+	defer func() {
+		if err != nil {
+			l.loaded.unload()
+			l.loaded = loaded{}
+		}
+	}()
+	l.has, l.lists = map[string]bool{}, nil
+	for name := range versions {
+		function, _ := l.loaded.newest(name)
+		bind(name, function)
+		l.has[name] = function != nil
+	}
+	for _, name := range required {
+		if !l.has[name] {
+			return fmt.Errorf("%w: %s lacks %s", ErrUnavailable, l.path, name)
+		}
+	}
+	for _, name := range []string{
+		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses",
+	} {
+		if function, suffix := l.loaded.newest(name); function != nil {
+			l.lists = append(l.lists, list{name, function, suffix == ""})
+		}
+	}
+	if ret := l.loaded.call("nvmlInit"); ret != gonvml.SUCCESS {
+		return fmt.Errorf("%w: %w", ErrUnavailable, &InitError{callError("nvmlInit", ret), initRemedy(ret)})
+	}
+	return nil
+}
+
+// stop ends the use of the driver, and unloads the library.
+func (l *realLibrary) stop() error {
+	if l.loaded.handle == nil {
+		return nil
+	}
+	ret := l.loaded.call("nvmlShutdown")
+	l.loaded.unload()
+	l.loaded = loaded{}
+	if ret != gonvml.SUCCESS && ret != gonvml.ERROR_UNINITIALIZED { // the driver was unloaded
 		return callError("nvmlShutdown", ret)
 	}
 	return nil
@@ -176,9 +198,9 @@ func (l *realLibrary) minor(d gonvml.Device) int {
 
 // each visits all visible devices. An error of one does not skip the others.
 func (l *realLibrary) each(visit func(device) error) error {
-	count, ret := l.count()
-	if ret != gonvml.SUCCESS {
-		return callError("nvmlDeviceGetCount", ret)
+	count, err := l.count()
+	if err != nil {
+		return err
 	}
 	var errs []error
 	if count < 0 || count > maxGPUs {
@@ -291,20 +313,22 @@ func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavail
 	return usages, unavailable
 }
 
-// count returns the number of GPUs. It initializes the library again if the driver was unloaded in
-// the meantime.
-func (l *realLibrary) count() (int, gonvml.Return) {
+// count returns the number of GPUs. It loads and initializes the library again if the driver was
+// unloaded or replaced in the meantime.
+func (l *realLibrary) count() (int, error) {
 	count, ret := l.api.DeviceGetCount()
 	switch ret {
-	case gonvml.ERROR_UNINITIALIZED, gonvml.ERROR_DRIVER_NOT_LOADED, gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_LIB_RM_VERSION_MISMATCH, gonvml.ERROR_UNKNOWN:
-	default:
-		return count, ret
+	case gonvml.ERROR_UNINITIALIZED, gonvml.ERROR_DRIVER_NOT_LOADED, gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_LIB_RM_VERSION_MISMATCH, gonvml.ERROR_UNKNOWN, gonvml.ERROR_FUNCTION_NOT_FOUND:
+		_ = l.stop()
+		if err := l.start(); err != nil {
+			return 0, err
+		}
+		count, ret = l.api.DeviceGetCount()
 	}
-	_ = l.api.Shutdown()
-	if again := l.api.Init(); again != gonvml.SUCCESS {
-		return 0, again
+	if ret != gonvml.SUCCESS {
+		return 0, callError("nvmlDeviceGetCount", ret)
 	}
-	return l.api.DeviceGetCount()
+	return count, nil
 }
 
 // printable removes unprintable characters from a driver's text, which may lack its terminator.

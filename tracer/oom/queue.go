@@ -18,6 +18,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
 // Error is an allocation that failed for lack of memory. What PyTorch's allocator gets after it has
@@ -81,13 +82,13 @@ type Queue struct {
 	Options
 	queue chan Error
 
-	mu      sync.Mutex        // guards what follows, never while something is called
-	waiting ledger.Places     // places in queue, by process and user
-	limiter Limiter           // of records
-	latest  uint64            // when books were taken last, and how many sites they had
-	sites   int               //
-	lost    uint64            // errors without room
-	lostBy  map[uint32]uint64 // likewise, by pid
+	mu      sync.Mutex         // guards what follows, never while something is called
+	waiting ledger.Places      // places in queue, by process and user
+	limiter *ratelimit.Limiter // of records
+	latest  uint64             // when books were taken last, and how many sites they had
+	sites   int                //
+	lost    uint64             // errors without room
+	lostBy  map[uint32]uint64  // likewise, by pid
 }
 
 const (
@@ -100,9 +101,12 @@ const (
 	largeBooksIn = uint64(10 * time.Second)
 )
 
+// Records is how many errors are recorded in a minute.
+var Records = ratelimit.Limits{All: 10, OfProcess: 3, OfUser: 8}
+
 // NewQueue returns an empty Queue.
 func NewQueue(o Options) *Queue {
-	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewPlaces(maxWaiting), lostBy: map[uint32]uint64{}}
+	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewPlaces(maxWaiting), lostBy: map[uint32]uint64{}, limiter: ratelimit.New(Records)}
 }
 
 // Add takes an error of a process; turn is the caller's. The first errors of a process have the

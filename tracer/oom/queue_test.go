@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/defects"
@@ -74,12 +75,14 @@ func TestErrorsThatPyTorchRetriesAreNotTold(t *testing.T) {
 
 func TestARetriedErrorTakesNoRecordOfOthers(t *testing.T) {
 	var list []Error
-	for range perProcess {
+	for range Records.OfProcess {
 		list = append(list, Error{PID: 70, API: "cudaMalloc", Stack: throughTorch})
 	}
 	_, q := run(nil, 1, list...)
-	if len(q.limiter.granted) != 0 {
-		t.Errorf("%d records are taken", len(q.limiter.granted))
+	for i := range Records.OfProcess {
+		if !q.limiter.Allow(time.Unix(0, 0), 70, 0) {
+			t.Errorf("there are %d records for the process after it, want %d", i, Records.OfProcess)
+		}
 	}
 }
 

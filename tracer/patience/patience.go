@@ -14,11 +14,14 @@ import (
 )
 
 // MaxStuck is the most threads of this process that all traced processes together can block. At the
-// limit, Call returns ErrStuck at once: Go ends the program at 10,000 threads.
+// limit, Call returns ErrFull at once: Go ends the program at 10,000 threads.
 const MaxStuck = 128
 
-// ErrStuck means that a call timed out, or was not made because too many are stuck.
+// ErrStuck means that a call timed out, or was not made because too many are stuck: ErrFull.
 var ErrStuck = errors.New("the process blocks reads of its memory")
+
+// ErrFull is an ErrStuck of a call that was not made, because MaxStuck others are stuck.
+var ErrFull = fmt.Errorf("%d other reads hang: %w", MaxStuck, ErrStuck)
 
 var stuck atomic.Int32 // calls that timed out and still run
 
@@ -37,7 +40,7 @@ func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	}
 	if stuck.Load() >= MaxStuck {
 		var none T
-		return none, ErrStuck
+		return none, ErrFull
 	}
 	answers := make(chan answer, 1)
 	go func() {

@@ -27,7 +27,6 @@ func hostCalls() []Call {
 		{"bpf", tryBPF},
 		{"perf_event_open", tryPerfEvents},
 		{"process_vm_readv", tryReadMemory},
-		{"openat2", tryOpenat2},
 	}
 }
 
@@ -64,14 +63,6 @@ func tryReadMemory() error {
 	remote := []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&from)), Len: 1}}
 	_, err := unix.ProcessVMReadv(os.Getpid(), local, remote, 0)
 	runtime.KeepAlive(&from)
-	return err
-}
-
-func tryOpenat2() error {
-	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
-	if err == nil {
-		unix.Close(fd)
-	}
 	return err
 }
 

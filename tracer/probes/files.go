@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/patches"
+	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Options connect Files to the tracer. Files calls the functions in the goroutine that calls its
@@ -29,6 +34,9 @@ type Options struct {
 	FileID    func(l libraries.Mapped) (uint64, bool) // returns the unwinder's id of a file
 	Pace      Pace                                    // of Review
 	Probed    func(l libraries.Mapped, rows int)      // is called after that many functions of a file were probed
+	Meanwhile func() []libraries.Mapped               // returns what was mapped since the scan that Probe gets; may be nil
+	Again     func(pid uint32)                        // is called for a process that must be scanned again; may be nil
+	TakenBack func()                                  // is called when a file must not have probes any more; may be nil
 }
 
 // Files are the files that are probed, and those that could not be probed. Files has no lock: only
@@ -42,45 +50,71 @@ type Files struct {
 	tried   map[uint32]int // by pid: number of files that were first seen in this process
 	retired uint64         // calls of Retire
 	loaders map[libraries.FileKey]*Set
+	mapped  mappedFiles // by all processes, also those that are not traced
+	doubts  map[libraries.FileKey]*doubt
+	apart   ledger.Places // shares of the probes in single processes
 	tensors atomic.Bool
+
+	// Code.Find and Code.FindProbed, or imitations in tests.
+	compare, compareProbed func(*patches.Code, string, []libraries.Mapped) []patches.Patch
 
 	// A driver could not be probed: only the runtime's probes see its calls.
 	driverUnseen bool
+
+	patience time.Duration // for the probes of one file, whose reads may be stalled
 }
 
 // attacher is a Prober, or an imitation of one in tests.
 type attacher interface {
-	Attach(f *os.File, l libraries.Mapped) (*Set, error)
-	AttachBrief(f *os.File, layer functions.Layer) (*Set, error)
+	Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error)
+	AttachBrief(f *os.File, layer functions.Layer, pid uint32) (*Set, error)
+	CanAttachToOne() bool
 	AttachLoader(f *os.File) (*Set, error)
+	functions(f *os.File, layer functions.Layer) ([]place.Function, error)
 	name(set *Set, fileID func() (uint64, bool)) bool
 	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error
 }
 
 // file is a file with functions of CUDA or PyTorch that a process maps.
 type file struct {
-	probes *Set             // nil if it could not be probed
-	failed fileid.ID        // its version when it could not be probed
-	origin origin           // only if it is probed
-	mapped libraries.Mapped // by a traced process; zero until one does
-	holder uint32           // pid of the process in which it was first seen
-	idle   uint64           // count of Retire since which no process maps it; 0: one does
+	probes  *Set             // nil if it could not be probed
+	version fileid.ID        // when it was probed or could not be
+	origin  origin           // only if it is probed, or overwritten in a process
+	code    *patches.Code    // what its probes rely on; nil if that is unknown
+	patched []uint32         // pids of processes with other code in their memory: see patched.go
+	noApart bool             // because of one of them, no process may be probed by itself
+	apart   apart            // the probes in single processes; see apart.go
+	first   libraries.Mapped // where it was first seen
+	mapped  libraries.Mapped // by a traced process; zero until one does
+	holder  uint32           // pid of the process in which it was first seen
+	idle    uint64           // count of Retire since which no process maps it; 0: one does
 }
 
 // Limits of the number of probed files. A process has about four. One that loads new copies of a
 // library in a loop would otherwise exhaust the goroutine's time and the kernel's memory.
 const (
 	maxFilesOfProcess = 32
-	maxFiles          = 4096
+	maxFiles          = 1024
+
+	// maxFilesOneByOne is maxFiles where the kernel removes one probe after the other (before Linux
+	// 6.6): each takes up to 0.1 s, also after SIGKILL, and a file has some 65.
+	maxFilesOneByOne = 256
 )
 
 // NewFiles returns Files that attaches with prober.
-func NewFiles(prober *Prober, options Options) *Files { return newFiles(prober, options) }
+func NewFiles(prober *Prober, options Options) *Files {
+	if !prober.multi {
+		return newFiles(prober, options, maxFilesOneByOne)
+	}
+	return newFiles(prober, options, maxFiles)
+}
 
-func newFiles(prober attacher, options Options) *Files {
+func newFiles(prober attacher, options Options, most int) *Files {
 	return &Files{
-		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: ledger.NewPlaces(maxFiles),
-		tried: map[uint32]int{}, loaders: map[libraries.FileKey]*Set{},
+		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: ledger.NewPlaces(most),
+		tried: map[uint32]int{}, loaders: map[libraries.FileKey]*Set{}, mapped: mappedFiles{},
+		doubts: map[libraries.FileKey]*doubt{}, apart: ledger.NewPlaces(maxApart),
+		compare: (*patches.Code).Find, compareProbed: (*patches.Code).FindProbed, patience: attachPatience,
 	}
 }
 
@@ -88,7 +122,12 @@ func newFiles(prober attacher, options Options) *Files {
 // process, map. It sorts found. PyTorch's libraries come first: a tensor that is missed in a
 // segment that is seen would count as PyTorch's cache. The runtime comes before the driver, whose
 // calls would else be reported under their own names.
+//
+// A file that a process has changed in its memory is not probed there; see patched.go.
 func (s *Files) Probe(found []libraries.Mapped) {
+	s.mapped.note(found)
+	s.takeBack(found)
+	s.probeFoundApart(found)
 	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
 	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
 	probed := map[libraries.FileKey]bool{}
@@ -111,8 +150,8 @@ func (s *Files) isProbed(l libraries.Mapped) bool {
 	if !tried || known.probes != nil { // a probe keeps the inode in use
 		return tried
 	}
-	id, err := fileid.StatPath(l.Path)
-	return err != nil || id == known.failed
+	id, err := l.Version()
+	return err != nil || id == known.version
 }
 
 // probe attaches to one file. If that fails, it warns, and the file is tried again only after a
@@ -125,16 +164,14 @@ func (s *Files) probe(l libraries.Mapped) {
 		return
 	}
 	f, err := l.OpenFile()
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		if !l.IsOwn() {
-			s.places.Give(l.PID)
-		}
-		return // it was unmapped since the scan, or its process has ended
+	if isGone(err) || errors.Is(err, patience.ErrStuck) {
+		s.putBack(l)
+		return
 	}
-	x := &file{holder: l.PID, failed: identify(l, f)}
+	x := &file{holder: l.Holder(), first: l, version: identify(l, f)}
 	x.mappedBy(l)
 	s.known[l.File] = x
-	s.tried[l.PID]++
+	s.tried[l.Holder()]++
 	if err != nil {
 		s.options.Warn(0, err.Error())
 		return
@@ -143,14 +180,27 @@ func (s *Files) probe(l libraries.Mapped) {
 	if l.Layer == functions.Torch && s.options.NoTensors {
 		return
 	}
-	set, err := s.attach(f, l)
+	x.origin = originOf(l, f)
+	if x.code, err = s.readCode(f, l); err == nil && s.refuse(x, f) {
+		s.probeApart(x, s.mapped.of(l.File))
+		return
+	}
+	var set *Set
+	if err == nil {
+		set, err = s.attach(f, l, 0)
+	}
+	if errors.Is(err, patience.ErrStuck) {
+		s.postpone(x)
+		return
+	}
 	if err != nil {
+		x.origin.close()
 		if !l.Program { // most programs do not contain cudart
 			s.options.Warn(l.PID, fmt.Sprintf("probe %s of process %d: %v", l.Name, l.PID, err))
 		}
 		return
 	}
-	x.probes, x.origin = set, originOf(l, f)
+	x.probes = set
 	if l.Layer == functions.Torch {
 		s.tensors.Store(true)
 	}
@@ -159,13 +209,36 @@ func (s *Files) probe(l libraries.Mapped) {
 	s.options.Probed(l, len(set.functions))
 }
 
-func (s *Files) attach(f *os.File, l libraries.Mapped) (*Set, error) {
+// putBack has a file tried again when the process that maps it is scanned again: it maps the file
+// elsewhere, or stalls who opens or reads it.
+func (s *Files) putBack(l libraries.Mapped) {
+	if l.Holder() != ownPID {
+		s.places.Give(l.Holder())
+	}
+	if procfs.Exists(l.PID) && s.options.Again != nil {
+		s.options.Again(l.PID)
+	}
+}
+
+// postpone forgets a file whose reads are stalled, so that it is tried again.
+func (s *Files) postpone(x *file) {
+	x.origin.close()
+	delete(s.known, x.first.File)
+	s.tried[x.holder]--
+	s.putBack(x.first)
+}
+
+// isGone reports whether a file could not be opened because it was unmapped since the scan, or its
+// process has ended.
+func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+func (s *Files) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
 	if l.Layer == functions.Torch && s.options.Prepare != nil {
 		if err := s.options.Prepare(); err != nil {
 			return nil, err
 		}
 	}
-	return s.prober.Attach(f, l)
+	return patiently(l.Holder(), f, s.patience, func(f *os.File) (*Set, error) { return s.prober.Attach(f, l, pid) })
 }
 
 // mappedBy notes a process that maps the file.
@@ -176,8 +249,15 @@ func (x *file) mappedBy(l libraries.Mapped) {
 }
 
 // Review detaches probes of the runtime that report what the driver's report too, and attaches them
-// again for a look; see wrapper. It is to be called every second.
+// again for a look; see wrapper. It also probes files again whose code has changed, and those that
+// could not be compared. It is to be called every second.
 func (s *Files) Review() {
+	s.probeChanged()
+	s.probeDoubted(time.Now())
+	s.reviewWrappers()
+}
+
+func (s *Files) reviewWrappers() {
 	for _, x := range s.known {
 		if x.probes == nil || x.origin.file == nil || x.mapped.PID == 0 {
 			continue
@@ -194,21 +274,22 @@ func identify(l libraries.Mapped, f *os.File) (id fileid.ID) {
 	if f != nil {
 		id, _ = fileid.Stat(int(f.Fd()))
 	} else {
-		id, _ = fileid.StatPath(l.Path)
+		id, _ = l.Version()
 	}
 	return id
 }
 
 // mayProbe reports whether one more file of a process may be probed, and counts it.
 func (s *Files) mayProbe(l libraries.Mapped) bool {
-	if l.IsOwn() || s.tried[l.PID] < maxFilesOfProcess && s.places.Take(l.PID, s.options.Owner(l.PID)) {
+	pid := l.Holder()
+	if pid == ownPID || s.tried[pid] < maxFilesOfProcess && s.places.Take(pid, s.options.Owner(pid)) {
 		return true
 	}
-	s.options.Warn(l.PID, fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", l.PID))
+	s.options.Warn(pid, fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", pid))
 	return false
 }
 
-// has reports whether a file is probed.
+// has reports whether a file is probed in all processes.
 func (s *Files) has(key libraries.FileKey) bool {
 	return s.known[key] != nil && s.known[key].probes != nil
 }
@@ -240,33 +321,18 @@ func (s *Files) HaveLoaders() bool { return len(s.loaders) > 0 }
 // Functions returns the names of the probed functions of each file, in no order.
 func (s *Files) Functions() (list [][]string) {
 	for _, x := range s.known {
-		if x.probes == nil {
+		set := x.probes
+		for _, here := range x.apart {
+			set = here.probes
+		}
+		if set == nil {
 			continue
 		}
 		var names []string
-		for _, at := range x.probes.functions {
+		for _, at := range set.functions {
 			names = append(names, at.Name)
 		}
 		list = append(list, names)
 	}
 	return list
-}
-
-// Close detaches all probes. Before Linux 6.6 it takes up to 0.1 s for each probe.
-func (s *Files) Close() {
-	for key, x := range s.known {
-		x.close()
-		delete(s.known, key)
-	}
-	for key, set := range s.loaders {
-		set.Close()
-		delete(s.loaders, key)
-	}
-}
-
-func (x *file) close() {
-	if x.probes != nil {
-		x.probes.Close()
-	}
-	x.origin.close()
 }

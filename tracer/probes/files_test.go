@@ -21,20 +21,30 @@ import (
 // attaches imitates a Prober: it attaches nothing, and fails for empty files.
 type attaches struct{ done []string }
 
-func (a *attaches) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
+func (a *attaches) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
 	if st, err := f.Stat(); err != nil || st.Size() == 0 {
 		return nil, errors.Join(err, errors.New("it is empty"))
 	}
-	a.done = append(a.done, l.Name)
+	name := l.Name
+	if pid != 0 {
+		name = fmt.Sprint(name, " in ", pid)
+	}
+	a.done = append(a.done, name)
 	return &Set{functions: []place.Function{{Name: "of " + l.Name}}}, nil
 }
 
-func (a *attaches) AttachBrief(_ *os.File, layer functions.Layer) (*Set, error) {
-	a.done = append(a.done, fmt.Sprint("brief ", layer))
+func (a *attaches) AttachBrief(_ *os.File, layer functions.Layer, pid uint32) (*Set, error) {
+	a.done = append(a.done, fmt.Sprint("brief ", layer, " in ", pid))
 	return &Set{}, nil
 }
 
+func (a *attaches) CanAttachToOne() bool { return true }
+
 func (a *attaches) AttachLoader(*os.File) (*Set, error) { return &Set{}, nil }
+
+func (a *attaches) functions(*os.File, functions.Layer) ([]place.Function, error) {
+	return []place.Function{{Name: "cuMemAlloc_v2"}}, nil
+}
 
 func (a *attaches) name(*Set, func() (uint64, bool)) bool { return true }
 
@@ -57,7 +67,7 @@ func (x *told) files(noTensors bool) *Files {
 		Owner:     func(uint32) uint32 { return 1 },
 		Warn:      func(pid uint32, text string) { x.warnings = append(x.warnings, fmt.Sprint(pid, ": ", text)) },
 		Probed:    func(l libraries.Mapped, rows int) { x.probed = append(x.probed, fmt.Sprint(l.Name, " ", rows)) },
-	})
+	}, maxFiles)
 }
 
 // mapped creates a file and returns it as a mapping of a process.
@@ -179,7 +189,7 @@ func TestProbesLeaveFilesThatNobodyCanMapAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.Retire([]libraries.Mapped{still})
+	s.Retire([]libraries.Mapped{still}, nil)
 	for _, c := range []struct {
 		l    libraries.Mapped
 		kept bool
@@ -206,9 +216,9 @@ func TestOnlyTheLatestFilesThatNobodyMapsStayProbed(t *testing.T) {
 		s.Probe([]libraries.Mapped{l})
 		s.known[l.File].origin.namespace, _ = os.Readlink("/proc/self/ns/mnt")
 		all = append(all, l)
-		s.Retire([]libraries.Mapped{all[0], l})
+		s.Retire([]libraries.Mapped{all[0], l}, nil)
 	}
-	s.Retire(all[:1])
+	s.Retire(all[:1], nil)
 	if n := len(s.known); n != maxIdle+1 || s.known[all[0].File] == nil || s.known[all[1].File] != nil {
 		t.Errorf("%d files are probed; that which is mapped: %v, the oldest other: %v", n, s.known[all[0].File] != nil, s.known[all[1].File] != nil)
 	}
@@ -230,5 +240,55 @@ func TestALoaderIsProbedOnce(t *testing.T) {
 	}
 	if err := errors.Join(s.ProbeLoader(f), s.ProbeLoader(f)); err != nil || !s.HaveLoaders() || len(s.loaders) != 1 {
 		t.Errorf("%d loaders, %v", len(s.loaders), err)
+	}
+}
+
+// Its process may have moved the mapping, or stall who opens it.
+func TestTheProcessOfAFileThatCannotBeOpenedIsScannedAgain(t *testing.T) {
+	var x told
+	s := x.files(false)
+	var again []uint32
+	s.options.Again = func(pid uint32) { again = append(again, pid) }
+	running := uint32(os.Getppid())
+	for _, pid := range []uint32{running, 1 << 30} {
+		s.Probe([]libraries.Mapped{{PID: pid, File: libraries.FileKey{Inode: uint64(pid)}, Path: "/nowhere/libcuda.so.1"}})
+	}
+	if !slices.Equal(again, []uint32{running}) {
+		t.Errorf("processes %d are scanned again, want %d", again, running)
+	}
+}
+
+// What a process names in its environment went around its share.
+func TestFilesThatAreMappedAheadCountAgainstTheProcessThatNamesThem(t *testing.T) {
+	var x told
+	s := x.files(false)
+	for i := range maxFilesOfProcess + 1 {
+		l := mapped(t, ownPID, functions.Driver, fmt.Sprintf("libcuda-%d.so", i), "x")
+		l.For = 7
+		s.Probe([]libraries.Mapped{l})
+	}
+	if len(x.done) != maxFilesOfProcess || len(x.warnings) != 1 || s.places.Held(7) != maxFilesOfProcess {
+		t.Errorf("%d files are probed, %d places are taken, told %q", len(x.done), s.places.Held(7), x.warnings)
+	}
+	s.Probe([]libraries.Mapped{mapped(t, ownPID, functions.Driver, "libcuda.so.1", "x")}) // this host's
+	if len(x.done) != maxFilesOfProcess+1 {
+		t.Error("this host's file is not probed")
+	}
+}
+
+// The end of a session takes an hour, and so does SIGKILL, where the kernel removes one probe after
+// the other, and one user has 512 files probed.
+func TestFewerFilesAreProbedWhereProbesAreRemovedOneByOne(t *testing.T) {
+	for multi, want := range map[bool]int{true: maxFiles / 2, false: maxFilesOneByOne / 2} {
+		s := NewFiles(&Prober{multi: multi}, Options{Owner: func(uint32) uint32 { return 1 }, Warn: func(uint32, string) {}})
+		files := 0
+		for pid := range uint32(maxFiles) {
+			if s.mayProbe(libraries.Mapped{PID: 1 + pid}) {
+				files++
+			}
+		}
+		if files != want {
+			t.Errorf("uprobe_multi %v: %d files of a user are probed, want %d", multi, files, want)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // A thread that chose its device before the attach may never choose it again. So functions that
@@ -87,29 +88,34 @@ func (l *Learner) Begin(single bool, files *Files, scan func() ([]libraries.Mapp
 	}
 	done := map[libraries.FileKey]bool{}
 	for _, x := range found {
-		if x.Layer == functions.Torch || !files.has(x.File) || done[x.File] {
+		pids := files.known[x.File].pids()
+		if x.Layer == functions.Torch || len(pids) == 0 || done[x.File] {
 			continue
 		}
 		f, err := x.OpenFile()
 		if err != nil {
 			continue // it was unmapped since the scan
 		}
-		set, err := files.prober.AttachBrief(f, x.Layer)
+		done[x.File] = true
+		for _, pid := range pids {
+			var set *Set
+			if set, err = files.prober.AttachBrief(f, x.Layer, pid); err == nil {
+				l.sets = append(l.sets, set)
+			} else if pid != 0 && !procfs.Exists(pid) {
+				err = nil
+			}
+		}
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("learn the devices of threads from %s: %w", x.Name, err)
 		}
-		done[x.File] = true
-		l.sets = append(l.sets, set)
 	}
 	return nil
 }
 
 // End detaches the brief probes.
 func (l *Learner) End() {
-	for _, set := range l.sets {
-		set.Close()
-	}
+	detach(l.sets...)
 	l.sets = nil
 	l.setActive(false)
 }

@@ -68,7 +68,7 @@ func TestBriefProbesAreSetInProbedFilesUntilTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"brief 1"}; !slices.Equal(x.done, want) || len(l.sets) != 1 {
+	if want := []string{"brief 1 in 0"}; !slices.Equal(x.done, want) || len(l.sets) != 1 {
 		t.Errorf("%q, want %q", x.done, want)
 	}
 	if l.End(); len(l.sets) != 0 || l.active {

@@ -32,13 +32,19 @@ func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 	return true
 }
 
+// since reports whether the kernel is this version or a later one.
+func since(major, minor uint32) bool {
+	code, err := features.LinuxVersionCode()
+	return err == nil && code >= major<<16|minor<<8
+}
+
 // Load starts to load the programs of spec, which use maps, and returns at once: the kernel
 // verifies them while the caller reads the unwind tables of processes, which takes about as long.
 // Load calls loaded with the loaded programs, and each of steps at once. These calls run in
 // goroutines of their own; Wait waits for them.
 func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool,
 	loaded func(map[string]*ebpf.Program) error, steps ...func() error) *Prober {
-	p := &Prober{multi: multi, errs: make([]error, 1+len(steps))}
+	p := &Prober{multi: multi, one: !multi || since(6, 10), errs: make([]error, 1+len(steps))}
 	p.code = runtimeCode{parts: maps["runtime_parts"], files: map[uint64]*codeOfFile{}}
 	p.loading.Go(func() {
 		if p.errs[0] = p.load(spec, maps, types); p.errs[0] == nil {

@@ -10,6 +10,7 @@ package probes
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -35,6 +36,7 @@ type Prober struct {
 	blockReported, blockFailed                       *ebpf.Program
 
 	multi bool // the kernel has uprobe_multi links (Linux 6.6)
+	one   bool // a link of one process also has its threads but the first: not so in Linux 6.6 to 6.9
 
 	wrappers *wrapperTable
 	code     runtimeCode
@@ -43,7 +45,8 @@ type Prober struct {
 // Set is the probes in one file. It keeps the links because the garbage collector closes those that
 // nothing references. It belongs to the goroutine that attached it.
 type Set struct {
-	links     []link.Link
+	links     []link.Link // of entries
+	returns   []link.Link
 	functions []place.Function
 
 	wrappers []*wrapper
@@ -51,18 +54,22 @@ type Set struct {
 	code     *codeOfFile // nil until a wrapper's probes are detached
 	unnamed  uint64      // calls of code.unnamed before
 	prober   *Prober     // has code and the numbers of wrappers
+	pid      uint32      // the only process that has the probes; 0: all have them
 }
 
 // Functions returns the probed functions. The caller must not change them.
 func (s *Set) Functions() []place.Function { return s.functions }
 
-// Attach probes the functions of l in its file f, which may be closed afterwards. It attaches all
-// probes or none.
-func (p *Prober) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
+// CanAttachToOne reports whether functions can be probed in a single process.
+func (p *Prober) CanAttachToOne() bool { return p.one }
+
+// Attach probes the functions of l in its file f, which may be closed afterwards: in one process, or
+// in all that map the file with pid 0. It attaches all probes or none.
+func (p *Prober) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
 	if l.Layer != functions.Torch {
-		return p.attach(f, l)
+		return p.attach(f, l, pid)
 	}
-	set, err := p.attachTorch(f)
+	set, err := p.attachTorch(f, pid)
 	if errors.Is(err, errNoReports) {
 		if version := torchVersion(l); version != "" {
 			err = fmt.Errorf("PyTorch %s: %w", version, err)
@@ -71,8 +78,24 @@ func (p *Prober) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
 	return set, err
 }
 
+func (p *Prober) functions(f *os.File, layer functions.Layer) ([]place.Function, error) {
+	return probedFunctions(f, layer)
+}
+
+// probedFunctions returns the functions that Attach and AttachBrief probe in a file.
+func probedFunctions(f *os.File, layer functions.Layer) ([]place.Function, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	if layer == functions.Torch {
+		return library.Functions(slices.AppendSeq(slices.Clone(failureFunctions), maps.Keys(reportFunctions))), nil
+	}
+	return library.Functions(append(functions.Names(layer, false), functions.Names(layer, true)...)), nil
+}
+
 // attach probes every function of the library's layer that the file has.
-func (p *Prober) attach(f *os.File, l libraries.Mapped) (*Set, error) {
+func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -86,8 +109,10 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{functions: found, prober: p}
-	p.takeWrappers(set, l)
+	set := &Set{functions: found, prober: p, pid: pid}
+	if pid == 0 {
+		p.takeWrappers(set, l) // in single processes, their probes stay
+	}
 	var allocations, others, returns targets
 	for _, at := range found {
 		id, row := functions.Named(at.Name, l.Layer)
@@ -164,11 +189,11 @@ func (p *Prober) attachAll(s *Set, x *link.Executable, program *ebpf.Program, t 
 		if isReturn {
 			attach = x.UretprobeMulti
 		}
-		l, err := attach(nil, program, &link.UprobeMultiOptions{Addresses: t.addresses, Cookies: t.cookies})
+		l, err := attach(nil, program, &link.UprobeMultiOptions{Addresses: t.addresses, Cookies: t.cookies, PID: s.pid})
 		if err != nil {
 			return fmt.Errorf("attach %d probes at once: %w", len(t.addresses), err)
 		}
-		s.links = append(s.links, l)
+		s.add(l, isReturn)
 		return nil
 	}
 	attach := x.Uprobe
@@ -176,31 +201,32 @@ func (p *Prober) attachAll(s *Set, x *link.Executable, program *ebpf.Program, t 
 		attach = x.Uretprobe
 	}
 	for i, address := range t.addresses {
-		l, err := p.attachOne(attach, program, address, t.cookies[i])
+		l, err := p.attachOne(attach, program, link.UprobeOptions{Address: address, Cookie: t.cookies[i], PID: int(s.pid)})
 		if err != nil {
 			return fmt.Errorf("attach at %#x: %w", address, err)
 		}
-		s.links = append(s.links, l)
+		s.add(l, isReturn)
 	}
 	return nil
 }
 
 // attachOne attaches a program, or a stub of it if the kernel has no attach cookies.
-func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error), program *ebpf.Program, address, cookie uint64) (link.Link, error) {
+func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error), program *ebpf.Program, at link.UprobeOptions) (link.Link, error) {
 	if p.stubs == nil {
-		return attach("probe", program, &link.UprobeOptions{Address: address, Cookie: cookie})
+		return attach("probe", program, &at)
 	}
-	stub, err := p.stubs.of(program, cookie)
+	stub, err := p.stubs.of(program, at.Cookie)
 	if err != nil {
 		return nil, err
 	}
 	defer stub.Close() // the probe keeps it loaded
-	return attach("probe", stub, &link.UprobeOptions{Address: address})
+	at.Cookie = 0
+	return attach("probe", stub, &at)
 }
 
-// AttachBrief probes the functions of a layer that report the current context or device. Programs
-// call them often, so these probes are attached only for a moment.
-func (p *Prober) AttachBrief(f *os.File, layer functions.Layer) (*Set, error) {
+// AttachBrief probes the functions of a layer that report the current context or device, in processes
+// as Attach does. Programs call them often, so these probes are attached only for a moment.
+func (p *Prober) AttachBrief(f *os.File, layer functions.Layer, pid uint32) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -209,7 +235,7 @@ func (p *Prober) AttachBrief(f *os.File, layer functions.Layer) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{functions: library.Functions(functions.Names(layer, true))}
+	set := &Set{functions: library.Functions(functions.Names(layer, true)), pid: pid}
 	var all targets
 	for _, at := range set.functions {
 		id, _ := functions.Named(at.Name, layer)
@@ -247,23 +273,4 @@ func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
 		return nil, fmt.Errorf("attach _dl_debug_state: %w", err)
 	}
 	return set, nil
-}
-
-// Close detaches the probes, all at the same time: without uprobe_multi each takes about 0.1 s.
-func (s *Set) Close() {
-	var wait sync.WaitGroup
-	for _, l := range s.links {
-		wait.Go(func() { l.Close() })
-	}
-	for _, w := range s.wrappers {
-		wait.Go(func() { w.detach(s.prober.wrappers) })
-	}
-	wait.Wait()
-	for _, w := range s.wrappers {
-		s.prober.wrappers.give(w.number)
-	}
-	if s.code != nil {
-		s.prober.code.drop(s.code, s.prober.wrappers)
-	}
-	s.links, s.wrappers, s.code = nil, nil, nil
 }

@@ -19,7 +19,7 @@ import (
 // origin is the place where a probed file was found: it shows when no process can map the file
 // again.
 type origin struct {
-	file      *os.File // opened with O_PATH; nil if the file is not probed
+	file      *os.File // opened with O_PATH; nil if there is no origin
 	namespace string   // mount namespace of the process that mapped it, "" if unknown
 }
 
@@ -32,10 +32,11 @@ func originOf(l libraries.Mapped, f *os.File) origin {
 	return o
 }
 
-func (o origin) close() {
+func (o *origin) close() {
 	if o.file != nil {
 		o.file.Close()
 	}
+	*o = origin{}
 }
 
 // unlinked reports whether the file was deleted, as by the upgrade of a package or the removal of a
@@ -48,15 +49,18 @@ func (o origin) unlinked() bool {
 // Retire detaches the probes from files that no process maps or can map again, because the file was
 // deleted or the mount namespace of its container has ended: a probe keeps the file's disk space
 // and its mount in use. Retire forgets files that could not be probed as soon as no process maps
-// them. Of files that a process may map again it keeps the latest maxIdle. found lists what all
-// processes map now.
-func (s *Files) Retire(found []libraries.Mapped) {
+// them. Of files that a process may map again it keeps the latest maxIdle. It probes files that no
+// process has changed in its memory any more. found lists what all processes map now, except those
+// that stall scans: they map what they mapped before.
+func (s *Files) Retire(found []libraries.Mapped, stalled map[uint32]bool) {
 	s.retired++
+	found = append(found, s.mapped.ofProcesses(stalled)...)
 	mapped := map[libraries.FileKey]bool{}
 	for _, l := range found {
 		mapped[l.File] = true
 	}
 	var namespaces map[string]bool
+	var gone []libraries.FileKey
 	for key, x := range s.known {
 		if mapped[key] {
 			x.idle = 0
@@ -76,9 +80,11 @@ func (s *Files) Retire(found []libraries.Mapped) {
 				continue // another process may load it, and needs the probes at once
 			}
 		}
-		s.drop(key)
+		gone = append(gone, key)
 	}
+	s.drop(gone)
 	s.retireIdle()
+	s.probeUnpatched(found)
 }
 
 // maxIdle is how many files keep their probes that no process maps. An environment for each job
@@ -94,19 +100,7 @@ func (s *Files) retireIdle() {
 		}
 	}
 	slices.SortFunc(idle, func(a, b libraries.FileKey) int { return cmp.Compare(s.known[b].idle, s.known[a].idle) })
-	for _, key := range idle[min(maxIdle, len(idle)):] {
-		s.drop(key)
-	}
-}
-
-// drop detaches the probes from a file, and forgets it.
-func (s *Files) drop(key libraries.FileKey) {
-	x := s.known[key]
-	x.close()
-	if x.holder != ownPID {
-		s.places.Give(x.holder)
-	}
-	delete(s.known, key)
+	s.drop(idle[min(maxIdle, len(idle)):])
 }
 
 // ForgetProcesses forgets the counts of files of processes that have ended.

@@ -42,7 +42,8 @@ func torchVersion(library libraries.Mapped) string {
 	if err != nil {
 		return ""
 	}
-	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", library.PID), path.Join(path.Dir(file), "../version.py"))
+	root := fmt.Sprintf("/proc/%d/root", library.PID)
+	f, err := untrusted.OpenIn(root, path.Join(path.Dir(untrusted.InRoot(root, file)), "../version.py"))
 	if err != nil {
 		return ""
 	}
@@ -58,8 +59,8 @@ var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.
 
 var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
 
-// attachTorch probes libc10. It returns errNoReports if the file has none of reportFunctions.
-func (p *Prober) attachTorch(f *os.File) (*Set, error) {
+// attachTorch probes libc10, in processes as Attach does. It returns errNoReports if the file has none of reportFunctions.
+func (p *Prober) attachTorch(f *os.File, pid uint32) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (p *Prober) attachTorch(f *os.File) (*Set, error) {
 	for name := range reportFunctions {
 		names = append(names, name)
 	}
-	set := &Set{}
+	set := &Set{pid: pid}
 	attach := func(names []string, program *ebpf.Program) error {
 		var all targets
 		for _, at := range library.Functions(names) {

@@ -57,8 +57,9 @@ const (
 type wrapperCalls struct{ inside, alone uint64 }
 
 // wrapperTable is the kernel half's table of wrappers, the user space half of bpf/wrappers.h. Only
-// the goroutine that owns Files may use it.
+// the goroutine that owns Files may use it, and an attach that came too late: see patiently.
 type wrapperTable struct {
+	mu     sync.Mutex // guards free and next
 	memory []byte
 	rows   []bpf.Wrapper
 	free   []uint32
@@ -76,6 +77,8 @@ func newWrapperTable(table *ebpf.Map) (*wrapperTable, error) {
 
 // take returns a free number; 0: none is free.
 func (t *wrapperTable) take() uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if n := len(t.free); n > 0 {
 		number := t.free[n-1]
 		t.free = t.free[:n-1]
@@ -94,6 +97,8 @@ func (t *wrapperTable) give(number uint32) {
 		return
 	}
 	t.retire(number)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.free = append(t.free, number)
 }
 
@@ -135,7 +140,7 @@ func (p *Prober) attachWrapper(x *link.Executable, w *wrapper) (err error) {
 	if err := p.attachAll(&probes, x, w.program, at, false); err != nil {
 		return err
 	}
-	w.exits, w.entered = probes.links[0], probes.links[1]
+	w.exits, w.entered = probes.returns[0], probes.links[0]
 	w.stage, w.seen = stageProbed, p.wrappers.calls(w.number)
 	return nil
 }

@@ -206,6 +206,6 @@ func (t *Table) book(b ledger.Books, p *Process) {
 		return
 	}
 	comm, exe := procfs.Comm(p.pid), procfs.Exe(p.pid)
-	b.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: clock.Now(), User: p.User(), OwnRoot: procfs.OwnRoot(p.pid)})
+	b.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: clock.Now(), User: p.User(), OwnRoot: procfs.OwnRoot(p.pid), Started: p.start})
 	t.Introduce(p.pid)
 }

@@ -29,6 +29,7 @@ type Process struct {
 	nextLoad   time.Time // not before then are its unwind tables brought up to date again
 	loads      uint      // how often they were, at most 8
 	nameless   bool      // it was gone when its name was to be read
+	stalls     bool      // it delays who reads its arguments
 	changed    uint64    // time of its latest event
 	goneAt     uint64    // Table.emptied from which on it has ended; 0: it exists
 }
@@ -59,11 +60,12 @@ func (t *Table) UserOf(pid uint32) uint32 {
 	return ledger.NoUser
 }
 
-// Changes notes the time of an event.
+// Changes notes the time of an event. Those of calls that are reported on return with the time of their
+// entry come late: the latest time counts.
 func (p *Process) Changes(time uint64) {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
-	p.changed = time
+	p.changed = max(p.changed, time)
 }
 
 // Allocates notes an allocation, and reports whether it is the first of the process.

@@ -48,6 +48,7 @@ type Table struct {
 	tombs         map[uint32]uint64 // start of ended processes
 	nameless      uint64            // processes that were gone when their names were to be read
 	namelessCalls uint64            // their allocations and frees
+	turn          uint32            // pid of the last process that Others returned
 }
 
 // NewTable returns an empty Table.

@@ -141,6 +141,7 @@ func TestAProcessIsBookedOnceUntilItEnds(t *testing.T) {
 		t.Error("its first allocation is not its first")
 	}
 	p.Changes(5)
+	p.Changes(4) // the destruction of an event, entered before
 	if at, known := table.Changed(own); at != 5 || !known {
 		t.Errorf("it changed at %d", at)
 	}
@@ -199,5 +200,55 @@ func TestAProcessWithoutRoomInTheKernelsListIsWarnedOf(t *testing.T) {
 	table.Find(books, own)
 	if want := fmt.Sprintf("process %d is not followed: no room", own); !slices.Contains(*books, want) {
 		t.Errorf("the books were told %q", *books)
+	}
+}
+
+func TestAProcessThatRenamesItselfIsTraced(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	pid := uint32(cmd.Process.Pid)
+	table, list, books, asked := newTable(Options{Name: regexp.MustCompile("(?m)^sleep$")})
+	table.Name = regexp.MustCompile("(?m)^engine$")
+	if table.Wants(books, pid) || list[pid].Traced != 0 {
+		t.Fatal("a process with another name is traced")
+	}
+	others := table.Others(10)
+	if len(others) != 1 || others[0].PID != pid || table.Matches(others[0]) {
+		t.Fatalf("others %+v", others)
+	}
+	if text := table.WarnOfOthers(); !strings.Contains(text, fmt.Sprintf("one with another name uses CUDA: sleep [%d]", pid)) {
+		t.Errorf("warning %q", text)
+	}
+	table.Name = regexp.MustCompile("(?m)^sleep$") // for a process that renames itself
+	if !table.Matches(others[0]) {
+		t.Error("the new name does not match")
+	}
+	table.Rename(books, others[0])
+	if !table.Wants(books, pid) || list[pid].Traced != 1 || !slices.Contains(*asked, fmt.Sprint("scan ", pid)) || len(*books) != 1 {
+		t.Errorf("kernel %+v, asked %q, told %q", list[pid], *asked, *books)
+	}
+	if text := table.WarnOfOthers(); text != "" || len(table.Others(10)) != 0 {
+		t.Errorf("afterwards: %q", text)
+	}
+}
+
+func TestOthersAreLookedAtInTurns(t *testing.T) {
+	table, _, _, _ := newTable(Options{Name: regexp.MustCompile("(?m)^engine$")})
+	for pid := uint32(1); pid <= 5; pid++ {
+		table.enter(&Process{table: table, pid: pid, start: 1, traced: pid == 2})
+	}
+	table.Stalls(Other{3, 1})
+	var pids []uint32
+	for range 3 {
+		for _, x := range table.Others(2) {
+			pids = append(pids, x.PID)
+		}
+	}
+	if want := []uint32{1, 4, 5, 1, 4, 5}; !slices.Equal(pids, want) {
+		t.Errorf("looked at %v, want %v", pids, want)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/vramprof/vramprof/tracer/patience"
 )
 
 const (
@@ -24,13 +22,13 @@ const (
 // NodeMemory returns how many bytes of a process's anonymous memory are on each NUMA node: what
 // malloc and mmap gave it, and its stacks. Mapped files, shared memory and the mappings of devices
 // (those of CUDA, too) are left out. cut means that the list was too long, so the figures are lower
-// bounds. It takes at most 2 s.
+// bounds. It takes at most 2 s; see Call.
 func NodeMemory(pid uint32) (on map[uint32]uint64, cut bool, err error) {
 	type answer struct {
 		on  map[uint32]uint64
 		cut bool
 	}
-	a, err := patience.Call(numaPatience, func() (a answer, err error) {
+	a, err := Call(pid, numaPatience, func() (a answer, err error) {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", pid))
 		if err != nil {
 			return a, err

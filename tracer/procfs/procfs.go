@@ -2,8 +2,8 @@
 
 // Package procfs reads /proc/PID. Names, arguments, paths and environments that it returns are the
 // process's to choose: they are untrusted. Any goroutine may call any function. CommandLine, Names
-// and Environ read memory of the process, and take up to 0.5 s if the process stalls its readers;
-// what opens files below its root takes as long as untrusted.OpenIn.
+// and Environ read memory of the process, and take up to 0.5 s if the process stalls its readers: see
+// Call; what opens files below its root takes as long as untrusted.OpenIn.
 package procfs
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,32 +21,57 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/patience"
 )
 
-// memoryPatience is how long reading cmdline or environ may take: they lie in the memory of the
-// process, which can stall its readers. The kernel itself holds the other files of /proc/PID.
+// memoryPatience is how long reading a file may take that a process can stall; see stallable.
 const memoryPatience = 500 * time.Millisecond
 
-// Read returns at most limit bytes of a file of /proc/PID, none if the process is gone or does not
-// let the file be read.
+// stallable are the files whose reads need the mappings or the memory of the process, so that it can
+// stall them. The kernel itself holds the others.
+var stallable = map[string]bool{
+	"cmdline": true, "environ": true, "maps": true, "smaps": true, "numa_maps": true, "pagemap": true, "mem": true,
+}
+
+// Read returns at most limit bytes of a file of /proc/PID, none if the process is gone, does not let
+// the file be read or stalls it.
 func Read(pid uint32, name string, limit int) []byte {
-	read := func() ([]byte, error) {
-		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
-		return text, nil
+	if !stallable[name] {
+		text, _ := ReadWaiting(pid, name, limit)
+		return text
 	}
-	var text []byte
-	if name == "cmdline" || name == "environ" {
-		text, _ = patience.Call(memoryPatience, read)
-	} else {
-		text, _ = read()
-	}
+	text, _ := Call(pid, memoryPatience, func() ([]byte, error) { return ReadWaiting(pid, name, limit) })
 	return text
+}
+
+// ReadWaiting is Read without a limit of time, for use in a Call.
+func ReadWaiting(pid uint32, name string, limit int) ([]byte, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(limit)))
+}
+
+// PIDs lists the processes that run, in ascending order.
+func PIDs() ([]uint32, error) {
+	folder, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var pids []uint32
+	for _, name := range names {
+		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			pids = append(pids, uint32(pid))
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
 }
 
 // Exists reports whether a process has the pid, if only a zombie.
@@ -97,7 +123,10 @@ func joinNames(comm, cmdline string) string {
 }
 
 // User returns the user of a process as ledger.Process has it.
-func User(pid uint32) uint32 { return parseUser(string(Read(pid, "status", 4096))) }
+func User(pid uint32) uint32 {
+	status, _ := ReadWaiting(pid, "status", 4096) // the kernel itself holds it
+	return parseUser(string(status))
+}
 
 // parseUser finds the real user in "Uid:  1000    1000    1000    1000" of /proc/PID/status: the
 // effective one may be that of the program.
@@ -115,7 +144,8 @@ func parseUser(status string) uint32 {
 // StartTicks returns when a process was started, in clock ticks since boot, and 0 for one that is
 // gone. It never changes: together with the pid it identifies a process.
 func StartTicks(pid uint32) uint64 {
-	return parseTicks(string(Read(pid, "stat", 4096)))
+	stat, _ := ReadWaiting(pid, "stat", 4096) // the kernel itself holds it
+	return parseTicks(string(stat))
 }
 
 // parseTicks finds field 22 of /proc/PID/stat, after a name in parentheses that may contain

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // Limits of the folder.
@@ -55,31 +57,11 @@ type Dir struct {
 	max  int64
 }
 
-// ErrUnsafe means that other users may write into the folder.
-var ErrUnsafe = errors.New("unsafe folder")
-
 // Open opens a folder, and creates it with mode 0700 if its parent exists. The folder must belong to
-// this user, and no other one may have rights to it. A link is refused.
+// this user, and no other one may have rights to it: else the error is untrusted.ErrUnsafe. A link is
+// refused.
 func Open(path string) (*Dir, error) {
-	if err := unix.Mkdir(path, 0o700); err != nil && err != unix.EEXIST {
-		return nil, fmt.Errorf("create the cache %s: %w", path, err)
-	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the cache %s: %w", path, err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("open the cache %s: %w", path, err)
-	}
-	if own := os.Geteuid(); int(st.Uid) != own {
-		return nil, fmt.Errorf("open the cache %s: %w: it belongs to user %d, not %d (change its owner, or use --no-cache)", path, ErrUnsafe, st.Uid, own)
-	}
-	if st.Mode&0o077 != 0 {
-		return nil, fmt.Errorf("open the cache %s: %w: its mode is %#o (chmod 0700, or use --no-cache)", path, ErrUnsafe, st.Mode&0o777)
-	}
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
+	root, err := untrusted.OwnFolder(path, untrusted.NoRights)
 	if err != nil {
 		return nil, fmt.Errorf("open the cache %s: %w", path, err)
 	}

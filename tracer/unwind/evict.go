@@ -93,7 +93,6 @@ func (u *Unwinder) Sizes() (s Sizes) {
 	for _, list := range u.layouts.bySum {
 		s.Layouts += len(list)
 	}
-	s.Rules = u.tables.rules
 	s.Waiting = len(u.layouts.waiting)
 	u.layouts.mu.Lock()
 	s.Processes = len(u.layouts.of)
@@ -101,16 +100,13 @@ func (u *Unwinder) Sizes() (s Sizes) {
 	u.codes.mu.Lock()
 	s.Files = len(u.codes.files)
 	u.codes.mu.Unlock()
-	u.tables.rows.mu.Lock()
-	s.Rows = u.tables.rows.total
-	u.tables.rows.mu.Unlock()
+	used := u.tables.shares.used()
+	s.Rows, s.Rules = used[ofRows], used[ofRules]
 	return s
 }
 
 // TableBytes returns how much kernel memory the rows of all tables take. Only the kernel holds the
 // maps with them: no file of this process does.
 func (u *Unwinder) TableBytes() uint64 {
-	u.tables.rows.mu.Lock()
-	defer u.tables.rows.mu.Unlock()
-	return uint64(u.tables.rows.total) * bytesOfRow
+	return uint64(u.tables.shares.used()[ofRows]) * bytesOfRow
 }

@@ -13,9 +13,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
-	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/process"
-	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 )
 
 // mappedFile returns the draft of a process that maps one file, and the id of the file.
@@ -174,34 +172,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// rules takes all that it is told.
-type rules struct{ ebpfapi.EbpfHandler }
-
-func (rules) UpdateUnwindInfo(uint16, stackdeltatypes.UnwindInfo) error { return nil }
-
-// The profiler never takes a rule back, so that one process must not fill the array.
-func TestOneProcessDoesNotTakeAllRules(t *testing.T) {
-	u := &Unwinder{loading: 7}
-	u.tables = newTables(rules{}, nil, nil, u)
-	n := uint16(0)
-	for ; n < maxRulesOfProcess; n++ {
-		if err := u.tables.UpdateUnwindInfo(n, stackdeltatypes.UnwindInfo{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if u.tables.UpdateUnwindInfo(n, stackdeltatypes.UnwindInfo{}) == nil {
-		t.Error("a process may add more rules than its part")
-	}
-	u.loading = 8
-	if err := u.tables.UpdateUnwindInfo(n, stackdeltatypes.UnwindInfo{}); err != nil || u.tables.rules != maxRulesOfProcess+1 {
-		t.Errorf("another process may add none: %v, %d rules", err, u.tables.rules)
-	}
-	if u.tables.UpdateUnwindInfo(maxRules, stackdeltatypes.UnwindInfo{}) == nil {
-		t.Error("there is room for more rules than there are places")
-	}
-	if list := u.Problems(); len(list) != 2 {
-		t.Errorf("problems %q", list)
-	}
 }

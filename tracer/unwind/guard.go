@@ -293,24 +293,26 @@ func (u *Unwinder) forgetGuards() {
 		if unix.Kill(int(pid), 0) == unix.ESRCH {
 			delete(u.memories, pid)
 			delete(u.refused, pid)
-			u.tables.rows.forget(pid)
-			delete(u.tables.added, pid)
+			u.tables.shares.forget(pid)
 		}
 	}
 }
 
-// userOf returns the real user of a process from /proc/PID/status, or 0 if the process has ended.
+// userOf returns the real user of a process from /proc/PID/status, or noUser if the process has ended.
 // The owner of /proc/PID is root if the process is not dumpable.
 func userOf(pid uint32) uint32 {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0
+		return noUser
 	}
 	defer f.Close()
 	text, _ := io.ReadAll(io.LimitReader(f, 4096))
 	_, rest, _ := bytes.Cut(text, []byte("\nUid:\t"))
 	id, _, _ := bytes.Cut(rest, []byte("\t"))
-	user, _ := strconv.ParseUint(string(id), 10, 32)
+	user, err := strconv.ParseUint(string(id), 10, 32)
+	if err != nil {
+		return noUser
+	}
 	return uint32(user)
 }
 
@@ -348,6 +350,9 @@ func (u *Unwinder) Problems() []string {
 		if m.stuck.Load() && len(list) < maxProblems {
 			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))
 		}
+	}
+	if u.tables != nil {
+		list = append(list, u.tables.shares.refused(maxProblems-len(list))...)
 	}
 	list = append(list, u.layouts.refused(maxProblems-len(list))...)
 	slices.Sort(list)

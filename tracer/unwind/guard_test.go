@@ -12,7 +12,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"golang.org/x/sys/unix"
@@ -119,32 +118,5 @@ func TestMemoryThatWasStuckOnceIsNotReadAgain(t *testing.T) {
 	u := &Unwinder{memories: map[uint32]*memory{m.pid: m}}
 	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "reads of its memory time out") {
 		t.Errorf("problems %q", list)
-	}
-}
-
-func TestRowsOfUnwindTablesAreCountedByProcess(t *testing.T) {
-	r := newRowCount()
-	if !r.take(1, 1, maxRowsOfProcess) || r.take(1, 2, 1) {
-		t.Error("one process has more rows than it may")
-	}
-	for pid := uint32(2); pid < 5; pid++ {
-		if !r.take(pid, host.FileID(pid), maxRowsOfProcess) {
-			t.Errorf("process %d has none", pid)
-		}
-	}
-	if r.take(9, 9, 1) {
-		t.Error("all have more rows than they may")
-	}
-	r.free(1)
-	r.free(1) // the profiler may try again
-	if !r.take(9, 9, 1) {
-		t.Error("what was given back is not there")
-	}
-	if !r.take(1, 10, maxRowsOfProcess-1) {
-		t.Error("a process that unmapped its files may not load others")
-	}
-	r.forget(1)
-	if r.free(10); r.total != 3*maxRowsOfProcess+1 || len(r.by) != 4 || r.by[1] != 0 {
-		t.Errorf("after the end of a process: %d rows, of %v", r.total, r.by)
 	}
 }

@@ -104,9 +104,8 @@ func entriesOf(t *testing.T, path string) (keys []tablecache.Key) {
 // page is a page of a file that has a table.
 type page struct{ file, address uint64 }
 
-// tablesOf loads the tables of a process and returns the rows of each page, with the rules in place
-// of their numbers.
-func tablesOf(t *testing.T, cache *tablecache.Dir, pid uint32) map[page]string {
+// newUnwinder returns an Unwinder with maps of its own.
+func newUnwinder(t *testing.T, cache *tablecache.Dir) *Unwinder {
 	t.Helper()
 	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
@@ -119,8 +118,22 @@ func tablesOf(t *testing.T, cache *tablecache.Dir, pid uint32) map[page]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer u.Close()
+	t.Cleanup(u.Close)
+	return u
+}
+
+// tablesOf loads the tables of a process and returns them.
+func tablesOf(t *testing.T, cache *tablecache.Dir, pid uint32) map[page]string {
+	t.Helper()
+	u := newUnwinder(t, cache)
 	u.Load(pid, 0)
+	u.tables.kept.writing.Wait()
+	return tablesIn(t, u)
+}
+
+// tablesIn returns the rows of each page in the kernel, with the rules in place of their numbers.
+func tablesIn(t *testing.T, u *Unwinder) map[page]string {
+	t.Helper()
 	pages, rules := map[page]string{}, map[uint16]string{}
 	var key support.StackDeltaPageKey
 	var info support.StackDeltaPageInfo

@@ -198,12 +198,12 @@ const maxWaitingSpans = maxPrefixes
 
 // bring writes a layout into the kernel, or lets it wait for space.
 func (l *layouts) bring(at *layout) {
-	err := l.room.take(at.user, len(at.spans))
+	err := l.room.take(at.user, len(at.spans), at.python != nil)
 	if err == nil {
 		at.number = l.number()
 		if err = l.write(at); err != nil {
 			l.erase(at)
-			l.room.give(at.user, len(at.spans))
+			l.room.give(at.user, len(at.spans), at.python != nil)
 			at.number = 0
 		}
 	}
@@ -314,7 +314,7 @@ func (l *layouts) sweep(inKernel map[uint32]uint32) {
 	for _, at := range dead {
 		if at.number != 0 {
 			l.erase(at)
-			l.room.give(at.user, len(at.spans))
+			l.room.give(at.user, len(at.spans), at.python != nil)
 		}
 		l.leaveQueue(at)
 		l.bySum[at.sum] = slices.DeleteFunc(l.bySum[at.sum], func(o *layout) bool { return o == at })

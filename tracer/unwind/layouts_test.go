@@ -238,3 +238,28 @@ func TestChildrenInheritWhatTheProfilerKnows(t *testing.T) {
 		t.Errorf("the heirs are %v", list)
 	}
 }
+
+// A user with more processes that run a Python than there are places leaves some to others.
+func TestPythonsAreSharedByUser(t *testing.T) {
+	r := newRoom()
+	n := 0
+	for r.take(1000, 2, true) == nil {
+		n++
+	}
+	if n != maxPythons/2 {
+		t.Errorf("one user has %d of %d", n, maxPythons)
+	}
+	if err := r.take(1000, 2, false); err != nil {
+		t.Errorf("a process without one has no room: %v", err)
+	}
+	if err := r.take(1001, 2, true); err != nil {
+		t.Error(err)
+	}
+	r.give(1001, 2, true)
+	for range n {
+		r.give(1000, 2, true)
+	}
+	if r.give(1000, 2, false); r.total != 0 || r.pythons.Used() != 0 || len(r.pythonsBy)+len(r.by) != 0 {
+		t.Errorf("left are %+v", r)
+	}
+}

@@ -4,6 +4,7 @@ package unwind
 
 import (
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
@@ -112,8 +113,8 @@ func (u *Unwinder) learn(pid uint32, at *layout) {
 }
 
 // Forget releases the tables of processes that have ended. Their stacks cannot be decoded
-// afterwards. It returns the pids of processes whose layouts had to wait for space and are loaded
-// now.
+// afterwards. It returns the pids of processes that Load is to be called for again: their layouts had
+// to wait for space and are loaded, or there was no room for the tables of their files.
 func (u *Unwinder) Forget() (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,5 +136,5 @@ func (u *Unwinder) Forget() (settled []uint32) {
 	u.manager.ProcessedUntil(times.GetKTime())
 	u.layouts.settle()
 	settled, u.layouts.settled = u.layouts.settled, nil
-	return settled
+	return append(settled, u.tables.shares.retry(time.Now())...)
 }

@@ -85,7 +85,9 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 		case name == "py_procs":
 			m.MaxEntries = maxPythons
 		case name == "stack_delta_page_to_info":
-			m.MaxEntries = 1 << 17
+			m.MaxEntries = maxPages
+		case name == "unwind_info_array":
+			m.MaxEntries = maxRules
 		case m.Type == ebpf.RingBuf:
 			m.MaxEntries = 4096 // trace_events: our last step has its own ring
 		case name == "pid_events" || name == "reported_pids" || name == "traces_ctx_v1" || name == "sched_times":

@@ -2,9 +2,13 @@
 
 package unwind
 
-import "fmt"
+import (
+	"fmt"
 
-// maxPythons limits the layouts with a Python.
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// maxPythons limits the layouts with a Python, of which a user has a share by ledger.Shares.
 const maxPythons = 4096
 
 // Limits of the tree. A process of PyTorch with all of NVIDIA's libraries has 310 mappings and some
@@ -18,21 +22,27 @@ const (
 	smallLayoutPrefixes = 4096
 )
 
-// room counts the prefixes in the tree.
+// room counts the prefixes in the tree, and the layouts with a Python.
 type room struct {
 	most, ofUser, reserved, small int // the limits above
 
-	total int
-	by    map[uint32]int // by user
+	total     int
+	by        map[uint32]int // by user
+	pythons   ledger.Shares
+	pythonsBy map[uint32]int // by user
 }
 
 func newRoom() room {
-	return room{most: maxPrefixes, ofUser: maxPrefixesOfUser, reserved: reservedPrefixes, small: smallLayoutPrefixes, by: map[uint32]int{}}
+	return room{most: maxPrefixes, ofUser: maxPrefixesOfUser, reserved: reservedPrefixes, small: smallLayoutPrefixes, by: map[uint32]int{},
+		pythons: ledger.NewShares(maxPythons), pythonsBy: map[uint32]int{}}
 }
 
-// take counts n prefixes of a user's process, or returns the limit that they would exceed.
-func (r *room) take(user uint32, n int) error {
+// take counts n prefixes of a user's process, and its Python if it has one, or returns the limit that
+// they would exceed.
+func (r *room) take(user uint32, n int, python bool) error {
 	switch {
+	case python && !r.pythons.Room(0, r.pythonsBy[user]):
+		return fmt.Errorf("of %d places for processes with a Python, user %d's have %d and all %d", maxPythons, user, r.pythonsBy[user], r.pythons.Used())
 	case r.total+n > r.most:
 		return fmt.Errorf("the mappings of all processes need %d of %d entries, and its mappings need %d more", r.total, r.most, n)
 	case r.by[user]+n > r.ofUser:
@@ -42,11 +52,21 @@ func (r *room) take(user uint32, n int) error {
 	}
 	r.total += n
 	r.by[user] += n
+	if python {
+		r.pythons.Take()
+		r.pythonsBy[user]++
+	}
 	return nil
 }
 
-func (r *room) give(user uint32, n int) {
+func (r *room) give(user uint32, n int, python bool) {
 	r.total -= n
+	if python {
+		r.pythons.Give()
+		if r.pythonsBy[user]--; r.pythonsBy[user] == 0 {
+			delete(r.pythonsBy, user)
+		}
+	}
 	if r.by[user] -= n; r.by[user] <= 0 {
 		delete(r.by, user)
 	}

@@ -20,14 +20,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/tablecache"
 )
 
-// Limits of tables in the kernel. The tables of PyTorch with CUDA have some 6 million rows.
-const (
-	maxFiles         = 16384
-	maxRows          = 64 << 20 // of all files
-	maxRowsOfProcess = 16 << 20 // of the files first seen in one process
-
-	bytesOfRow = 8 // in the kernel: elements of an array are multiples of 8 bytes
-)
+const bytesOfRow = 8 // in the kernel: elements of an array are multiples of 8 bytes
 
 // tables replaces the profiler's functions that load a file's table into the kernel. Each update of
 // a map of maps waits for an RCU grace period, so updates run in parallel, and wait returns when
@@ -40,99 +33,23 @@ type tables struct {
 	pending sync.WaitGroup
 	slots   chan struct{}
 
-	u     *Unwinder // u.loading is the process; u.mu is held
-	rows  rowCount
-	rules int            // in the kernel's array
-	added map[uint32]int // rules by the process in which they were first seen; u.mu is held
-	kept  kept           // u.mu is held
+	u      *Unwinder // u.loading is the process; u.mu is held
+	shares *shares
+	kept   kept // u.mu is held
 }
 
-// Limits of the rules in the kernel's array, which tables share and which never leave it. The
-// libraries of Debian's PyTorch have some 3,400.
-const (
-	maxRules          = 16384 // UNWIND_INFO_MAX_ENTRIES of the profiler
-	maxRulesOfProcess = maxRules / 2
-)
-
-// UpdateUnwindInfo adds a rule that no table has had yet.
+// UpdateUnwindInfo adds a rule of the profiler's own: those of a vDSO without tables.
 func (t *tables) UpdateUnwindInfo(index uint16, rule stackdeltatypes.UnwindInfo) error {
-	switch {
-	case int(index) >= maxRules:
-		t.u.problem("stacks with new files are truncated: all unwind rules that there is room for are in use, until vramprof is started again")
+	if index >= profilerRules {
 		return errRules
-	case t.added[t.u.loading] >= maxRulesOfProcess:
-		t.u.problemOf(t.u.loading, fmt.Sprintf("stacks of process %d are truncated: its files have more new unwind rules than the %d that one process may add", t.u.loading, maxRulesOfProcess))
-		return errRules
-	}
-	t.rules = int(index) + 1
-	t.added[t.u.loading]++
-	if t.kept.dir != nil {
-		t.kept.rules[index] = tablecache.Rule(rule)
 	}
 	return t.EbpfHandler.UpdateUnwindInfo(index, rule)
-}
-
-var errRules = errors.New("no room for further unwind rules")
-
-// rowCount counts the rows of tables, rounded up to their powers of two.
-type rowCount struct {
-	mu    sync.Mutex
-	total int
-	by    map[uint32]int // by the process in which a file was first seen
-	of    map[host.FileID]rowsOf
-}
-
-// rowsOf is how many rows a file has, and the process in which it was first seen; 0: it has ended.
-type rowsOf struct {
-	pid uint32
-	n   int
-}
-
-func newRowCount() rowCount { return rowCount{by: map[uint32]int{}, of: map[host.FileID]rowsOf{}} }
-
-// take reports whether a process may have n more rows, for a file, and counts them.
-func (r *rowCount) take(pid uint32, file host.FileID, n int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.total+n > maxRows || r.by[pid]+n > maxRowsOfProcess {
-		return false
-	}
-	r.total += n
-	r.by[pid] += n
-	r.of[file] = rowsOf{pid, n}
-	return true
-}
-
-// free releases the rows of a file. A process that runs for months and maps one file after the
-// other has only those of the files that are loaded.
-func (r *rowCount) free(file host.FileID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	x := r.of[file]
-	delete(r.of, file)
-	r.total -= x.n
-	if x.pid != 0 {
-		r.by[x.pid] -= x.n
-	}
-}
-
-// forget gives the pid of a process that has ended to the next one, which begins with no rows.
-func (r *rowCount) forget(pid uint32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.by, pid)
-	for file, x := range r.of {
-		if x.pid == pid {
-			r.of[file] = rowsOf{0, x.n}
-		}
-	}
 }
 
 func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		slots: make(chan struct{}, 64), u: u, rows: newRowCount(), added: map[uint32]int{},
-		kept: kept{dir: u.cache, rules: map[uint16]tablecache.Rule{}},
+		slots: make(chan struct{}, 64), u: u, shares: newShares(handler.UpdateUnwindInfo), kept: kept{dir: u.cache},
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = list[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
@@ -143,19 +60,54 @@ func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *eb
 // UpdateExeIDToStackDeltas loads the table of one file: a map of 2^n entries in the outer map of
 // that size. It returns n.
 func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.StackDeltaEBPF) (uint16, error) {
-	rows, err := t.kept.rowsFor(deltas)
+	count := len(deltas)
+	if t.kept.table != nil {
+		count = len(t.kept.table.Rows)
+	}
+	size := uint16(max(bits.Len32(uint32(count)), support.StackDeltaBucketSmallest))
+	if t.outer[size] == nil {
+		return 0, fmt.Errorf("a table of %d rows is too large for the unwinder", count)
+	}
+	list, err := t.rowsFor(file, deltas, 1<<size)
 	if err != nil {
 		return 0, err
 	}
-	size := uint16(max(bits.Len32(uint32(len(rows))), support.StackDeltaBucketSmallest))
-	outer := t.outer[size]
-	if outer == nil {
-		return 0, fmt.Errorf("a table of %d rows is too large for the unwinder", len(rows))
+	if err := t.load(file, size, list); err != nil {
+		t.shares.give(file)
+		return 0, err
 	}
-	if !t.rows.take(t.u.loading, file, 1<<size) {
-		t.u.problemOf(t.u.loading, fmt.Sprintf("stacks of process %d are truncated: the unwind tables of its files exceed the limit of one process, or of all", t.u.loading))
-		return 0, fmt.Errorf("a table of %d rows exceeds the limit", len(rows))
+	return size, nil
+}
+
+// rowsFor returns the rows of the table at hand with the numbers of its rules, and reserves room for
+// it in the kernel, with so many rows.
+func (t *tables) rowsFor(file host.FileID, deltas []ebpfapi.StackDeltaEBPF, reserved int) ([]support.StackDelta, error) {
+	pid := t.u.loading
+	table := t.kept.table
+	if table == nil {
+		_, err := t.shares.take(file, pid, userOf(pid), amounts{ofRows: reserved, ofPages: 1}, nil)
+		list := make([]support.StackDelta, len(deltas))
+		for i, d := range deltas {
+			list[i] = support.StackDelta{AddrLow: d.AddressLow, UnwindInfo: d.UnwindInfo}
+		}
+		return list, err
 	}
+	numbers, err := t.shares.take(file, pid, userOf(pid), amounts{ofRows: reserved, ofPages: len(table.Pages)}, table.Rules)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]support.StackDelta, len(table.Rows))
+	for i, row := range table.Rows {
+		list[i] = support.StackDelta{AddrLow: row.AddressLow, UnwindInfo: row.Rule}
+		if row.Rule&tablecache.Command == 0 {
+			list[i].UnwindInfo = numbers[row.Rule]
+		}
+	}
+	return list, nil
+}
+
+// load creates the map with the rows of a file, at most 2^size.
+func (t *tables) load(file host.FileID, size uint16, list []support.StackDelta) error {
 	spec := t.inner.Copy()
 	spec.Name = "unwind_table"
 	spec.MaxEntries = 1 << size
@@ -164,20 +116,28 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	}
 	table, err := ebpf.NewMap(spec)
 	if err != nil {
-		t.rows.free(file)
-		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(rows), err)
+		return fmt.Errorf("create an unwind table of %d rows: %w", len(list), err)
 	}
-	if err := fill(table, rows); err != nil {
+	if err := fill(table, list); err != nil {
 		table.Close()
-		t.rows.free(file)
-		return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(rows), err)
+		return fmt.Errorf("fill an unwind table of %d rows: %w", len(list), err)
 	}
+	outer := t.outer[size]
 	t.start(func() {
 		defer table.Close()
 		// A failure leads to truncated stacks, which are counted by reason.
 		_ = outer.Put(uint64(file), uint32(table.FD()))
 	})
-	return size, nil
+	return nil
+}
+
+// UpdateStackDeltaPages implements the process manager's call after UpdateExeIDToStackDeltas.
+func (t *tables) UpdateStackDeltaPages(file host.FileID, list []uint16, size uint16, first uint64) error {
+	if t.kept.table != nil {
+		list = t.kept.table.Pages
+		t.kept.store()
+	}
+	return t.EbpfHandler.UpdateStackDeltaPages(file, list, size, first)
 }
 
 // fill writes the rows of a new table.
@@ -211,12 +171,12 @@ func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
 	if outer == nil {
 		return fmt.Errorf("no table of size 2^%d", size)
 	}
-	t.rows.free(file)
 	t.u.codes.drop(file)
 	// The profiler stops unloading files at the first error, and tries the same file again.
 	if err := outer.Delete(uint64(file)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
+	t.shares.give(file) // the kernel waited until no program reads the table
 	return nil
 }
 

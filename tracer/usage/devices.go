@@ -63,31 +63,38 @@ func (m *Monitor) devices(pid uint32) []ledger.Input {
 	return nil
 }
 
-// doubt drops the ordinals of processes that NVML lists on a GPU which they do not name: then they
-// are wrong. It returns these processes: they are to be looked at once more, as CUDA may have
-// started after the last time.
-func (m *Monitor) doubt(listed map[uint32]int, usage []ledger.Usage) (pids []uint32) {
+// doubt drops the ordinals of processes that hold memory on a GPU on which NVML does not list them,
+// while it lists them on one that they do not name: then they are wrong. A listing on another GPU is
+// no reason alone, as graphics run beside CUDA. It returns these processes: they are to be looked at
+// once more, as CUDA may have started after the last time. held returns the ordinals on which a
+// process holds memory.
+func (m *Monitor) doubt(listed map[uint32]int, usage []ledger.Usage, held func(pid uint32) []int32) (pids []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listed = listed
 	for _, u := range usage {
 		p := m.processes[u.PID]
-		if p == nil || len(p.uuids) == 0 || slices.Contains(p.uuids, u.UUID) || slices.Contains(p.uuids, "") || m.partOf(u.UUID, p.uuids) {
+		if p == nil || len(p.uuids) == 0 || slices.Contains(p.uuids, "") || m.isAmong(u.UUID, p.uuids) {
 			continue
 		}
-		p.denied, p.uuids = p.uuids, nil
-		pids = append(pids, u.PID)
+		var on []string
+		for _, x := range usage {
+			if x.PID == u.PID {
+				on = append(on, x.UUID)
+			}
+		}
+		if slices.ContainsFunc(held(u.PID), func(d int32) bool { return int(d) >= len(p.uuids) || !m.isAmong(p.uuids[d], on) }) {
+			p.denied, p.uuids = p.uuids, nil
+			pids = append(pids, u.PID)
+		}
 	}
 	return pids
 }
 
-// partOf reports whether uuid and one of the list are a GPU and its MIG instance: NVML may count a
-// process on either. m.mu is held.
-func (m *Monitor) partOf(uuid string, list []string) bool {
-	for _, gpu := range m.gpus {
-		if gpu.Parent != "" && (gpu.Parent == uuid && slices.Contains(list, gpu.UUID) || gpu.UUID == uuid && slices.Contains(list, gpu.Parent)) {
-			return true
-		}
-	}
-	return false
+// isAmong reports whether a GPU, its MIG instance, or the GPU that it is an instance of is in the
+// list: NVML may count a process on either. m.mu is held.
+func (m *Monitor) isAmong(uuid string, list []string) bool {
+	return slices.Contains(list, uuid) || slices.ContainsFunc(m.gpus, func(gpu ledger.GPU) bool {
+		return gpu.Parent != "" && (gpu.Parent == uuid && slices.Contains(list, gpu.UUID) || gpu.UUID == uuid && slices.Contains(list, gpu.Parent))
+	})
 }

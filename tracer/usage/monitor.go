@@ -22,6 +22,8 @@ import (
 type NVML interface {
 	GPUs(ctx context.Context) ([]ledger.GPU, error)
 	Usage(ctx context.Context) ([]ledger.Usage, error)
+	// Suspend closes all that is open of the driver until GPUs or Usage are called.
+	Suspend(ctx context.Context) error
 	// ResolveOrdinals returns the UUID of each CUDA ordinal of a process with this environment.
 	ResolveOrdinals(environ []string, gpus []ledger.GPU) []string
 	// GPUsByMinor returns the GPUs with these device nodes, and false if some are not among gpus.
@@ -53,11 +55,15 @@ type Options struct {
 type Monitor struct {
 	Options
 	soon chan struct{}
+	wake chan struct{}
+	rest chan chan error
+	idle idle       // of the goroutine of Run
 	one  sync.Mutex // held while NVML is read: the books can watch one reading at a time
 
 	mu        sync.Mutex          // guards what follows; with it held, only NVML's methods that return at once are called
 	gpus      []ledger.GPU        // NVML's latest list
 	listed    map[uint32]int      // on how many GPUs NVML listed a known process in the latest reading
+	others    bool                // NVML listed a process, traced or not, in the latest reading
 	processes map[uint32]*process // that were introduced
 	silence   silence
 }
@@ -72,7 +78,7 @@ type process struct {
 
 // NewMonitor returns a Monitor that has read nothing yet.
 func NewMonitor(o Options) *Monitor {
-	return &Monitor{Options: o, soon: make(chan struct{}, 1), listed: map[uint32]int{}, processes: map[uint32]*process{}}
+	return &Monitor{Options: o, soon: make(chan struct{}, 1), wake: make(chan struct{}, 1), rest: make(chan chan error), listed: map[uint32]int{}, processes: map[uint32]*process{}}
 }
 
 // timeout bounds one reading: a driver that hangs must not hang us. lastWait is how long the end of
@@ -85,28 +91,50 @@ const (
 // reading is what a panic costs, in words.
 const reading = "a reading of NVML"
 
-// Run reads once per second, soon after Soon, and once more when ctx ends.
+// Run reads once per second, soon after Soon, and once more when ctx ends. While no process uses
+// CUDA, it has the driver suspended: see idle.
 func (m *Monitor) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-m.soon:
-			m.Read(ctx)
+			m.idle.end()
+		case <-m.wake:
+			if !m.idle.suspended {
+				continue
+			}
+			m.idle.end()
+		case done := <-m.rest:
+			done <- m.suspend(time.Now().Add(idleAfter))
+			continue
 		case <-ctx.Done():
-			m.Read(ctx)
+			if !m.idle.suspended {
+				m.Read(ctx)
+			}
 			return
 		case <-tick.C:
-			m.Read(ctx)
+			if !m.idle.due(m.inUse()) {
+				continue
+			}
+		}
+		m.Read(ctx)
+		if m.idle.over(m.inUse()) {
+			_ = m.suspend(time.Time{}) // if it fails, the next reading is as always
 		}
 	}
 }
 
 // Soon asks for a reading: a new process has made its first allocation, and may be gone in a
 // second. It never blocks.
-func (m *Monitor) Soon() {
+func (m *Monitor) Soon() { signal(m.soon) }
+
+// Wake ends a suspension: a process, traced or not, begins to use CUDA. It never blocks.
+func (m *Monitor) Wake() { signal(m.wake) }
+
+func signal(to chan struct{}) {
 	select {
-	case m.soon <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -130,7 +158,7 @@ func (m *Monitor) Read(run context.Context) {
 	time := clock.Now()
 	turn := m.Desk.Take()
 	defer turn.Done()
-	pids := m.note(asked, gpus, usageErr == nil)
+	pids := m.note(asked, gpus, usageErr == nil, len(usage) > 0)
 	if err = errors.Join(err, usageErr); err != nil {
 		turn.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
 	}
@@ -155,9 +183,10 @@ func (m *Monitor) open() uint64 {
 }
 
 // note keeps what NVML answered, and returns the processes whose GPUs the books do not know yet.
-func (m *Monitor) note(asked uint64, gpus []ledger.GPU, complete bool) (pids []uint32) {
+func (m *Monitor) note(asked uint64, gpus []ledger.GPU, complete, others bool) (pids []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.others = others
 	m.silence.read(asked, complete)
 	if len(gpus) > 0 {
 		m.gpus = gpus
@@ -180,7 +209,7 @@ func (m *Monitor) take(turn *booking.Turn, began, time uint64, usage []ledger.Us
 			listed[usage[i].PID]++
 		}
 	}
-	for _, pid := range m.doubt(listed, usage) {
+	for _, pid := range m.doubt(listed, usage, turn.HeldOrdinals) {
 		turn.Tell(ledger.Devices{PID: pid, UUIDs: nil})
 		m.LookAgain(pid)
 	}

@@ -18,12 +18,19 @@ import (
 // driver lists eight GPUs, and processes on them.
 type driver struct {
 	eight
-	usage []ledger.Usage
-	err   error
+	usage     []ledger.Usage
+	err       error
+	readings  int
+	suspended int // times
 }
 
-func (d *driver) GPUs(context.Context) ([]ledger.GPU, error)    { return eightGPUs(), nil }
-func (d *driver) Usage(context.Context) ([]ledger.Usage, error) { return slices.Clone(d.usage), d.err }
+func (d *driver) Suspend(context.Context) error { d.suspended++; return nil }
+
+func (d *driver) GPUs(context.Context) ([]ledger.GPU, error) { return eightGPUs(), nil }
+func (d *driver) Usage(context.Context) ([]ledger.Usage, error) {
+	d.readings++
+	return slices.Clone(d.usage), d.err
+}
 
 // told keeps what the books were told, in words.
 type told []string
@@ -79,6 +86,42 @@ func (m *machine) introduce(pid uint32, view View) {
 	m.Introduce(turn, pid, view)
 }
 
+// allocate books memory of a process.
+func (m *machine) allocate(pid uint32, device int32, address uint64) {
+	turn := m.Desk.Take()
+	defer turn.Done()
+	turn.Apply(&ledger.Event{PID: pid, Op: ledger.Alloc, Kind: ledger.Device, Device: device, Address: address, Size: 60 << 30, Time: 2})
+}
+
+func TestAListingOnAnotherGPUIsNoDoubtWhileMemoryIsOnListedOnes(t *testing.T) {
+	m := newMachine()
+	m.changed[7] = 0
+	read := func() { m.Read(context.Background()) }
+	m.introduce(7, View{environ: []string{"CUDA_VISIBLE_DEVICES=3"}})
+	for _, c := range []struct {
+		name  string
+		on    []string
+		alloc bool
+		want  string
+	}{
+		{"EGL before CUDA", []string{"GPU-0"}, false, "devices 7 [GPU-3]; usage 7 GPU-0 false"},
+		{"EGL beside CUDA", []string{"GPU-0", "GPU-3"}, true, "usage 7 GPU-0 false; usage 7 GPU-3 false"},
+		{"CUDA alone", []string{"GPU-3"}, false, "usage 7 GPU-3 false"},
+		{"none, as after a checkpoint", nil, false, ""},
+	} {
+		if c.alloc {
+			m.allocate(7, 0, 4096)
+		}
+		m.driver.usage = nil
+		for _, uuid := range c.on {
+			m.driver.usage = append(m.driver.usage, ledger.Usage{PID: 7, UUID: uuid, Bytes: 61 << 30})
+		}
+		if got := m.after(read); got != c.want || len(m.again) > 0 {
+			t.Errorf("%s: told %q, want %q; looked at again: %v", c.name, got, c.want, m.again)
+		}
+	}
+}
+
 func TestOrdinalsThatNVMLDeniesAreDroppedAndLookedAtAgain(t *testing.T) {
 	m := newMachine()
 	m.changed[7] = 0
@@ -95,6 +138,7 @@ func TestOrdinalsThatNVMLDeniesAreDroppedAndLookedAtAgain(t *testing.T) {
 		t.Error("the known process is on one of several GPUs, and the other one is not known")
 	}
 	m.driver.usage = []ledger.Usage{{PID: 7, UUID: "GPU-5"}}
+	m.allocate(7, 0, 4096)
 	m.changed[7] = 1 << 63
 	if got := m.after(read); got != "devices 7 []; usage 7 GPU-5 true" || !slices.Equal(m.again, []uint32{7}) {
 		t.Errorf("another GPU: %q, looked at again: %v", got, m.again)

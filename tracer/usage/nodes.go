@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // NVIDIA's device nodes, /dev/nvidia0 and on, are character devices of this major number. Two of it
@@ -31,7 +31,7 @@ const (
 // OpenGPUs returns the minor numbers of the GPUs whose device nodes a process has open, in order:
 // CUDA opens those of all GPUs that it may use when it starts. It takes at most 0.5 s.
 func OpenGPUs(pid uint32) []uint32 {
-	return minorsIn(func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+	return minorsIn(pid, func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
 		link, err := os.Readlink(path.Join(dir.Name(), entry))
 		// The process chooses the name, which only spares a look at files of network file systems.
@@ -43,16 +43,16 @@ func OpenGPUs(pid uint32) []uint32 {
 // process sees.
 func nodesBelow(pid uint32) []uint32 {
 	open := func() (*os.File, error) { return untrusted.OpenFolderIn(fmt.Sprintf("/proc/%d/root", pid), "dev") }
-	return minorsIn(open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+	return minorsIn(pid, open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
 		return st, strings.HasPrefix(entry, nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 	})
 }
 
-// minorsIn returns the minor numbers of the entries of a folder that are nodes of GPUs, in order;
+// minorsIn returns the minor numbers of the entries of a folder of a process that are nodes of GPUs, in order;
 // look returns false for an entry that cannot be one.
-func minorsIn(open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
-	list, _ := patience.Call(nodePatience, func() (list []uint32, _ error) {
+func minorsIn(pid uint32, open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
+	list, _ := procfs.Call(pid, nodePatience, func() (list []uint32, _ error) {
 		dir, err := open()
 		if err != nil {
 			return nil, err

@@ -7,9 +7,9 @@ package walks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,10 +29,14 @@ type Options struct {
 	Every     time.Duration // between walks of a process; 0: only at its begin and at the end
 	MaxMemory uint64        // bytes to copy of a process: see holders.Options; 0: DefaultMemory
 	HideNames bool          // likewise
+	LastTime  time.Duration // of all walks at the end, see Last; 0: DefaultLastTime
+
+	Progress func(done, of int) // is told of the walks at the end; nil: nobody
 
 	Desk     *booking.Desk
 	Defects  *defects.List
 	Traced   func() []uint32                 // processes, in any order
+	UserOf   func(pid uint32) uint32         // its user, as in ledger.Process
 	HasTorch func(pid uint32) bool           // an event came from PyTorch's allocator in the process
 	Blocks   func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
 	Mark     func(turn *booking.Turn)        // marks which allocations are segments of PyTorch
@@ -42,11 +46,12 @@ type Options struct {
 // Walker walks processes. Any goroutine may call its methods.
 type Walker struct {
 	Options
-	one sync.Mutex // held while a process is read, so that their copies do not add up
+	one   sync.Mutex // held while a process is read, so that their copies do not add up
+	visit func(ctx context.Context, pid uint32)
 
 	mu     sync.Mutex // guards what follows
 	known  map[uint32]*target
-	urgent int // walks by Now under way
+	urgent ledger.Places // walks by Now under way
 }
 
 // target is a process that is walked.
@@ -62,18 +67,19 @@ const (
 	firstPause = 2 * time.Second
 	lastPause  = time.Minute
 
-	// walkTime is the longest that one walk takes, lastTime what those at the end take together.
+	// walkTime is the longest that one walk takes.
 	walkTime = 10 * time.Second
-	lastTime = 10 * time.Second
 
 	// DefaultMemory is the most that a walk of a session copies by default.
 	DefaultMemory = 256 << 20
 
-	// Walks of processes that run out of memory at the same time, and how long each is waited for.
+	// Walks of processes that run out of memory at the same time, shared by ledger.Shares, and how long
+	// each is waited for.
 	mostUrgent = 4
 	urgentTime = walkTime
 
-	// With more processes to walk than this, the walker rests after each as long as it took.
+	// With more processes to walk than this, the walker rests after each as long as it took, and looks
+	// again after so many which ones to walk.
 	manyAtOnce = 8
 
 	// How often a process is read that is known to have tensors, if none is found.
@@ -95,7 +101,12 @@ func New(o Options) *Walker {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
 	}
-	return &Walker{Options: o, known: map[uint32]*target{}}
+	if o.LastTime == 0 {
+		o.LastTime = DefaultLastTime
+	}
+	w := &Walker{Options: o, known: map[uint32]*target{}, urgent: ledger.NewPlaces(mostUrgent)}
+	w.visit = w.walk
+	return w
 }
 
 // Run walks each process soon after it is traced, and again as Options.Every says, until ctx ends.
@@ -104,15 +115,19 @@ func (w *Walker) Run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		pids := w.due(time.Now())
-		for _, pid := range pids {
+		for _, pid := range pids[:min(len(pids), manyAtOnce)] {
 			if ctx.Err() != nil {
 				return
 			}
 			began := time.Now()
-			w.walk(ctx, pid)
+			w.visit(ctx, pid)
+			w.postpone(pid, began)
 			if len(pids) > manyAtOnce {
 				sleep(ctx, time.Since(began))
 			}
+		}
+		if len(pids) > manyAtOnce {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -122,7 +137,8 @@ func (w *Walker) Run(ctx context.Context) {
 	}
 }
 
-// due returns the processes to walk now, and forgets those that are not traced any more.
+// due returns the processes to walk now, the users in turn and of each the one first that waits
+// longest, and forgets those that are not traced any more.
 func (w *Walker) due(now time.Time) (pids []uint32) {
 	traced := w.Traced()
 	slices.Sort(traced)
@@ -143,6 +159,28 @@ func (w *Walker) due(now time.Time) (pids []uint32) {
 			pids = append(pids, pid)
 		}
 	}
+	slices.SortStableFunc(pids, func(a, b uint32) int { return w.known[a].next.Compare(w.known[b].next) })
+	return w.inTurn(pids)
+}
+
+// postpone has a process wait whose walk did not end as it should: there was an internal error.
+func (w *Walker) postpone(pid uint32, walked time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.known[pid]; t != nil && !t.next.After(walked) {
+		t.next = walked.Add(lastPause)
+	}
+}
+
+// inTurn has the users of processes take turns. Of one user the order stays.
+func (w *Walker) inTurn(pids []uint32) []uint32 {
+	before, place := map[uint32]int{}, map[uint32]int{}
+	for _, pid := range pids {
+		user := w.UserOf(pid)
+		place[pid] = before[user]
+		before[user]++
+	}
+	slices.SortStableFunc(pids, func(a, b uint32) int { return place[a] - place[b] })
 	return pids
 }
 
@@ -160,52 +198,14 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Last walks all processes once more, as many as there is time for.
-func (w *Walker) Last(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lastTime)
-	defer cancel()
-	left := 0
-	for _, pid := range w.Traced() {
-		if w.pointless(pid) {
-			continue
-		}
-		if ctx.Err() == nil {
-			w.walk(ctx, pid)
-		}
-		if ctx.Err() != nil { // the walk did not end in time, or did not begin
-			left++
-		}
-	}
-	if left > 0 {
-		w.Desk.Tell(ledger.Warning{Text: fmt.Sprintf("there was no time to look again for holders in %d processes: theirs are of an earlier time", left)})
-	}
-}
-
-// pointless reports whether a last walk would find nothing: none did, PyTorch's allocator was not used
-// since, and no memory that CUDA gave out is live.
-func (w *Walker) pointless(pid uint32) bool {
-	w.mu.Lock()
-	t := w.known[pid]
-	never, worthwhile := t != nil && t.never, w.worthwhile(pid, t)
-	w.mu.Unlock()
-	if never || worthwhile {
-		return never
-	}
-	turn := w.Desk.Take()
-	defer turn.Done()
-	return len(turn.DriverMemory(pid, 1)) == 0
-}
-
 // Now begins to walk a process that has run out of memory and may be about to free what it has. It
 // is called in the turn in which the error is booked; blocks are the process's at that time. The
 // returned function waits for the end of the walk, at most 10 s; nil: it cannot be walked.
 func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.Block) (wait func()) {
+	user := w.UserOf(pid)
 	w.mu.Lock()
 	t := w.known[pid]
-	busy := t != nil && t.never || w.urgent >= mostUrgent
-	if !busy {
-		w.urgent++
-	}
+	busy := t != nil && t.never || !w.urgent.Take(pid, user)
 	w.mu.Unlock()
 	if busy {
 		return nil
@@ -218,7 +218,7 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 		defer close(done)
 		defer func() {
 			w.mu.Lock()
-			w.urgent--
+			w.urgent.Give(pid)
 			w.mu.Unlock()
 		}()
 		defer w.Defects.Recovered(looking)
@@ -281,6 +281,9 @@ func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, bl
 	result, err := w.look(ctx, pid, driver, urgent)
 	for try := 1; try < tries && err != nil && inMotion(err) && len(blocks) > 0; try++ {
 		result, err = w.look(ctx, pid, driver, urgent) // its lists of objects changed while they were read
+	}
+	if cause := context.Cause(ctx); cause != nil && cause != context.DeadlineExceeded {
+		result, err = nil, cause // a search that was cut off: what an earlier walk found is worth more
 	}
 	walk := bookable(result, append(blocks, w.Blocks(pid)...)) // also those that came meanwhile
 	walk.PID, walk.Time = pid, opened
@@ -361,7 +364,7 @@ func (w *Walker) note(pid uint32, err error) {
 
 // failureOf returns an error as a report shows it: "no PyTorch tensor in the process".
 func failureOf(err error) string {
-	for _, known := range []error{holders.ErrNoPython, holders.ErrPython, holders.ErrNoTensors} {
+	for _, known := range []error{holders.ErrNoPython, holders.ErrNoTensors} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -369,5 +372,8 @@ func failureOf(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "the session ended before its memory was read"
 	}
-	return untrusted.Clean(err.Error())
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errNoTime.Error()
+	}
+	return untrusted.Clean(strings.TrimPrefix(err.Error(), "find holders: "))
 }

@@ -3,6 +3,7 @@
 package walks
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -20,7 +21,66 @@ import (
 )
 
 func walker(every time.Duration, traced ...uint32) *Walker {
-	return New(Options{Every: every, Traced: func() []uint32 { return slices.Clone(traced) }, HasTorch: func(pid uint32) bool { return pid == 1 }})
+	return New(Options{UserOf: userOf, Every: every, Traced: func() []uint32 { return slices.Clone(traced) }, HasTorch: func(pid uint32) bool { return pid == 1 }})
+}
+
+// userOf has processes from 1000 on be of user 2.
+func userOf(pid uint32) uint32 { return 1 + pid/1000 }
+
+// A user with many processes that take long to walk, and others' processes that come later.
+func TestUsersTakeTurnsInWalks(t *testing.T) {
+	traced := []uint32{2001, 1001}
+	for pid := range uint32(500) {
+		traced = append(traced, pid+1)
+	}
+	w, now := walker(time.Minute, traced...), time.Now()
+	if got := w.due(now)[:3]; !slices.Equal(got, []uint32{1, 1001, 2001}) {
+		t.Errorf("the first ones to walk are %v", got)
+	}
+	for pid := range uint32(3) { // found nothing, and wait
+		w.note(pid+1, holders.ErrPython)
+	}
+	if got := w.due(now)[:4]; !slices.Equal(got, []uint32{4, 1001, 2001, 5}) {
+		t.Errorf("later, they are %v", got)
+	}
+}
+
+// Processes of a user who run out of memory together, and one of another user.
+func TestUrgentWalksAreSharedByUser(t *testing.T) {
+	w := walker(time.Minute, 1, 2, 3, 4, 5, 1001)
+	w.Desk = booking.New(ledger.New(ledger.Options{Begin: 1}), nil, &defects.List{})
+	hold := make(chan struct{})
+	w.Blocks = func(uint32) []ledger.Block { <-hold; return nil }
+	now := func(pid uint32) func() {
+		turn := w.Desk.Take()
+		defer turn.Done()
+		return w.Now(turn, pid, 2, nil)
+	}
+	var waits []func()
+	for range 3 {
+		for pid := uint32(1 << 22); pid < 1<<22+5; pid++ { // that do not exist
+			if wait := now(pid); wait != nil {
+				waits = append(waits, wait)
+			}
+		}
+	}
+	if len(waits) != mostUrgent/2 {
+		t.Errorf("one user has %d of %d urgent walks", len(waits), mostUrgent)
+	}
+	if wait := now(1001); wait == nil {
+		t.Error("another user's process is not walked")
+	} else {
+		waits = append(waits, wait)
+	}
+	close(hold)
+	for _, wait := range waits {
+		wait()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.urgent.Used() != 0 {
+		t.Errorf("%d urgent walks never end", w.urgent.Used())
+	}
 }
 
 func TestAProcessWithoutTensorsIsReadAgainOnlyWhenPyTorchAllocates(t *testing.T) {
@@ -99,7 +159,7 @@ func TestPausesGrowAndHaveALimit(t *testing.T) {
 
 func TestEndedProcessesAreForgotten(t *testing.T) {
 	traced := []uint32{1, 2}
-	w := New(Options{Traced: func() []uint32 { return slices.Clone(traced) }, HasTorch: func(uint32) bool { return true }})
+	w := New(Options{UserOf: userOf, Traced: func() []uint32 { return slices.Clone(traced) }, HasTorch: func(uint32) bool { return true }})
 	w.due(time.Now())
 	traced = traced[:1]
 	if w.due(time.Now()); len(w.known) != 1 {
@@ -151,6 +211,19 @@ func TestTextsOfAProcessAreBounded(t *testing.T) {
 		got := bounded(text)
 		if len(got) > maxPath+len("…") || !utf8.ValidString(got) || strings.ContainsRune(got, 0x1b) {
 			t.Errorf("%.20q… became %d bytes, %.20q…", text, len(got), got)
+		}
+	}
+}
+
+func TestTheReasonThatAPythonCannotBeReadIsSaid(t *testing.T) {
+	for err, want := range map[error]string{
+		fmt.Errorf("find holders: %w 3.13.5: it is a free-threaded build", holders.ErrPython):        "cannot read this Python 3.13.5: it is a free-threaded build",
+		fmt.Errorf("find holders: %w: open /usr/bin/python3.13: %w", holders.ErrPython, unix.EACCES): "cannot read this Python: open /usr/bin/python3.13: permission denied",
+		fmt.Errorf("find holders: %w (7 objects of Python 3.13.5)", holders.ErrNoTensors):            "no PyTorch tensor in the process",
+		fmt.Errorf("copy the memory of process 7: %w", context.DeadlineExceeded):                     "there was no time to read its memory",
+	} {
+		if got := failureOf(err); got != want {
+			t.Errorf("%v is shown as %q, want %q", err, got, want)
 		}
 	}
 }

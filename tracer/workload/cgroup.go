@@ -10,7 +10,7 @@ import (
 
 // group is what the path of a control group identifies.
 type group struct {
-	container string // 64 hexadecimal digits, or a name
+	container string // 64 hexadecimal digits, or a name; after "user-1000/" in the subtree of a user
 	pod       string // uid with '-', as in the Kubernetes API
 	job       string // Slurm's number
 	unranked  bool   // a Slurm step that is no parallel task: its variables describe the whole job
@@ -40,10 +40,12 @@ func parseCgroup(text []byte) group {
 }
 
 // parsePath finds the innermost container of a path. Containers can be nested, such as pods of a
-// Kubernetes node that is itself a container.
+// Kubernetes node that is itself a container. Below user-1000.slice the names are that user's choice:
+// rootless containers are there, but neither pods nor jobs, and nobody else's containers.
 func parsePath(path string) group {
 	var g group
 	var before string // the segment before
+	var owner string  // "user-1000/"
 	var slurm, ecs bool
 	for segment := range strings.SplitSeq(path, "/") {
 		// Without a systemd driver, runc uses its argument as the group's name:
@@ -51,30 +53,47 @@ func parsePath(path string) group {
 		for part := range strings.SplitSeq(segment, ":") {
 			name, unit := cutUnit(part)
 			if id := containerID(name); id != "" && unit != ".slice" { // podman's pods are slices
-				g.container = id
+				g.container = owner + id
 			}
-			if uid := podUID(name); uid != "" {
+			if uid := podUID(name); uid != "" && owner == "" {
 				g.pod = uid
 			}
 		}
 		if ecs && isFargate(segment) {
-			g.container = segment
+			g.container = owner + segment
 		}
 		if name := containerName(before, segment); name != "" {
-			g.container = name
+			g.container = owner + name
 		}
-		if job, ok := strings.CutPrefix(segment, "job_"); ok && slurm && number(job) != "" {
+		if job, ok := strings.CutPrefix(segment, "job_"); ok && slurm && number(job) != "" && owner == "" {
 			g.job = job
 		}
 		switch segment {
 		case "step_batch", "step_extern", "step_interactive":
 			g.unranked = g.job != ""
 		}
+		if user := userOf(segment); user != "" && owner == "" {
+			owner = user + "/"
+		}
 		slurm = slurm || strings.Contains(segment, "slurm")
 		ecs = ecs || segment == "ecs"
 		before = segment
 	}
 	return g
+}
+
+// userOf returns "user-1000" for the groups that systemd gives that user, "" for others.
+func userOf(segment string) string {
+	name, unit := cutUnit(segment)
+	user, ok := strings.CutPrefix(name, "user-")
+	if !ok || unit != ".slice" {
+		user, ok = strings.CutPrefix(name, "user@")
+		ok = ok && unit == ".service"
+	}
+	if !ok || number(user) == "" {
+		return ""
+	}
+	return "user-" + user
 }
 
 // cutUnit splits the type off the name of a systemd unit.

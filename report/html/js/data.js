@@ -112,7 +112,7 @@ function groupOf({ labels }) {
 }
 
 const planeNames = {
-  tensor: "Tensors", cache: "PyTorch cache", driver: "Other CUDA", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", system: "System-allocated", asleep: "Asleep",
+  tensor: "Tensors", cache: "PyTorch cache", driver: "Other CUDA", rounding: "Driver's rounding", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", system: "System-allocated", asleep: "Asleep",
 };
 
 // isApart reports whether a plane belongs to the sum of no GPU.

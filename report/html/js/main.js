@@ -13,6 +13,7 @@ function show(note = true) {
   graphs.forEach(showTable);
   showKeeper();
   showSelected();
+  showParts();
   if (note) noteAddress();
 }
 
@@ -85,7 +86,6 @@ function fill() {
   fillFindings();
   fillFilters();
   fillKept();
-  fillParts();
   fillNotes();
   fillEvents();
 }

@@ -12,7 +12,7 @@ function fillHead() {
     bar.firstChild.style.width = Math.min(100, 100 * (g.used || 0) / g.total) + "%";
     return element("div", { class: "gpu", role: "listitem", title: g.model },
       element("span", {}, element("b", {}, g.name), " ", element("span", { class: "soft" }, g.short)), bar,
-      element("span", { class: "soft" }, `${bytesText(g.used || 0)} of ${bytesText(g.total)}`));
+      element("span", { class: "soft" }, `${bytesText(g.used || 0)} of ${bytesText(g.total)}${data.live ? "" : " at the end"}`));
   }));
   const box = byId("warnings");
   box.hidden = data.warnings.length === 0;
@@ -130,15 +130,27 @@ function fillLegend(g, names) {
     ? element("li", {}, element("i", { class: "swatch bg-box-" + boxClasses[i] }), name) : null)).filter(Boolean));
 }
 
-// fillParts shows the reconciliation: in each row, NVML's figure is the sum of the parts before it.
-function fillParts() {
-  const { names, rows } = data.parts;
+// partsShown returns the reconciliation at the moment that is shown, and words for it. The end is
+// known in more detail.
+function partsShown() {
+  const shown = state.metric === "use" || state.metric === "peak" || state.metric === "growth";
+  if (!data.chart || !shown || state.to === book.moments - 1) {
+    return { ...data.parts, planes: ["tensor", "cache", "driver", "rounding", "before", "before", "before", "driver", "unexplained"], when: endText(), past: data.live?.past };
+  }
+  const at = data.chart.grid[state.to], onGPU = data.planes.map((_, i) => i).filter((i) => !isApart(data.planes[i]) && planeNames[data.planes[i]]);
+  const rows = data.chart.rows.filter((r) => r.usage[at] > 0).map((r) => (
+    { process: r.process, gpu: r.gpu, lines: onGPU.map((i) => r.planes[i][at] || 0), usage: r.usage[at] }));
+  return { names: onGPU.map((i) => planeNames[data.planes[i]].replace(/^[A-Z](?=[a-z]+( |$))/, (c) => c.toLowerCase())), rows, planes: onGPU.map((i) => data.planes[i]), when: afterText(book.times[state.to]), past: true };
+}
+
+// showParts shows the reconciliation: in each row, NVML's figure is the sum of the parts before it.
+function showParts() {
+  const { names, rows, planes: planeOfPart, when, past } = partsShown();
   byId("no-parts").hidden = rows.length > 0;
   byId("parts").hidden = rows.length === 0;
-  byId("parts-head").textContent = `Where the GPU's bytes ${data.live?.past ? "were" : "are"} ${endText()}, as the driver counts them`;
+  byId("parts-head").textContent = `Where the GPU's bytes ${past ? "were" : "are"} ${when}, as the driver counts them`;
   if (!rows.length) return;
   const used = names.map((_, i) => i).filter((i) => i === names.length - 1 || rows.some((r) => r.lines[i] !== 0));
-  const planeOfPart = ["tensor", "cache", "driver", "before", "before", "before", "driver", "unexplained"];
   const cell = (text, name) => element("td", { class: "number " + (name || "") }, text);
   const amount = (i, n) => (i === names.length - 1 ? (n === 0 ? "0 B" : signedText(n)) : n === 0 ? "–" : bytesText(n));
   byId("parts").querySelector("thead").replaceChildren(element("tr", {}, element("th", { scope: "col" }, "Process"), element("th", { scope: "col" }, "GPU"),
@@ -156,7 +168,7 @@ function fillParts() {
     return element("tr", {}, element("th", { scope: "row" }, data.processes[r.process].name), element("td", {}, gpuText(r.gpu)), element("td", { class: "bar-cell" }, bar),
       ...used.map((i) => {
         const td = cell(amount(i, r.lines[i]));
-        if (i === names.length - 1 && r.idle) td.append(element("small", { class: "soft" }, ` up to ${bytesText(r.idle)} idle in pools`));
+        if (r.idle && planeOfPart[i] === "rounding") td.append(element("small", { class: "soft" }, ` up to ${bytesText(r.idle)} idle in pools`));
         return td;
       }), cell(bytesText(r.usage), "sum"));
   });

@@ -8,6 +8,7 @@
 //   create BYTES, map, release, unmap   physical memory, as PyTorch's expandable segments use it
 //   node BYTES, launch, endgraph        memory of an alloc node of a graph
 //   system BYTES NODE         memory of malloc's kind, bound to a NUMA node (-1: any), and touched
+//   gpu N                     makes GPU N current, with its primary context
 //   share, and open HANDLE    the latest allocation for another process, and one of another process
 //   pairs COUNT               nanoseconds per pair of cuMemAlloc_v2 and cuMemFree_v2, of 1 MiB
 #define _GNU_SOURCE
@@ -196,6 +197,10 @@ static int run(const char *name, size_t bytes, long number)
 	if (IS("init")) return init();
 	if (!cuda) return -1;
 	if (IS("alloc")) return gpucheck_outer(bytes, number ? number : 1);
+	if (IS("gpu")) {
+		result = CALL("cuDevicePrimaryCtxRetain", (void **, int), &context, (int)bytes);
+		return result ? result : CALL("cuCtxSetCurrent", (void *), context);
+	}
 	if (IS("free")) return release_latest(bytes ? (long)bytes : 1);
 	if (IS("managed")) {
 		if (!(result = CALL("cuMemAllocManaged", (address *, size_t, unsigned), &managed, bytes, 1)))

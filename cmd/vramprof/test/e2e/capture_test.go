@@ -111,7 +111,7 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 }
 
 // together is how many tries random tests make, all at once. Each run of the suite adds other tries.
-const together = 4
+const together = 2
 
 // busy starts a program that allocates and frees continuously.
 func busy(t *testing.T, dir fakecuda.Dir, env []string, rate int) *target {

@@ -67,7 +67,7 @@ func TestStoppedTracerCountsLostEvents(t *testing.T) {
 	target.next()
 	target.expect("end")
 	s.stop()
-	s.said("events were lost because buffers were full: counts and bytes can be too high or too low")
+	s.said("events were lost because their process had used its share of the buffers: counts and bytes can be too high or too low")
 	lost := regexp.MustCompile(`([\d,]+) events were lost`).FindStringSubmatch(s.stdout.String())
 	if lost == nil {
 		t.Fatal("no number of lost events")

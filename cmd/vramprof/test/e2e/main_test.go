@@ -74,6 +74,14 @@ func setupAlone(t *testing.T) fakecuda.Dir {
 	return dir
 }
 
+// onlyLong skips a test that takes much of the processors for long, and so slows down the others.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv("VRAMPROF_LONG") == "" {
+		t.Skip("run by scripts/test-long.sh")
+	}
+}
+
 func binary(t *testing.T) string {
 	t.Helper()
 	path, err := buildOnce()

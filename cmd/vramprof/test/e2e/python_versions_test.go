@@ -55,6 +55,49 @@ func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 	}
 }
 
+// TestAClassIsCalledOnOneLineInEachPythonVersion: where a line calls a class, CPython 3.12 and later put
+// a frame of their own below that of __init__, but only after some calls.
+func TestAClassIsCalledOnOneLineInEachPythonVersion(t *testing.T) {
+	dir := setup(t)
+	installed := pythons()
+	suites := map[string]string{"3.13": "trixie", "3.14": "sid"}
+	for minor := 11; minor <= newestPython; minor++ {
+		version := fmt.Sprintf("3.%d", minor)
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			python := installed[version]
+			switch {
+			case python == "" && suites[version] != "":
+				python = fetchPython(t, version, suites[version])
+			case python == "":
+				t.Skipf("no Python %s on this machine", version)
+			}
+			env := dir.Env(t, 1, 8<<30)
+			program := startTarget(t, env, python, dir.Program("classes.py"))
+			program.expectReady()
+			l := startLeaks(t, env, "-p", fmt.Sprint(program.pid())).ready()
+			program.next()
+			program.expect("done")
+			r := l.stop().leaks()
+			program.end()
+			if len(r.Sites) != 1 || r.Sites[0].LiveCount != 200 {
+				t.Errorf("%d sites, want one with 200 allocations", len(r.Sites))
+			}
+			for _, site := range r.Sites {
+				var frames []string
+				for _, f := range site.Stack {
+					if f.Language == "python" {
+						frames = append(frames, f.Function)
+					}
+				}
+				if !slices.Equal(frames, []string{"Buffer.__init__", "<module>"}) && !slices.Equal(frames, []string{"__init__", "<module>"}) {
+					t.Errorf("%d allocations with the frames %q", site.LiveCount, frames)
+				}
+			}
+		})
+	}
+}
+
 // loadsPthread returns a folder for PYTHONPATH whose module loads libpthread.so.0 while Python
 // starts. CUDA's libraries do so, which were linked before glibc 2.34.
 func loadsPthread(t *testing.T) string {

@@ -16,6 +16,7 @@ import (
 // since children of a traced process are traced. A process that executes a program may exit before
 // its name is read; then it is counted.
 func TestScaleShortProcessesAreBookedOrCounted(t *testing.T) {
+	onlyLong(t)
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
 	name := fmt.Sprintf("storm%x", time.Now().UnixNano()&0xffffffff) // at most 15 characters with the letter

@@ -15,6 +15,7 @@ import (
 
 // Fifty processes that use CUDA among five thousand that do not.
 func TestScaleFiveThousandProcesses(t *testing.T) {
+	onlyLong(t)
 	const sleepers, users = 5000, 50
 	dir := setup(t)
 	need(t, "/proc/sys/kernel/pid_max", 3*sleepers)

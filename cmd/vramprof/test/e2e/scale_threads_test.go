@@ -9,6 +9,7 @@ import (
 )
 
 func TestScaleTenThousandThreadsHaveTheirStacks(t *testing.T) {
+	onlyLong(t)
 	const threads = 10_000
 	dir := setup(t)
 	need(t, "/proc/sys/kernel/pid_max", 3*threads)
@@ -40,6 +41,7 @@ func TestScaleTenThousandThreadsHaveTheirStacks(t *testing.T) {
 }
 
 func TestScaleShortThreadsLeaveNothing(t *testing.T) {
+	onlyLong(t)
 	const threads = 40_000 // more than fit into the kernel half at once
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)

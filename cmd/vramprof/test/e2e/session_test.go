@@ -158,7 +158,7 @@ func (s *session) sampleTypes(p *profile.Profile) {
 	}
 	p.Sample = slices.DeleteFunc(p.Sample, func(x *profile.Sample) bool {
 		atPeak := !slices.ContainsFunc(x.Value[:6], func(n int64) bool { return n != 0 }) && x.Value[7] != 0 // of a process that has ended
-		return label(x, "plane") == "before" || label(x, "plane") == "unexplained" || atPeak
+		return slices.Contains([]string{"before", "rounding", "unexplained"}, label(x, "plane")) || atPeak
 	})
 	for _, x := range p.Sample {
 		if host := label(x, "plane") == "host" || label(x, "plane") == "managed"; host && (x.Value[2] != 0 || x.Value[3] != 0) || !host && (x.Value[4] != 0 || x.Value[5] != 0) {

@@ -128,6 +128,7 @@ func TestOnlyChildrenOfACommandAreTraced(t *testing.T) {
 
 // The kernel's table has space for 32,768 threads.
 func TestShortThreadsLoseNothing(t *testing.T) {
+	onlyLong(t)
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	r := leaks(t, env, dir.Program("alloc_c"), writeFile(t, "script", "repeat 5000\nthreads 8\nmalloc a 10\nfree a\nend\nend\nmalloc b 7\n"))

@@ -15,6 +15,8 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const (
@@ -44,12 +46,12 @@ func (j *oomJob) until(points ...string) {
 }
 
 // TestOutOfMemoryInPyTorchIsRecorded checks that memory that PyTorch got after a retry leaves no
-// record, that a failed request leaves a record naming who holds how much, and that a flood leaves
-// a limited number.
+// record, that a failed request leaves a record naming who holds how much, also if the error is uncaught, so
+// that the process frees its tensors while it is walked, and that a flood leaves a limited number.
 func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	setupAlone(t) // a process that has ended is walked no more
 	root := realtorch.Prepare(t)
-	ways := []string{"retry", "fatal", "foreign", "flood"}
+	ways := []string{"retry", "fatal", "uncaught", "foreign", "flood"}
 	name := fmt.Sprintf("oom%d_", os.Getpid())
 	env := append(root.Env(t, len(ways), oomMemory), "PYTHON_COMM="+name)
 	dir := t.TempDir()
@@ -61,20 +63,25 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	for _, way := range ways {
 		jobs[way].Next("begin")
 	}
-	s := startRecord(t, env, "--holders=end", "--name", "^"+name, "--oom-dir", dir).ready()
+	s := startBoth(t, env, "--holders=1s", "--name", "^"+name, "--oom-dir", dir).ready()
 	jobs["retry"].until("before", "end")
 	jobs["fatal"].until("before")
-	out, err := jobs["fatal"].Finish()
-	if err == nil || !strings.Contains(out, "torch.OutOfMemoryError") {
-		t.Errorf("the job did not run out of memory: %v\n%s", err, out)
+	jobs["uncaught"].until("before")
+	eventually(t, time.Minute, "a walk has found what the job holds", func() bool { return jobs["uncaught"].isHeld(s.capture()) })
+	for _, way := range []string{"fatal", "uncaught"} {
+		out, err := jobs[way].Finish()
+		if err == nil || !strings.Contains(out, "torch.OutOfMemoryError") {
+			t.Errorf("%s: the job did not run out of memory: %v\n%s", way, err, out)
+		}
 	}
 	jobs["foreign"].until("before", "failed")
 	jobs["fatal"].one("ask", "PyTorch's allocator")
+	jobs["uncaught"].one("ask", "PyTorch's allocator")
 	jobs["foreign"].one("foreign", "cudaMalloc")
 	jobs["flood"].until("before", "end")
 	eventually(t, 30*time.Second, "the flood is recorded", func() bool { return len(jobs["flood"].records(".txt")) == oomRecords })
 	for _, j := range jobs {
-		if j.way != "fatal" {
+		if j.way != "fatal" && j.way != "uncaught" {
 			if out, err := j.Finish(); err != nil {
 				t.Errorf("%s: %v\n%s", j.way, err, out)
 			}
@@ -82,7 +89,7 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	}
 	p := s.stop().profile()
 
-	for way, want := range map[string]int{"retry": 0, "fatal": 1, "foreign": 1, "flood": oomRecords} {
+	for way, want := range map[string]int{"retry": 0, "fatal": 1, "uncaught": 1, "foreign": 1, "flood": oomRecords} {
 		for _, kind := range []string{".txt", ".pb.gz"} {
 			if got := jobs[way].records(kind); len(got) != want {
 				t.Errorf("%s: records %q, want %d", way, got, want)
@@ -93,6 +100,21 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.Contains(c, want) }) || !strings.Contains(s.stderr.String(), want) {
 		t.Errorf("neither the profile nor vramprof prints: %s\n%q\n%s", want, p.Comments, s.stderr.String())
 	}
+}
+
+// isHeld reports whether the latest walk in a capture found what the job holds.
+func (j *oomJob) isHeld(path string) bool {
+	r, err := capture.Open(path)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer r.Close()
+	s := replay(j.t, r)
+	i := slices.IndexFunc(s.Processes, func(p ledger.Process) bool { return p.PID == uint32(j.Process.Pid) })
+	if i < 0 || s.LatestWalk(i) == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.LatestWalk(i).Held, func(h ledger.Held) bool { return strings.Contains(h.Path, "held") })
 }
 
 func (j *oomJob) records(kind string) []string {
@@ -168,7 +190,7 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 	// At the error the cache is empty: PyTorch freed it before it gave up. Requests of other
 	// libraries are not PyTorch's.
 	d := j.before.Devices[0]
-	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 || j.way == "fatal" && planes["cache"] != 0 {
+	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 || j.way != "foreign" && planes["cache"] != 0 {
 		j.t.Errorf("%s: planes %v, want %d bytes of tensors and nothing unexplained", j.way, planes, want)
 	}
 	return bytes

@@ -102,6 +102,7 @@ func TestVerdictsOnTheCorpus(t *testing.T) {
 	} else {
 		judge(t, seen, enoughOfSample)
 	}
+	t.Run("a month of each healthy program", func(t *testing.T) { testMonths(t, seen) })
 }
 
 // TestVerdictsOnStoredRun needs neither root nor PyTorch.

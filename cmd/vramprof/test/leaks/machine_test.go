@@ -22,6 +22,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/walks"
 )
@@ -194,11 +195,11 @@ func (r *running) await(t *testing.T, text string, limit time.Duration) {
 }
 
 // trace starts to trace the processes of a batch; stop ends it.
-func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
+func (m *machine) trace(t *testing.T, capture ledger.Books) (tr *tracer.Tracer) {
 	t.Helper()
 	began := make(chan struct{})
 	tr, err := tracer.New(tracer.Config{
-		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample, Walks: m.walks,
+		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample, Walks: m.walks, Capture: capture,
 		Ready: func([]uint32) { close(began) },
 	})
 	if err != nil {
@@ -242,7 +243,8 @@ func (m *machine) observe(t *testing.T, b batch) *observation {
 	}
 	start(b.late, true)
 	time.Sleep(lateness)
-	tr := m.trace(t)
+	excerpt := newExcerpt()
+	tr := m.trace(t, excerpt)
 	start(b.early, false)
 	begin := time.Now()
 	var moments []moment
@@ -256,5 +258,7 @@ func (m *machine) observe(t *testing.T, b batch) *observation {
 		}
 		moments = append(moments, moment{seconds, tr.Snapshot()})
 	}
-	return observationOf(tr, all, moments)
+	o := observationOf(tr, all, moments)
+	o.excerpt = excerpt
+	return o
 }

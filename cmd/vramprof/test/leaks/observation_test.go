@@ -22,6 +22,8 @@ type observation struct {
 	Moments  []moment
 	Frames   []frame
 	Stacks   map[uint64][]int // indices of Frames, leaf first
+
+	excerpt *excerpt // while it is not stored
 }
 
 // moment is the state of the books after all programs have run for some time.

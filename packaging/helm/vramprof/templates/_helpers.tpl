@@ -39,6 +39,13 @@ app.kubernetes.io/component: profiler
 {{- end }}
 {{- end }}
 
+{{- /* Fails unless something decides who may connect. */ -}}
+{{- define "vramprof.protected" -}}
+{{- if not (or (and .Values.webConfig.secret .Values.webConfig.basicAuth) (and .Values.networkPolicy.enabled .Values.networkPolicy.from) .Values.unprotected) }}
+{{- fail "whoever can connect to vramprof sees the processes of all pods of the node: set webConfig.secret and webConfig.basicAuth, or networkPolicy.enabled and networkPolicy.from (who may connect), or unprotected=true if something else protects the port (docs/kubernetes.md)" }}
+{{- end }}
+{{- end }}
+
 {{- define "vramprof.scheme" -}}
 {{- if and .Values.webConfig.secret .Values.webConfig.tls }}https{{ else }}http{{ end }}
 {{- end }}

@@ -818,6 +818,7 @@ type Process struct {
 	OwnRoot       bool                   `protobuf:"varint,14,opt,name=own_root,json=ownRoot,proto3" json:"own_root,omitempty"` // its paths are below /proc/PID/root for the tracer
 	PodContainer  []byte                 `protobuf:"bytes,15,opt,name=pod_container,json=podContainer,proto3" json:"pod_container,omitempty"`
 	Actor         []byte                 `protobuf:"bytes,16,opt,name=actor,proto3" json:"actor,omitempty"`
+	Started       uint64                 `protobuf:"varint,17,opt,name=started,proto3" json:"started,omitempty"` // clock ticks since boot; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,6 +963,13 @@ func (x *Process) GetActor() []byte {
 		return x.Actor
 	}
 	return nil
+}
+
+func (x *Process) GetStarted() uint64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
 }
 
 type Devices struct {
@@ -2129,6 +2137,8 @@ type Stats struct {
 	StacksOf      []uint64               `protobuf:"varint,10,rep,packed,name=stacks_of,json=stacksOf,proto3" json:"stacks_of,omitempty"`
 	MissingReason [][]byte               `protobuf:"bytes,11,rep,name=missing_reason,json=missingReason,proto3" json:"missing_reason,omitempty"` // of no_stack
 	Missing       []uint64               `protobuf:"varint,12,rep,packed,name=missing,proto3" json:"missing,omitempty"`
+	LostReason    [][]byte               `protobuf:"bytes,13,rep,name=lost_reason,json=lostReason,proto3" json:"lost_reason,omitempty"` // of lost
+	LostFor       []uint64               `protobuf:"varint,14,rep,packed,name=lost_for,json=lostFor,proto3" json:"lost_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2243,6 +2253,20 @@ func (x *Stats) GetMissingReason() [][]byte {
 func (x *Stats) GetMissing() []uint64 {
 	if x != nil {
 		return x.Missing
+	}
+	return nil
+}
+
+func (x *Stats) GetLostReason() [][]byte {
+	if x != nil {
+		return x.LostReason
+	}
+	return nil
+}
+
+func (x *Stats) GetLostFor() []uint64 {
+	if x != nil {
+		return x.LostFor
 	}
 	return nil
 }
@@ -2754,7 +2778,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04what\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
-	"\x05below\x18\x02 \x01(\x04R\x05below\"\xab\x03\n" +
+	"\x05below\x18\x02 \x01(\x04R\x05below\"\xc5\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04comm\x18\x02 \x01(\fR\x04comm\x12\x10\n" +
@@ -2774,7 +2798,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x04user\x18\r \x01(\rR\x04user\x12\x19\n" +
 	"\bown_root\x18\x0e \x01(\bR\aownRoot\x12#\n" +
 	"\rpod_container\x18\x0f \x01(\fR\fpodContainer\x12\x14\n" +
-	"\x05actor\x18\x10 \x01(\fR\x05actor\"/\n" +
+	"\x05actor\x18\x10 \x01(\fR\x05actor\x12\x18\n" +
+	"\astarted\x18\x11 \x01(\x04R\astarted\"/\n" +
 	"\aDevices\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04uuid\x18\x02 \x03(\fR\x04uuid\"2\n" +
@@ -2878,7 +2903,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04mean\x18\x01 \x01(\x04R\x04mean\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\",\n" +
 	"\bSampling\x12 \n" +
-	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\xc9\x02\n" +
+	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x85\x03\n" +
 	"\x05Stats\x12\x12\n" +
 	"\x04lost\x18\x01 \x01(\x04R\x04lost\x12\x16\n" +
 	"\x06stacks\x18\x02 \x01(\x04R\x06stacks\x12\x19\n" +
@@ -2893,7 +2918,10 @@ const file_capture_proto_rawDesc = "" +
 	"\tstacks_of\x18\n" +
 	" \x03(\x04R\bstacksOf\x12%\n" +
 	"\x0emissing_reason\x18\v \x03(\fR\rmissingReason\x12\x18\n" +
-	"\amissing\x18\f \x03(\x04R\amissing\"6\n" +
+	"\amissing\x18\f \x03(\x04R\amissing\x12\x1f\n" +
+	"\vlost_reason\x18\r \x03(\fR\n" +
+	"lostReason\x12\x19\n" +
+	"\blost_for\x18\x0e \x03(\x04R\alostFor\"6\n" +
 	"\x0eProcessWarning\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"2\n" +

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oom
+package ratelimit
 
 import (
 	"testing"
 	"time"
 )
 
+var records = Limits{All: 10, OfProcess: 3, OfUser: 8}
+
 func TestALimitIsDividedBetweenProcesses(t *testing.T) {
-	var r Limiter
+	r := New(records)
 	begin := time.Unix(1e9, 0)
 	granted := map[uint32]int{}
 	for at := time.Duration(0); at < 2*time.Minute; at += 100 * time.Millisecond {
@@ -31,7 +33,7 @@ func TestALimitIsDividedBetweenProcesses(t *testing.T) {
 }
 
 func TestTheLastOfAMinuteIsForAFirst(t *testing.T) {
-	var r Limiter
+	r := New(records)
 	now := time.Unix(1e9, 0)
 	n := 0
 	for range 5 {
@@ -41,8 +43,8 @@ func TestTheLastOfAMinuteIsForAFirst(t *testing.T) {
 			}
 		}
 	}
-	if n != perMinute-1 {
-		t.Errorf("%d for four processes, want %d", n, perMinute-1)
+	if n != records.All-1 {
+		t.Errorf("%d for four processes, want %d", n, records.All-1)
 	}
 	if !r.Allow(now, 9, 9) || r.Allow(now, 10, 10) {
 		t.Error("the last one is for a process that has had none, and there is no more than one")
@@ -50,9 +52,9 @@ func TestTheLastOfAMinuteIsForAFirst(t *testing.T) {
 }
 
 func TestWhatIsReturnedIsForOthers(t *testing.T) {
-	var r Limiter
+	r := New(records)
 	at := time.Unix(1e9, 0)
-	for range perProcess {
+	for range records.OfProcess {
 		r.Allow(at, 7, 7)
 	}
 	if r.Return(at, 8); r.Allow(at, 7, 7) {
@@ -60,5 +62,21 @@ func TestWhatIsReturnedIsForOthers(t *testing.T) {
 	}
 	if r.Return(at, 7); !r.Allow(at, 7, 7) {
 		t.Error("what was returned is not allowed")
+	}
+}
+
+func TestHalfIsForOtherUsers(t *testing.T) {
+	for all := 1; all < 20; all++ {
+		r := New(Halved(all))
+		now := time.Unix(1e9, 0)
+		n := 0
+		for pid := range uint32(100) { // a loop that starts programs
+			if r.Allow(now, pid, 1) {
+				n++
+			}
+		}
+		if n == 0 || n > (all+1)/2 || all > 1 && !r.Allow(now, 200, 2) {
+			t.Errorf("of %d a minute one user gets %d", all, n)
+		}
 	}
 }

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oom
+// Package ratelimit divides what may happen in a minute between processes and users.
+package ratelimit
 
 import (
 	"slices"
 	"time"
 )
 
-// Limiter divides records between processes: at most ten in any minute, three of them of one
-// process and eight of one user, and the last one is kept for a process that has had none. It has
-// no lock.
+// Limits are how much of something may happen in any minute: in all, of one process, and of one user.
+// The last of the minute is kept for a process that has had none.
+type Limits struct{ All, OfProcess, OfUser int }
+
+// Halved returns limits of which one process has a third and one user half, at least one each.
+func Halved(all int) Limits { return Limits{All: all, OfProcess: (all + 2) / 3, OfUser: (all + 1) / 2} }
+
+// Limiter grants at most Limits. It has no lock.
 type Limiter struct {
+	limits  Limits
 	granted []grant // of the last minute
 }
 
@@ -19,11 +26,8 @@ type grant struct {
 	pid, user uint32
 }
 
-const (
-	perMinute  = 10
-	perProcess = 3
-	perUser    = 8
-)
+// New returns a Limiter that has granted nothing.
+func New(limits Limits) *Limiter { return &Limiter{limits: limits} }
 
 // Allow reports whether a process may have one more now, and counts it. User is as in
 // ledger.Process.
@@ -43,11 +47,11 @@ func (r *Limiter) Allow(now time.Time, pid, user uint32) bool {
 		}
 	}
 	r.granted = kept
-	most := perMinute
+	most := r.limits.All
 	if ofProcess > 0 {
 		most--
 	}
-	if len(kept) >= most || ofProcess >= perProcess || ofUser >= perUser {
+	if len(kept) >= most || ofProcess >= r.limits.OfProcess || ofUser >= r.limits.OfUser {
 		return false
 	}
 	r.granted = append(r.granted, grant{now, pid, user})

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/vramprof/vramprof/alert"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ratelimit"
+)
+
+const (
+	// Verdicts are given once a minute, and take at most 1/judgeShare of a processor.
+	judgeEvery = time.Minute
+	judgeShare = 200
+
+	maxLeaks    = 1024 // lines that are known to leak, shared by ledger.Shares
+	leaksLogged = 60   // per minute, shared by ratelimit.Halved
+)
+
+// leakKey identifies a line of a process.
+type leakKey struct {
+	pid      uint32
+	begin    uint64
+	function string
+	file     string
+	line     int
+}
+
+// knownLeaks are the lines that were told of. A process may have as many lines that leak as it likes.
+type knownLeaks struct {
+	lines  map[leakKey]bool
+	places ledger.Places
+	limit  *ratelimit.Limiter
+}
+
+func newKnownLeaks() *knownLeaks {
+	return &knownLeaks{lines: map[leakKey]bool{}, places: ledger.NewPlaces(maxLeaks), limit: ratelimit.New(ratelimit.Halved(leaksLogged))}
+}
+
+// take reports whether a line is to be told of now. It is not, and may be later, if the process or its
+// user has used up its share.
+func (k *knownLeaks) take(now time.Time, key leakKey, user uint32) bool {
+	if !k.places.Take(key.pid, user) {
+		return false
+	}
+	if !k.limit.Allow(now, key.pid, user) {
+		k.places.Give(key.pid)
+		return false
+	}
+	k.lines[key] = true
+	return true
+}
+
+// forget drops the lines of processes that are not alive.
+func (k *knownLeaks) forget(alive func(pid uint32, begin uint64) bool) {
+	for key := range k.lines {
+		if !alive(key.pid, key.begin) {
+			delete(k.lines, key)
+			k.places.Give(key.pid)
+		}
+	}
+}
+
+// watchLeaks logs lines of code that begin to leak, and has --on-leak run, until ctx ends.
+func (s *server) watchLeaks(ctx context.Context) {
+	known := newKnownLeaks()
+	pause, before := judgeEvery, 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		began := cpuTime()
+		beyond := s.judge(known)
+		if beyond > before {
+			s.log.Warn("further lines leak that are not logged, or later", "lines", beyond)
+		}
+		before = beyond
+		pause = max(judgeEvery, (cpuTime()-began)*judgeShare)
+	}
+}
+
+// judge tells the lines that leak and were not known to. It returns how many more there are than may
+// be told of now.
+func (s *server) judge(known *knownLeaks) (beyond int) {
+	snapshot := s.Glance()
+	type process struct {
+		pid   uint32
+		begin uint64
+	}
+	alive := map[process]bool{}
+	for i := range snapshot.Processes {
+		alive[process{snapshot.Processes[i].PID, snapshot.Processes[i].Begin}] = true
+	}
+	known.forget(func(pid uint32, begin uint64) bool { return alive[process{pid, begin}] })
+	groups := report.Judge(snapshot, s).Groups
+	for i := range groups {
+		g := &groups[i]
+		p := &snapshot.Processes[g.Process]
+		key := leakKey{p.PID, p.Begin, g.Line.Function, g.Line.File, g.Line.Line}
+		switch {
+		case g.Class != verdict.Leaking || known.lines[key] || p.End != 0:
+		case known.take(time.Now(), key, p.User):
+			s.leaks(snapshot, g)
+		default:
+			beyond++
+		}
+	}
+	return beyond
+}
+
+func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group) {
+	p := &snapshot.Processes[g.Process]
+	x := alertReport{
+		Event: onLeak, Time: snapshot.Wall, Host: s.host, PID: p.PID, Comm: untrusted.Clean(p.Comm), Workload: json.NewWorkload(p.Workload),
+		Device: words.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
+		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
+	}
+	if len(g.Sites) > 0 {
+		site := &snapshot.Sites[g.Sites[0]]
+		x.API = untrusted.Clean(site.API)
+		s.addStack(&x, site.Stack)
+	}
+	x.Line = frames.Text(&g.Line, alertColumns)
+	s.log.Warn("a line leaks", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "line", x.Line, "bytes_per_second", x.BytesPerSecond)
+	s.alerts.Tell(onLeak, alert.Source{PID: p.PID, User: p.User}, x)
+}

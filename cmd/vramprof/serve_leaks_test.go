@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAProcessWithManyLeaksLeavesLinesToOthers(t *testing.T) {
+	k := newKnownLeaks()
+	now := time.Unix(1e9, 0)
+	told := map[uint32]int{} // by user
+	for minute := range 300 {
+		now = now.Add(time.Minute)
+		inMinute := 0
+		for line := range 5000 {
+			key := leakKey{pid: 7, begin: 1, line: line}
+			if !k.lines[key] && k.take(now, key, 1000) {
+				inMinute++
+			}
+		}
+		for pid := range uint32(5000) { // a loop of programs
+			if k.take(now, leakKey{pid: 100 + pid, begin: uint64(minute)}, 1001) {
+				inMinute++
+				told[1001]++
+			}
+		}
+		if inMinute > leaksLogged || len(k.lines) > maxLeaks {
+			t.Fatalf("minute %d: %d lines are logged, %d are known", minute, inMinute, len(k.lines))
+		}
+	}
+	if n := k.places.Held(7); n != maxLeaks/4 {
+		t.Errorf("one process has %d of %d places", n, maxLeaks)
+	}
+	if now = now.Add(time.Minute); !k.take(now, leakKey{pid: 8, begin: 1}, 1002) {
+		t.Error("a line of another user's job is not told of")
+	}
+	if k.forget(func(pid uint32, _ uint64) bool { return pid == 8 }); len(k.lines) != 1 || k.places.Used() != 1 {
+		t.Errorf("%d lines of processes that have ended stay", len(k.lines)-1)
+	}
+}

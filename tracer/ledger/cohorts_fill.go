@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math"
+	"math/bits"
+)
+
+// fillCohorts sets the cohorts of a site in a snapshot of a time, and its recent past up to a window;
+// list has room for CohortLen.
+func (s *site) fillCohorts(begin, time, recent uint64, out *Site, list []Cohort) {
+	c := s.cohorts()
+	if c.base == noBase {
+		return
+	}
+	out.Recent = s.recentAt(begin, recent)
+	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
+	out.Cohorts = list[:c.last+1]
+	for i := range out.Cohorts {
+		w, x := &s.own.parts.list[i], c.levels.at(i)
+		width := float64(uint64(1) << c.shift)
+		if i == int(c.last) {
+			n := level{c.floor, c.levels.now}
+			end, since := c.end(begin), c.levels.until
+			until := max(min(time, end), since)
+			n.area += float64(c.live) * float64(until-since)
+			x, width = n, max(width-float64(end-min(until, end)), 1)
+		}
+		out.Cohorts[i] = Cohort{
+			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,
+			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects),
+			Floor: x.floor, Mean: uint64(x.area / width),
+		}
+		if c.highs>>i&1 != 0 {
+			out.Cohorts[i].High = c.peak
+		}
+	}
+}
+
+// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part. Its
+// share of floors and peak is its share of the live bytes of all classes or, if there are none, of
+// the freed ones.
+func (s *site) fillTensors(begin, time, recent uint64, out *Site, part *share) {
+	s.fillCohorts(begin, time, recent, out, make([]Cohort, CohortLen))
+	to, from := part.live.bytes, s.cohorts().live
+	if from == 0 {
+		to = part.freed.bytes
+		for p := s.cohorts().parts; p != nil; p = p.next {
+			for i := range p.list {
+				from += p.list[i].alloc
+			}
+		}
+	}
+	out.Peak = scale(out.Peak, to, from)
+	var live, freed uint64 // blocks of the sample, whose weights differ
+	for i := range out.Cohorts {
+		w := &out.Cohorts[i]
+		live += w.LiveObjects
+		freed += minus(w.AllocObjects, w.LiveObjects)
+	}
+	for i := range out.Cohorts {
+		w := &out.Cohorts[i]
+		gone := count{minus(w.AllocObjects, w.LiveObjects), w.AllocBytes - w.LiveBytes}
+		w.LiveObjects = scale(w.LiveObjects, part.live.objects, live)
+		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
+		w.AllocObjects = w.LiveObjects + scale(gone.objects, part.freed.objects, freed)
+		w.AllocBytes = w.LiveBytes + scale(gone.bytes, part.freed.bytes, s.allocBytes)
+		w.Floor, w.High, w.Mean = scale(w.Floor, to, from), scale(w.High, to, from), scale(w.Mean, to, from)
+	}
+	if out.Recent == nil {
+		return
+	}
+	for i := range out.Recent.Windows {
+		w := &out.Recent.Windows[i]
+		gone := w.AllocBytes - min(w.LiveBytes, w.AllocBytes)
+		w.LiveObjects = uint32(min(scale(uint64(w.LiveObjects), part.live.objects, live), math.MaxUint32))
+		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
+		w.AllocBytes = w.LiveBytes + scale(gone, part.freed.bytes, s.allocBytes)
+		w.Floor, w.Mean = scale(w.Floor, to, from), float32(scale(uint64(w.Mean), to, from))
+	}
+	for i := range out.Recent.Records {
+		x := &out.Recent.Records[i]
+		x.Floor, x.Lowest, x.Kept, x.Young = scale(x.Floor, to, from), scale(x.Lowest, to, from), scale(x.Kept, to, from), scale(x.Young, to, from)
+	}
+}
+
+// scale returns x * to / from, up to what a device can have.
+func scale(x, to, from uint64) uint64 {
+	if from == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(x, to)
+	if hi >= from {
+		return maxTensors
+	}
+	n, _ := bits.Div64(hi, lo, from)
+	return min(n, maxTensors)
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A walk sees memory that stays, and memory that the running step takes and gives back while it is
+// read: together they are more than the allocator ever had at once. The rank of a storage is how sure
+// it is that it was there when the walk began, the surest first.
+const (
+	foundTwice  = iota // older than the attach: the walk before found it at the same address, which no event gave out since
+	foundStill         // neither it nor its holder changed while it was read
+	foundMoving        // one of them did
+	foundRanks
+)
+
+// rankedBytes has bytes by rank.
+type rankedBytes [foundRanks]uint64
+
+// olderSet is what the latest walk took for memory from before the attach.
+type olderSet struct {
+	held   []rankedBytes // by index in Walked.Held
+	gone   []rankedBytes // likewise: part of held whose addresses were given out since
+	blocks []olderBlock  // by address
+}
+
+// olderBlock is one storage of an olderSet.
+type olderBlock struct {
+	address, size uint64
+	holder        uint32 // index in Walked.Held
+	rank          uint8
+	gone          bool // its address was given out since
+}
+
+// find returns the storage at an address, or nil.
+func (o *olderSet) find(address uint64) *olderBlock {
+	n := len(o.blocks)
+	if n == 0 || address < o.blocks[0].address || address > o.blocks[n-1].address {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(o.blocks, address, func(b olderBlock, address uint64) int { return cmp.Compare(b.address, address) })
+	if !ok {
+		return nil
+	}
+	return &o.blocks[i]
+}
+
+// leave notes that a storage was freed, since its address was given out again.
+func (o *olderSet) leave(b *olderBlock) {
+	if b == nil || b.gone {
+		return
+	}
+	b.gone = true
+	if int(b.holder) < len(o.gone) {
+		o.gone[b.holder][b.rank] += b.size
+	}
+}
+
+// gaveOut notes that an allocator gave out an address.
+func (w *walks) gaveOut(address uint64) {
+	if w.open != nil && len(w.open.given) < maxFreed {
+		w.open.given[address] = struct{}{}
+	}
+	w.older.leave(w.older.find(address))
+}
+
+// gaveOutAll notes that blocks, sorted by address, were given out since the attach.
+func (w *walks) gaveOutAll(list []Block) {
+	at := 0
+	for i := range w.older.blocks {
+		b := &w.older.blocks[i]
+		for at < len(list) && list[at].Address < b.address {
+			at++
+		}
+		if at < len(list) && list[at].Address == b.address {
+			w.older.leave(b)
+		}
+	}
+}
+
+// keepOlder keeps what a walk found of memory from before the attach in place of what the walk before
+// found.
+func (l *Ledger) keepOlder(p *process, j *joined) {
+	kept := len(p.walks.list[len(p.walks.list)-1].Held)
+	set := olderSet{held: make([]rankedBytes, kept), gone: make([]rankedBytes, kept)}
+	for from, to := range j.to {
+		if int(to) < kept {
+			set.held[to] = j.older[from]
+		}
+	}
+	for _, b := range j.olderBlocks {
+		if to, ok := j.to[b.holder]; ok && int(to) < kept && l.heldBlocks+len(set.blocks) < maxHeldBlocks {
+			b.holder = to
+			set.blocks = append(set.blocks, b)
+		}
+	}
+	slices.SortFunc(set.blocks, func(a, b olderBlock) int { return cmp.Compare(a.address, b.address) })
+	set.blocks = slices.Clip(slices.CompactFunc(set.blocks, func(a, b olderBlock) bool { return a.address == b.address }))
+	l.heldBlocks += len(set.blocks)
+	p.walks.older = set
+}
+
+// fitRanks makes parts add up to at most a total: what is less sure makes room for what is surer. It
+// returns their sum, and by how much they exceeded the total.
+func fitRanks(parts []rankedBytes, total uint64) (fitted []uint64, sum, excess uint64) {
+	fitted = make([]uint64, len(parts))
+	bytes := make([]uint64, len(parts))
+	for rank := range foundRanks {
+		for i := range parts {
+			bytes[i] = parts[i][rank]
+		}
+		some, n, over := fitTo(bytes, total-sum)
+		for i := range some {
+			fitted[i] += some[i]
+		}
+		sum, excess = sum+n, excess+over
+	}
+	return fitted, sum, excess
+}
+
+// ranks returns what a walk took for memory from before the attach, by index in its Held: by rank if
+// it is the latest.
+func (w *walks) ranks(x *Walked, latest bool) []rankedBytes {
+	if latest && len(w.older.held) >= len(x.Held) {
+		return w.older.held[:len(x.Held)]
+	}
+	list := make([]rankedBytes, len(x.Held))
+	for i := range x.Held {
+		list[i][foundStill] = x.Held[i].Older
+	}
+	return list
+}
+
+// shown returns a walk as a snapshot has it. An allocator that had not reported when the walk began
+// gets its totals from its first report since, which has what it held at the attach; before that
+// report, what the walk found is all that is known of it.
+func (l *Ledger) shown(n uint32, x Walked, latest bool) Walked {
+	w := l.procs[n].walks
+	var waiting []int32
+	for i := range x.Held {
+		if h := &x.Held[i]; h.Older > 0 && totalsOn(x.Allocators, h.Device) == nil && !slices.Contains(waiting, h.Device) {
+			waiting = append(waiting, h.Device)
+		}
+	}
+	if len(waiting) == 0 {
+		return x
+	}
+	l.spend(len(waiting) * len(x.Held))
+	slices.Sort(waiting)
+	older := w.ranks(&x, latest)
+	j := joined{walked: x, older: older, newer: make([]rankedBytes, len(x.Held))}
+	j.walked.Held, j.walked.Allocators = slices.Clone(x.Held), slices.Clone(x.Allocators)
+	for i := range x.Held {
+		h := &x.Held[i]
+		j.newer[i][foundStill] = minus(h.Bytes, h.Older+h.Driver)
+		j.walked.Held[i].Bytes = minus(h.Bytes, h.Driver)
+	}
+	for _, device := range waiting {
+		j.fit(l.firstTotals(n, device, x.Held))
+	}
+	for i := range x.Held {
+		j.walked.Held[i].Bytes += x.Held[i].Driver
+	}
+	return j.walked
+}
+
+// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
+func (l *Ledger) firstTotals(n uint32, device int32, held []Held) WalkTotals {
+	for i := range l.procs[n].tensors {
+		if t := &l.procs[n].tensors[i]; t.device == device && t.first.seen {
+			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
+		}
+	}
+	totals := WalkTotals{Device: device, Unreported: true}
+	for i := range held {
+		if h := &held[i]; h.Device == device {
+			totals.Older += min(h.Older, maxTensors-totals.Older)
+		}
+	}
+	totals.Allocated = totals.Older
+	return totals
+}
+
+func totalsOn(list []WalkTotals, device int32) *WalkTotals {
+	for i := range list {
+		if list[i].Device == device {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// divideOlder divides, in a snapshot, a process's memory from before the attach among the holders of
+// its latest walk, and counts what no allocator reported as tensors of its baseline.
+func (l *Ledger) divideOlder(s *Snapshot, n uint32, index int) {
+	w := l.procs[n].walks
+	x := s.LatestWalk(index)
+	if x == nil || x.Failure != "" {
+		return
+	}
+	held := w.ranks(x, true)
+	x.Left = make([]uint64, len(x.Held))
+	for i := range x.Allocators {
+		t := &x.Allocators[i]
+		live := s.placeOlder(index, t)
+		var at []int
+		var parts []rankedBytes
+		for k := range x.Held {
+			if x.Held[k].Device != t.Device {
+				continue
+			}
+			part := held[k]
+			for rank := range part {
+				if k < len(w.older.gone) {
+					part[rank] = minus(part[rank], w.older.gone[k][rank])
+				}
+			}
+			at, parts = append(at, k), append(parts, part)
+		}
+		fitted, _, _ := fitRanks(parts, live)
+		for k, i := range at {
+			x.Left[i] = fitted[k]
+		}
+	}
+}
+
+// placeOlder returns how many bytes from before the attach an allocator has at the moment of a
+// snapshot. If the allocator has not reported by then, they are those that a walk knows, at most what
+// NVML says, and Balance.OlderTensors includes them.
+func (s *Snapshot) placeOlder(index int, t *WalkTotals) uint64 {
+	if live := s.TensorsOn(index, t.Device); live != nil {
+		return live.Older
+	}
+	b := s.BalanceOf(index, t.Device)
+	if b < 0 {
+		return t.Older
+	}
+	x := &s.Balances[b]
+	older := min(t.Older, minus(min(x.Baseline, x.Usage), x.OlderTensors))
+	x.OlderTensors += older
+	return older
+}
+
+func (b *rankedBytes) add(bytes uint64, rank uint8) {
+	b[rank] += min(bytes, maxTensors-b[rank])
+}
+
+func rankOf(inMotion bool) uint8 {
+	if inMotion {
+		return foundMoving
+	}
+	return foundStill
+}
+
+func (b *rankedBytes) sum() (sum uint64) {
+	for _, n := range b {
+		sum += min(n, maxTensors-sum)
+	}
+	return sum
+}
+
+// isNameless reports whether an allocator reports addresses of its own structures, not of blocks.
+func (l *Ledger) isNameless(n uint32, device int32) bool {
+	for i := range l.procs[n].tensors {
+		if t := &l.procs[n].tensors[i]; t.device == device {
+			return t.now.known && t.now.reserved == 0
+		}
+	}
+	return false
+}

@@ -34,6 +34,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.unwind, err = unwind.New(kernel, t.config.Tables, t.stacks.AddFile); err != nil {
 		return err
 	}
+	t.stacks.Locate = t.unwind.Locate
 	if err := t.loadProbes(kernel, types); err != nil {
 		return err
 	}

@@ -240,11 +240,17 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 // whichever was probed.
 func checkStacks(t *testing.T, m *machine, s *ledger.Snapshot) {
 	t.Helper()
+	mapsShown := map[uint32]bool{}
 	for _, site := range s.Sites {
 		frames := m.Stack(site.Stack)
 		for i, f := range frames {
 			if f.Mark || i > 0 && f.Mapping != nil && strings.Contains(f.Mapping.Path, "libcudart") {
-				t.Errorf("%s has the stack %v", site.API, names(frames))
+				t.Errorf("%s has the stack %v, with the leaf at %#x", site.API, names(frames), frames[0].Address)
+				if p := s.Processes[site.Process]; !mapsShown[p.PID] {
+					mapsShown[p.PID] = true
+					text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
+					t.Logf("process %d maps\n%s", p.PID, text)
+				}
 				break
 			}
 		}

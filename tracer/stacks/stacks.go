@@ -24,6 +24,10 @@ import (
 // methods. Stack and Files may wait while another caller has a large file's names read; the others
 // never wait for long.
 type Store struct {
+	// Locate, if it is set before the first stack, finds the file of a frame whose library was new
+	// when its stack was taken (unwind.Unwinder.Locate).
+	Locate func(pid uint32, f *unwind.Frame)
+
 	symbols     *symbolize.Symbolizer
 	perfMapRead map[uint32]time.Time // by pid; Add's alone
 	now         func() time.Time     // time.Now, or a test's
@@ -147,10 +151,27 @@ func (s *Store) Stack(id uint64) []callstack.Frame {
 		return frames
 	}
 	frames = make([]callstack.Frame, 0, len(raw.frames))
-	for _, f := range raw.frames {
+	lost := false
+	for i, f := range raw.frames {
+		if i == 0 && f.JIT && f.Function == "" && s.Locate != nil {
+			s.Locate(s.pidOf(id), &f)
+			lost = f.JIT
+		}
 		frames = s.name(frames, f)
 	}
+	if lost { // its file may become known
+		return frames
+	}
 	return s.setNames(id, raw, frames)
+}
+
+func (s *Store) pidOf(id uint64) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.known[id]; x != nil {
+		return x.pid
+	}
+	return 0
 }
 
 // get returns the named frames of a stack, or the raw ones if they are not named yet.

@@ -35,6 +35,25 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 	}
 }
 
+func TestALibraryThatBecomesKnownLaterIsNamed(t *testing.T) {
+	s := New(Max, symbolize.Options{})
+	defer s.Close()
+	var file *unwind.File
+	s.Locate = func(pid uint32, f *unwind.Frame) {
+		if file != nil && pid == 7 && f.Address == 0x7010 {
+			f.File, f.Address, f.JIT = file, 0x10, false
+		}
+	}
+	s.Add(unwind.Stack{ID: 1, PID: 7, Frames: []unwind.Frame{{JIT: true, Address: 0x7010}, {Function: "main"}}}, 0)
+	if f := s.Stack(1); len(f) != 2 || !f[0].Mark {
+		t.Errorf("of an unknown library: %v", f)
+	}
+	file = &unwind.File{ID: "1", Path: "/lib/libcuda.so.1"}
+	if f := s.Stack(1); len(f) != 2 || f[0].Mark || f[0].Mapping == nil || f[0].Mapping.Path != file.Path {
+		t.Errorf("of a known library: %v", f)
+	}
+}
+
 func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
 	s := New(40, symbolize.Options{})
 	defer s.Close()

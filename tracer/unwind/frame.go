@@ -90,14 +90,29 @@ func (u *Unwinder) findFiles(s *Stack) {
 		if !f.JIT || raw[i].Type().Interpreter() != libpf.Native {
 			continue
 		}
-		id, address := raw[i].Variable(0), f.Address
-		if id == 0 {
-			at, _ := u.layouts.spanAt(s.PID, address)
-			id, address = at.file, address-at.bias
+		if id := raw[i].Variable(0); id != 0 {
+			u.setFile(f, id, f.Address)
+		} else {
+			u.Locate(s.PID, f)
 		}
-		if file := u.codes.file(host.FileID(id), address); file != nil {
-			f.File, f.Address, f.JIT = file, address, false
-		}
+	}
+}
+
+// Locate sets the file of a frame whose code was in no known file when its stack was decoded, if the
+// process's mappings are known by now. Else it leaves the frame as it is. Any goroutine may call it.
+func (u *Unwinder) Locate(pid uint32, f *Frame) {
+	if !f.JIT {
+		return
+	}
+	if at, ok := u.layouts.spanAt(pid, f.Address); ok {
+		u.setFile(f, at.file, f.Address-at.bias)
+	}
+}
+
+// setFile sets the file of a frame at an ELF address of that file, if it is known.
+func (u *Unwinder) setFile(f *Frame, id, address uint64) {
+	if file := u.codes.file(host.FileID(id), address); file != nil {
+		f.File, f.Address, f.JIT = file, address, false
 	}
 }
 

@@ -40,7 +40,7 @@ func (t tests) Run() int {
 // TestScripts runs testdata/script: command lines and their results.
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
 
-// TestScriptsAlone runs the scripts that need a machine without any CUDA process.
+// TestScriptsAlone runs the scripts that need a machine without any other CUDA process or tracer.
 func TestScriptsAlone(t *testing.T) { runScripts(t, "testdata/script/alone") }
 
 func runScripts(t *testing.T, dir string) {

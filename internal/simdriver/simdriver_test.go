@@ -126,12 +126,10 @@ func TestNoDeviceFileIsLeft(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAKilledProcessIsFree(t *testing.T) {
-	t.Parallel()
-	dir := Build(t, "550")
-	env := dir.Env(t, "t4", 1)
-	program := Program(t, "scripts/gpucheck/program/driver.c")
-	alone := run(t, env, Program(t, checks), "free")
+// startDriver starts driver.c, and gives it commands, which must succeed. It returns the process, which
+// ends with the test, and what it prints.
+func startDriver(t *testing.T, env []string, program string, commands ...string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
 	cmd := exec.Command(program)
 	cmd.Env = env
 	in, err := cmd.StdinPipe()
@@ -145,13 +143,24 @@ func TestMemoryOfAKilledProcessIsFree(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(in, "init\nalloc %d\n", 1<<30)
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	lines := bufio.NewScanner(out)
-	for range 2 {
+	for _, command := range commands {
+		fmt.Fprintln(in, command)
 		if !lines.Scan() || !strings.Contains(lines.Text(), `"result": 0`) {
-			t.Fatalf("the driver program answers %q", lines.Text())
+			t.Fatalf("%s: the driver program answers %q", command, lines.Text())
 		}
 	}
+	return cmd, lines
+}
+
+func TestMemoryOfAKilledProcessIsFree(t *testing.T) {
+	t.Parallel()
+	dir := Build(t, "550")
+	env := dir.Env(t, "t4", 1)
+	program := Program(t, "scripts/gpucheck/program/driver.c")
+	alone := run(t, env, Program(t, checks), "free")
+	cmd, lines := startDriver(t, env, program, "init", fmt.Sprint("alloc ", 1<<30))
 	beside := run(t, env, Program(t, checks), "free")
 	held := Held(t, env, cmd.Process.Pid, 0)
 	cmd.Process.Kill()
@@ -179,28 +188,10 @@ func TestContextsTakeWhatIsDocumented(t *testing.T) {
 			t.Run(driver+"/"+model, func(t *testing.T) {
 				t.Parallel()
 				env := Build(t, driver).Env(t, model, 1)
-				cmd := exec.Command(program)
-				cmd.Env = env
-				in, err := cmd.StdinPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				fmt.Fprintln(in, "init")
-				if lines := bufio.NewScanner(out); !lines.Scan() || !strings.Contains(lines.Text(), `"result": 0`) {
-					t.Errorf("the driver program answers %q", lines.Text())
-				}
+				cmd, _ := startDriver(t, env, program, "init")
 				if held := Held(t, env, cmd.Process.Pid, 0); held != mib<<20 {
 					t.Errorf("a context holds %d bytes, want %d MiB", held, mib)
 				}
-				in.Close()
-				cmd.Wait()
 			})
 		}
 	}

@@ -141,50 +141,42 @@ func (s *Store) Lost() map[uint32]uint64 {
 // Stack returns the frames of a stack, leaf first, and none for an unknown id. It names native
 // frames on the first call, which takes long for a large file.
 func (s *Store) Stack(id uint64) []callstack.Frame {
-	if frames, _ := s.get(id); frames != nil {
+	if frames, _, _ := s.get(id); frames != nil {
 		return frames
 	}
 	s.naming.Lock()
 	defer s.naming.Unlock()
-	frames, raw := s.get(id)
+	frames, raw, pid := s.get(id)
 	if frames != nil || raw == nil {
 		return frames
 	}
 	frames = make([]callstack.Frame, 0, len(raw.frames))
-	lost := false
+	missing := false
 	for i, f := range raw.frames {
+		// The first frame is in a probed function, so in a file.
 		if i == 0 && f.JIT && f.Function == "" && s.Locate != nil {
-			s.Locate(s.pidOf(id), &f)
-			lost = f.JIT
+			s.Locate(pid, &f)
+			missing = f.JIT
 		}
 		frames = s.name(frames, f)
 	}
-	if lost { // its file may become known
+	if missing { // the next call looks for the file again
 		return frames
 	}
 	return s.setNames(id, raw, frames)
 }
 
-func (s *Store) pidOf(id uint64) uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x := s.known[id]; x != nil {
-		return x.pid
-	}
-	return 0
-}
-
-// get returns the named frames of a stack, or the raw ones if they are not named yet.
-func (s *Store) get(id uint64) ([]callstack.Frame, *copied[unwind.Frame]) {
+// get returns the named frames of a stack, or the raw ones and the process if they are not named yet.
+func (s *Store) get(id uint64) ([]callstack.Frame, *copied[unwind.Frame], uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch x := s.known[id]; {
 	case x == nil:
-		return nil, nil
+		return nil, nil, 0
 	case x.named != nil:
-		return x.named.frames, nil
+		return x.named.frames, nil, x.pid
 	default:
-		return nil, x.raw
+		return nil, x.raw, x.pid
 	}
 }
 

@@ -17,10 +17,13 @@ struct tensor_device {
 	u64 time;                    /* of the first event */
 	/* ALLOCATOR_BITS wide, in the keys of its blocks; or NO_NUMBER. */
 	u32 number;
-	u32 doublings;               /* current doublings of the sampling mean */
-	u64 window;                  /* start of the current sampling window */
-	u32 sampled;                 /* blocks sampled in the window */
-	u32 credit;                  /* blocks to sample before the next doubling */
+	/* Sampling, see block_sampling.h. */
+	u32 opened;                  /* windows so far */
+	u64 window;                  /* start of the current one */
+	u32 sampled;                 /* blocks sampled in it */
+	u32 credit;                  /* blocks to sample before any class is thinned */
+	u32 level;                   /* samples in a window that each class may take then */
+	u32 exceeded;                /* samples without credit since the level fell */
 	u64 older_allocated;         /* the allocator's totals before the first event */
 	u64 older_reserved;
 	u64 latest;                  /* time of the latest event */
@@ -36,6 +39,7 @@ struct tensor_device {
 	u64 far;                     /* its live blocks in the map blocks */
 	u64 room;                    /* entries that it has reserved there */
 	struct size_class classes[SIZE_CLASSES];
+	struct class_samples samples[SIZE_CLASSES];
 	u64 begun;                   /* reports whose counting has begun */
 };
 

@@ -37,6 +37,7 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 	if (!d)
 		return NULL;
 	d->credit = SAVED_WINDOWS * window_samples;
+	d->level = window_samples;
 	d->time = d->window = now;
 	// 0 if the allocator reports no totals.
 	if (r->reserved && (r->size < 0 || r->allocated >= r->size))

@@ -39,7 +39,6 @@ type (
 	SentStacks = probeSentStacks
 	// NearBlocks is a table of live blocks of one GPU allocator.
 	NearBlocks  = probeNearTable
-	SampleClass = probeSampleClass
 	// Share is what one process has of the tables and rings that all processes share.
 	Share    = probeShare
 	Function = probeFunction

@@ -236,12 +236,6 @@ type probeRuntimePrefix struct {
 	Address uint64
 }
 
-type probeSampleClass struct {
-	_         structs.HostLayout
-	Threshold uint32
-	Spared    uint32
-}
-
 type probeSampling uint32
 
 const (
@@ -329,10 +323,12 @@ type probeTensorDevice struct {
 	Ended          uint64
 	Time           uint64
 	Number         uint32
-	Doublings      uint32
+	Opened         uint32
 	Window         uint64
 	Sampled        uint32
 	Credit         uint32
+	Level          uint32
+	Exceeded       uint32
 	OlderAllocated uint64
 	OlderReserved  uint64
 	Latest         uint64
@@ -357,6 +353,12 @@ type probeTensorDevice struct {
 		AllocBytes uint64
 		Frees      uint64
 		FreeBytes  uint64
+	}
+	Samples [128]struct {
+		_        structs.HostLayout
+		Window   uint32
+		Taken    uint16
+		Halvings uint16
 	}
 	Begun uint64
 }

@@ -13,6 +13,13 @@ struct size_class {
 	u64 frees, free_bytes;
 };
 
+/* How a size class is sampled, see block_sampling.h. */
+struct class_samples {
+	u32 window;   /* the latest in which a block was reported */
+	u16 taken;    /* samples in it */
+	u16 halvings; /* of its probability */
+};
+
 static EBPF_INLINE u32 size_class(u64 size)
 {
 	u32 log = 0;

@@ -58,3 +58,30 @@ func TestSamplesStayWithinTheLimit(t *testing.T) {
 	}
 	p.end()
 }
+
+// TestARareSizeKeepsItsStacksBesideManyOthers: sizes share the limit. A tensor that is kept now and then
+// has each of its stacks, although tensors of two other sizes need 15 times the limit.
+func TestARareSizeKeepsItsStacksBesideManyOthers(t *testing.T) {
+	const kept = 60
+	m := newMachine(t, 1, "FAKECUDA_MEMORY=68719476736")
+	m.keepTorch("2.6")
+	m.trace(func(c *Config) { c.Sample, c.SampleLimit = 1<<20, 4000 })
+	p := m.follow("2.6", nil, "rate 1 0.3 120000 8000000", "wait", fmt.Sprintf("repeat %d", kept), "rate 1 0.02 120000 8000000", "rate 1 0.02 120000 12000000",
+		"live 1 1600000", "end", "print done", "totals", "wait")
+	p.rate()
+	p.next()
+	for range 2 * kept {
+		p.rate()
+	}
+	p.expect("done")
+	totals := p.totals()
+	s := m.snapshot()
+	checkTensors(t, "at the end", s, p.pid(), totals, false)
+	if x := tensorsOf(t, s, p.pid())[0]; x.Halvings < 3 {
+		t.Errorf("the rate was halved %d times: the others did not need more than the limit", x.Halvings)
+	}
+	if x := tensorsOf(t, s, p.pid())[0]; x.LiveObjects != kept || x.Sampled != kept {
+		t.Errorf("%d of %d live tensors are sampled, want all %d", x.Sampled, x.LiveObjects, kept)
+	}
+	p.end()
+}

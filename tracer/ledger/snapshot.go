@@ -223,8 +223,7 @@ type Tensors struct {
 	LiveObjects, LiveBytes   uint64 // of blocks allocated since the attach
 	AllocObjects, AllocBytes uint64 // likewise, freed or not
 	Sampled                  uint64 // live blocks in the sample
-	// Most halvings of the rate, due to SampleRate.Limit; blocks of at least the mean size are
-	// never affected.
+	// Most halvings of the rate of a size class, due to SampleRate.Limit.
 	Halvings uint8
 	// Standard error of the largest site's live bytes, from the sampling.
 	Error uint64

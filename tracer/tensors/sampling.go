@@ -22,25 +22,15 @@ func classBound(class int) float64 {
 	return math.Ldexp(512, doubling) * (1 + float64(quarter)/4)
 }
 
-// sampleClass is how a size class is sampled.
-type sampleClass struct {
-	likely float64 // probability to be sampled
-	spared uint32  // how many doublings of the mean leave it as it is
-}
-
-// sampling returns how each size class is sampled, so that on average one block in mean bytes is.
-// Sampling is Poisson over bytes at the middle of the class; classes from mean on are taken whole.
-func sampling(mean uint64) []sampleClass {
-	list := make([]sampleClass, bpf.SizeClasses)
+// sampling returns the probability of each size class to be sampled, so that on average one block in mean
+// bytes is. Sampling is Poisson over bytes at the middle of the class; classes from mean on are taken whole.
+func sampling(mean uint64) []float64 {
+	list := make([]float64, bpf.SizeClasses)
 	for class := range list {
-		c := &list[class]
 		from, to := classBound(class), classBound(class+1)
-		c.likely = 1
-		switch {
-		case mean > 0 && to <= float64(mean):
-			c.likely = -math.Expm1(-(from + to) / 2 / float64(mean))
-		case from > float64(mean):
-			c.spared = uint32(math.Log2(from / float64(max(mean, 1))))
+		list[class] = 1
+		if mean > 0 && to <= float64(mean) {
+			list[class] = -math.Expm1(-(from + to) / 2 / float64(mean))
 		}
 	}
 	return list
@@ -76,14 +66,13 @@ func Limit(spec *ebpf.CollectionSpec, sample uint64, limit uint32) error {
 // SetSampling tells the kernel half and the books how each size class is sampled. It comes before
 // the first event, with what Limit was told.
 func (a *Allocators) SetSampling(b ledger.Books, sample uint64, limit uint32) error {
-	var p []float64
-	for class, c := range sampling(sample) {
-		p = append(p, c.likely)
-		threshold := bpf.SampleAlways
-		if c.likely < 1 {
-			threshold = uint32(c.likely * (1 << 32))
+	p := sampling(sample)
+	for class, likely := range p {
+		threshold := uint32(bpf.SampleAlways)
+		if likely < 1 {
+			threshold = uint32(likely * (1 << 32))
 		}
-		if err := a.Maps["sample_classes"].Put(uint32(class), bpf.SampleClass{Threshold: threshold, Spared: c.spared}); err != nil {
+		if err := a.Maps["sample_classes"].Put(uint32(class), threshold); err != nil {
 			return fmt.Errorf("set the sampling of tensors: %w", err)
 		}
 	}

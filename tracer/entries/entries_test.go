@@ -13,16 +13,17 @@ cuMemAlloc 1 0 3020 14090 4096 cuMemAlloc_v2
 cuMemAlloc 1 2 3020 14090 4096 cuMemAlloc_v2
 cuMemFree 0 1 3020 14090 8192 cuMemFree_v3
 cuInit 1 0 2000 14090 4096 cuInit
+cuCtxGetDevice 1 0 13000 14090 20480 cuCtxGetDevice_v2
 `
 	a, err := parse([]byte(text))
-	if err != nil || a.Path != "/usr/lib/libcuda.so.1" || len(a.List) != 4 {
+	if err != nil || a.Path != "/usr/lib/libcuda.so.1" || len(a.List) != 5 {
 		t.Fatalf("got %+v, %v", a, err)
 	}
 	if want := (Answer{"cuMemFree", false, 1, 3020, 14090, "cuMemFree_v3", 8192}); a.List[2] != want {
 		t.Errorf("got %+v, want %+v", a.List[2], want)
 	}
 	s := a.Summarize(map[uint64]string{4096: "cuMemAlloc_v2", 12288: "cuMemFree_v2"})
-	if s.Names != 3 || !slices.Equal(s.Functions, []string{"cuMemAlloc_v2"}) || !slices.Equal(s.Never, []string{"cuMemFree_v2"}) ||
+	if s.Names != 4 || !slices.Equal(s.Functions, []string{"cuMemAlloc_v2"}) || !slices.Equal(s.Never, []string{"cuMemFree_v2"}) ||
 		!slices.Equal(s.Unprobed, []string{"cuInit (default stream): cuInit", "cuMemFree (legacy stream): cuMemFree_v3"}) {
 		t.Errorf("got %+v", s)
 	}

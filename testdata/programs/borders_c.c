@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define FRAME __attribute__((noipa))
-enum { PAGE = 4096, DEEP = 5 * PAGE, SHALLOW = 3 * PAGE };
+enum { PAGE = 4096, ROOM = 64 * PAGE /* for NVIDIA's runtime */, DEEP = ROOM + 3 * PAGE, SHALLOW = ROOM + PAGE };
 
 static char *memory;
 
@@ -19,7 +19,7 @@ FRAME static void allocate(void)
 {
 	char here;
 	void *p;
-	volatile char *room = alloca(&here - (memory + 2 * PAGE));
+	volatile char *room = alloca(&here - (memory + ROOM));
 	*room = 0;
 	if (cudaMalloc(&p, 1))
 		exit(1);
@@ -64,13 +64,13 @@ static void on_stack(size_t size, void (*function)(void))
 int main(int argc, char **argv)
 {
 	char line[8];
-	memory = mmap(NULL, 16 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memory = mmap(NULL, 128 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	cudaFree(NULL); // loads the driver, which changes the key of walks
 	printf("ready %d\n", getpid());
 	fflush(stdout);
 	if (memory == MAP_FAILED || !fgets(line, sizeof line, stdin))
 		return 1;
-	munmap(memory, 16 * PAGE);
+	munmap(memory, 128 * PAGE);
 	for (long i = 0; i < atol(argv[argc - 1]); i++) {
 		on_stack(DEEP, deep);
 		on_stack(SHALLOW, shallow);

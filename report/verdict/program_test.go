@@ -15,17 +15,18 @@ import (
 
 // program is a simulated one: it allocates and frees in a ledger. Time is in steps.
 type program struct {
-	l     *ledger.Ledger
-	rng   *rand.Rand
-	scale float64 // ns per step
-	begin uint64
-	time  float64
-	next  uint64 // address
-	kind  ledger.Kind
-	one   float64 // of how many tensors one is in the sample; 0: all
-	size  map[uint64]uint64
-	in    map[uint64]bool // the sample
-	class []ledger.ClassTotals
+	l        *ledger.Ledger
+	rng      *rand.Rand
+	scale    float64 // ns per step
+	begin    uint64
+	time     float64
+	next     uint64 // address
+	kind     ledger.Kind
+	one      float64 // of how many tensors one is in the sample; 0: all
+	halvings uint8   // of that rate
+	size     map[uint64]uint64
+	in       map[uint64]bool // the sample
+	class    []ledger.ClassTotals
 }
 
 const start = 5e9 // of the session
@@ -50,7 +51,8 @@ func (p *program) alloc(line, size uint64) uint64 {
 		c := &p.class[ledger.SizeClass(size)]
 		c.Allocs++
 		c.AllocBytes += size
-		p.in[a] = p.one == 0 || p.rng.Float64() < -math.Expm1(-float64(size)/p.one)
+		p.in[a] = (p.one == 0 || p.rng.Float64() < -math.Expm1(-float64(size)/p.one)) && (p.halvings == 0 || p.rng.Uint64N(1<<p.halvings) == 0)
+		e.Halvings = p.halvings
 	}
 	if p.in[a] {
 		p.l.Apply(&e)

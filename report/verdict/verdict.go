@@ -76,6 +76,7 @@ type judge struct {
 	lives    []life                     // by process
 	totals   map[totalKey]series        // of what leaks, by need
 	replaced map[processDevice][]uint64 // Tensors.OlderFreed
+	thinned  map[processDevice]bool     // the limit on stacks halved the rate of its sample
 	keepers  map[int]*keepers           // by process, by need
 }
 
@@ -102,10 +103,11 @@ func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
 	j := &judge{
 		s: s, st: st, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
 		totals: map[totalKey]series{}, replaced: map[processDevice][]uint64{},
-		keepers: map[int]*keepers{},
+		keepers: map[int]*keepers{}, thinned: map[processDevice]bool{},
 	}
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.Device >= 0 {
+			j.thinned[processDevice{t.Process, t.Device}] = t.Halvings > 0
 			j.reports[t.Process] = true
 			j.replaced[processDevice{t.Process, t.Device}] = t.OlderFreed[:]
 		}

@@ -83,6 +83,12 @@ func newMachine(t *testing.T, gpus int, more ...string) *machine {
 // one after the other.
 func newSimulated(t *testing.T, fake fakecuda.Dir, gpus int, more []string) *machine {
 	t.Helper()
+	machines++
+	m := &machine{t: t, name: fmt.Sprintf("m%d-%d_", os.Getpid(), machines), fake: fake, folder: t.TempDir(), lastly: func() {}}
+	if fakecuda.OnGPU() {
+		m.env = append(fake.Env(t, gpus, 0), more...)
+		return m
+	}
 	if !strings.Contains(os.Getenv("LD_PRELOAD"), "libsimdriver.so") {
 		fakecuda.OnlyFake(t, "the test's own NVML has no simulated driver")
 	}
@@ -96,8 +102,6 @@ func newSimulated(t *testing.T, fake fakecuda.Dir, gpus int, more []string) *mac
 	if want := fmt.Sprintf("SIMDRIVER_GPUS=%d SIMDRIVER_MEMORY_MIB=%d", gpus, memory>>20+reserved); want != fmt.Sprintf("SIMDRIVER_GPUS=%s SIMDRIVER_MEMORY_MIB=%s", os.Getenv("SIMDRIVER_GPUS"), os.Getenv("SIMDRIVER_MEMORY_MIB")) {
 		t.Skipf("needs %s", want) // the driver of this process cannot be changed any more
 	}
-	machines++
-	m := &machine{t: t, name: fmt.Sprintf("m%d-%d_", os.Getpid(), machines), fake: fake, folder: t.TempDir(), lastly: func() {}}
 	m.env = append(fake.Env(t, gpus, memory), "SIMDRIVER_BOOK="+os.Getenv("SIMDRIVER_BOOK"))
 	m.env = append(m.env, more...)
 	return m

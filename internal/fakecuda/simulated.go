@@ -11,9 +11,13 @@ import (
 	"github.com/vramprof/vramprof/internal/simdriver"
 )
 
-// Simulated reports whether VRAMPROF_CUDA=sim has tests run the programs on NVIDIA's own libcuda,
-// libcudart and libnvidia-ml over a simulated kernel driver instead of the fake CUDA.
-func Simulated() bool { return os.Getenv("VRAMPROF_CUDA") == "sim" }
+// Simulated reports whether tests run the programs on NVIDIA's own libcuda, libcudart and libnvidia-ml
+// instead of the fake CUDA: with VRAMPROF_CUDA=sim over a simulated kernel driver, or OnGPU.
+func Simulated() bool { return os.Getenv("VRAMPROF_CUDA") == "sim" || OnGPU() }
+
+// OnGPU reports whether VRAMPROF_CUDA=gpu has tests use this machine's own driver and GPU. The folder
+// $VRAMPROF_LIBRARIES has libcuda.so.1, libcudart.so.12 and libnvidia-ml.so.1.
+func OnGPU() bool { return os.Getenv("VRAMPROF_CUDA") == "gpu" }
 
 // OnlyFake skips a test that cannot run on NVIDIA's libraries, and prints the reason.
 func OnlyFake(t testing.TB, why string) {
@@ -28,6 +32,9 @@ func branch() string { return cmp.Or(os.Getenv("VRAMPROF_DRIVER"), "535") }
 
 // simulatedFolder returns the folder of NVIDIA's libraries, or "" if they are not unpacked.
 func simulatedFolder() string {
+	if OnGPU() {
+		return os.Getenv("VRAMPROF_LIBRARIES")
+	}
 	folder, _ := simdriver.Folder(branch())
 	return folder
 }
@@ -35,6 +42,12 @@ func simulatedFolder() string {
 // simulatedEnv is Env on a simulated kernel driver of the branch $VRAMPROF_DRIVER, by default 535.
 func simulatedEnv(t testing.TB, gpus int, memory uint64) []string {
 	t.Helper()
+	if OnGPU() {
+		if gpus > 1 {
+			t.Skipf("needs %d GPUs", gpus)
+		}
+		return append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "LD_LIBRARY_PATH="+simulatedFolder())
+	}
 	const most, reserved = 8, 1 << 10 // GPUs, and MiB of each that the model keeps
 	if gpus > most {
 		OnlyFake(t, fmt.Sprintf("the simulated driver has at most %d GPUs", most))

@@ -22,6 +22,7 @@ import (
 // Root is PyTorch with its Python, the CUDA libraries that it links to, and the fake driver. All
 // tests share it: do not write to it.
 type Root struct {
+	python    string // its file
 	dir, cuda string
 	fake      fakecuda.Dir
 }
@@ -30,6 +31,9 @@ type Root struct {
 // sources have changed. It skips the test if PyTorch is not unpacked.
 func Prepare(t testing.TB) Root {
 	t.Helper()
+	if fakecuda.OnGPU() {
+		return Root{python: "python3"}
+	}
 	fakecuda.OnlyFake(t, "its PyTorch has stubs of cuBLAS, not NVIDIA's")
 	if testing.Short() {
 		t.Skip("PyTorch takes seconds to start")
@@ -41,7 +45,7 @@ func Prepare(t testing.TB) Root {
 	if found.skipped != "" {
 		t.Skip(found.skipped)
 	}
-	return Root{found.dir, found.cuda, fakecuda.Build(t)}
+	return Root{filepath.Join(found.dir, "python3"), found.dir, found.cuda, fakecuda.Build(t)}
 }
 
 type prepared struct {
@@ -114,6 +118,9 @@ const ExpandableSegments = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 // reads its books. Append variables to change it.
 func (r Root) Env(t testing.TB, gpus int, memory uint64) []string {
 	t.Helper()
+	if fakecuda.OnGPU() {
+		return append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	}
 	var env []string
 	for _, v := range r.fake.Env(t, gpus, memory) {
 		if !strings.HasPrefix(v, "PYTHON") && !strings.HasPrefix(v, "PYTORCH_") {
@@ -134,7 +141,7 @@ func (r Root) Command(env []string, script string, args ...string) *exec.Cmd {
 	if !filepath.IsAbs(script) {
 		script = Script(script)
 	}
-	cmd := exec.Command(filepath.Join(r.dir, "python3"), append([]string{script}, args...)...)
+	cmd := exec.Command(r.python, append([]string{script}, args...)...)
 	cmd.Env = env
 	return cmd
 }

@@ -32,6 +32,8 @@ NvU32 allocate_class(struct object *o, void *parameters)
 		o->size = p->size;
 		if (o->class == CLASS_LOCAL_MEMORY && charge_object(o, p->attr))
 			return NV_ERR_NO_MEMORY;
+		// The driver returns the size in whole pages: seen on a real GPU with 580.159.
+		o->size = p->size = o->charged ? o->charged : (p->size + 4095) & ~(u64)4095;
 		if (!give_memory(o, p->size))
 			return NV_ERR_NO_MEMORY;
 		p->limit = p->size - 1;
@@ -178,6 +180,7 @@ static int rm_heap(void *argument)
 			(size->attr >> 25 & 3) == NVOS32_ATTR_LOCATION_VIDMEM ? CLASS_LOCAL_MEMORY : CLASS_SYSTEM_MEMORY;
 		NV_MEMORY_ALLOCATION_PARAMS parameters = {.size = size->size, .attr = size->attr};
 		p->status = allocate(p->hRoot, p->hObjectParent, &size->hMemory, class, &parameters);
+		size->size = parameters.size;
 		size->limit = size->size - 1;
 		size->offset = 0;
 	} else if (p->function != NVOS32_FUNCTION_INFO) {

@@ -198,7 +198,7 @@ func TestContextsTakeWhatIsDocumented(t *testing.T) {
 }
 
 // On an H200 with 580.159 NVML's figure of a process is the sum of its objects in the GPU's memory, byte for
-// byte; docs/planes.md says what they are. It must be so here.
+// byte (docs/planes.md). It must be so here.
 func TestNVMLsFigureIsTheSumOfObjects(t *testing.T) {
 	t.Parallel()
 	record := filepath.Join(t.TempDir(), "record.so")

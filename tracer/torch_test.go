@@ -26,6 +26,7 @@ type torchMachine struct {
 
 func newTorchMachine(t *testing.T, gpus int, more ...string) *torchMachine {
 	t.Helper()
+	fakecuda.OnlyFake(t, "it compares with the fake's account of calls")
 	root := realtorch.Prepare(t)
 	return &torchMachine{newMachine(t, gpus, more...), root, false}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/simdriver"
@@ -37,6 +38,20 @@ func simulatedFolder() string {
 	}
 	folder, _ := simdriver.Folder(branch())
 	return folder
+}
+
+// Math returns the folder of NVIDIA's libraries with its cuBLAS and NCCL, or skips the test if they are not
+// unpacked.
+func Math(t testing.TB) string {
+	t.Helper()
+	dir, err := simdriver.MathFolder(branch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(dir, "skipped:") {
+		t.Skip(dir)
+	}
+	return dir
 }
 
 // simulatedEnv is Env on a simulated kernel driver of the branch $VRAMPROF_DRIVER, by default 535.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -144,7 +145,11 @@ func (j *oomJob) one(asker, by string) {
 	if m := firstHolder.FindStringSubmatch(text); !wanted.MatchString(text) || m == nil || m[2] != holder || m[1] != fmt.Sprintf("%d MiB", held.Bytes>>20) {
 		j.t.Errorf("%s: want the requester %s, and as first holder 8 tensors of %d bytes of %s:\n%s", j.way, asker, held.Bytes, holder, text)
 	}
-	if !regexp.MustCompile(`(?m)^GPU \d: Fake GPU, .* of 1\.29 GiB free$`).MatchString(text) {
+	line := `(?m)^GPU \d: Fake GPU, .* of 1\.29 GiB free$`
+	if fakecuda.Simulated() {
+		line = `(?m)^GPU \d: Tesla T4, .* of 2\.29 GiB free$`
+	}
+	if !regexp.MustCompile(line).MatchString(text) {
 		j.t.Errorf("%s: no line about NVML:\n%s", j.way, text)
 	}
 	if want := fmt.Sprintf(`(?m)^%d MiB +8 +cuda:0 +local ".*held.*main\(\)`, held.Bytes>>20); !strings.Contains(text, "Who keeps it") || !regexp.MustCompile(want).MatchString(text) {
@@ -187,10 +192,10 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 			}
 		}
 	}
-	// At the error the cache is empty: PyTorch freed it before it gave up. Requests of other
-	// libraries are not PyTorch's.
+	// At the error the cache is empty: PyTorch freed it before it gave up, except for the rest of the segment
+	// in which NVIDIA's cuBLAS has its workspace. Requests of other libraries are not PyTorch's.
 	d := j.before.Devices[0]
-	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 || j.way != "foreign" && planes["cache"] != 0 {
+	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 && !isOfModules(planes["unexplained"]) || j.way != "foreign" && planes["cache"] != 0 && !(fakecuda.Simulated() && planes["cache"] < 20<<20) {
 		j.t.Errorf("%s: planes %v, want %d bytes of tensors and nothing unexplained", j.way, planes, want)
 	}
 	return bytes

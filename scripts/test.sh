@@ -82,8 +82,10 @@ cat "$fetched"
   step "arm64" scripts/test-arm64.sh --ci
 ) >"$checked" 2>&1 &
 checks=$!
-# Runs some fuzz targets, other ones each time, while the tests mostly wait.
-chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" . 6 >"$fuzzed" 2>&1 &
+# Runs some fuzz targets, other ones each time, while the tests mostly wait: two of those that read hostile heaps,
+# allocators and requests, and others.
+{ chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" 'holders\.Fuzz(Damaged|Read)Image|allocator\.FuzzRead|web\.FuzzRequests' 2 &&
+  chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" . 4; } >"$fuzzed" 2>&1 &
 fuzz=$!
 # Boots the oldest and the newest kernel meanwhile: their clocks count instructions, so load does not matter.
 chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &

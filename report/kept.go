@@ -26,6 +26,7 @@ type Kept struct {
 	// gave out to them directly, their bytes add up to those of PyTorch's allocators.
 	Lines    []HolderLine
 	Grown    []GrownLine   // since the first walk, fastest first
+	Passing  []GrownLine   // likewise, but what they keep comes and goes
 	Between  time.Duration // the first walk and the latest; 0: there was only one
 	Problems []string      // what the walk could not read, and doubts about its figures
 
@@ -75,6 +76,7 @@ func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
 	if first := s.FirstWalk(w.Process); first != nil && first.Time < w.Time {
 		k.Between = time.Duration(w.Time - first.Time)
 		k.Grown = grownLines(walkedLines(first), k.Lines, k.Between)
+		k.passing(s)
 	}
 	k.Problems = k.problems(s)
 	return k

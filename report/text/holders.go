@@ -27,7 +27,7 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 	p.holdersHead(h, lines)
 	p.line(plain, 0, "")
 	if h.Before != nil {
-		p.grown(h.Grown(), h.Between(), o)
+		p.grown(h.Grown(), nil, h.Between(), o)
 	}
 	p.text(bold, 0, "Who keeps it")
 	p.line(plain, 0, "")
@@ -82,11 +82,12 @@ func (p *page) moreHolders(rest []report.HolderLine) {
 	}
 }
 
-// grown writes what has more bytes in the later of two walks.
-func (p *page) grown(list []report.GrownLine, between time.Duration, o report.Options) {
+// grown writes what has more bytes in the later of two walks, and how much of that comes and goes.
+func (p *page) grown(list, passing []report.GrownLine, between time.Duration, o report.Options) {
 	between = between.Round(100 * time.Millisecond)
 	if len(list) == 0 {
 		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
+		p.passing(passing)
 		p.line(plain, 0, "")
 		return
 	}
@@ -104,7 +105,20 @@ func (p *page) grown(list []report.GrownLine, between time.Duration, o report.Op
 		rate := words.SignedBytes(g.PerMinute) + "/min"
 		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), g.Remedy())
 	}
+	p.passing(passing)
 	p.line(plain, 0, "")
+}
+
+// passing writes how much more holders keep of what comes and goes.
+func (p *page) passing(list []report.GrownLine) {
+	if len(list) == 0 {
+		return
+	}
+	sum := int64(0)
+	for i := range list {
+		sum += list[i].By.Bytes
+	}
+	p.text(dim, 0, fmt.Sprintf("%s had %s more, but of what comes and goes, as in a step", words.Count(uint64(len(list)), "holder"), words.Bytes(uint64(sum))))
 }
 
 // holder writes figures and a holder beside them, or below them where there is no room, and then

@@ -33,7 +33,7 @@ func keptPart(p *page, s *ledger.Snapshot, n *notes, o report.Options, k *report
 	p.text(plain, 0, keptText(k.Lines))
 	p.line(plain, 0, "")
 	if k.Between >= time.Second {
-		p.grown(k.Grown, k.Between, o)
+		p.grown(k.Grown, k.Passing, k.Between, o)
 	}
 	var named, none []report.HolderLine
 	for _, l := range k.Lines {

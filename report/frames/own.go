@@ -28,6 +28,8 @@ var (
 		`|^(libjemalloc|libtcmalloc|libmimalloc|lib[atl]san|libubsan)\b` +
 		`|^_ctypes\b|^xla_extension\b|^xla_cuda_plugin\b`)
 
+	cudaUser = regexp.MustCompile(`^lib(nccl|cublas|cudnn|cufft|cusolver|cusparse|curand|cutensor|nvinfer|nvonnxparser|nvshmem|nvrtc|nvjpeg|npp)`)
+
 	// sharedObject is the name of a library: libx.so, libx.so.1.2, x.so (deleted). Other files that
 	// are mapped as code are programs.
 	sharedObject = regexp.MustCompile(`\.so($|[. ])`)

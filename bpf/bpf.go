@@ -38,7 +38,7 @@ type (
 	// SentStacks is a set of the map "stacks".
 	SentStacks = probeSentStacks
 	// NearBlocks is a table of live blocks of one GPU allocator.
-	NearBlocks  = probeNearTable
+	NearBlocks = probeNearTable
 	// Share is what one process has of the tables and rings that all processes share.
 	Share    = probeShare
 	Function = probeFunction

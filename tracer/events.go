@@ -200,6 +200,7 @@ func (t *Tracer) exited(turn *booking.Turn, e *bpf.Event) {
 		t.jobs.add(job{kind: jobBlocks})
 	}
 	t.usage.Forget(e.Pid)
+	t.stacks.Ended(e.Pid)
 	t.table.Exit(turn, e)
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})
 }
@@ -207,6 +208,7 @@ func (t *Tracer) exited(turn *booking.Turn, e *bpf.Event) {
 // executed books that a process runs another program now.
 func (t *Tracer) executed(turn *booking.Turn, e *bpf.Event) {
 	if t.table.IsKnown(e.Pid) {
+		t.stacks.Ended(e.Pid)
 		if t.tensors.Leave(turn, e.Pid) {
 			t.jobs.add(job{kind: jobBlocks})
 		}

@@ -79,7 +79,7 @@ func (t *Tracer) evictProcesses() {
 	ended := map[uint32]bool{}
 	events, stacks := t.shares.Lost()
 	_, errors := t.ooms.Lost()
-	for _, by := range []map[uint32]uint64{events, stacks, errors, t.stacks.Lost()} {
+	for _, by := range []map[uint32]uint64{events, stacks, errors, t.stacks.Lost(), t.stacks.Unplaced()} {
 		for pid := range by {
 			ended[pid] = ended[pid] || t.hasEnded(pid)
 		}

@@ -99,6 +99,7 @@ func (t *Tracer) loadTables(pid uint32, layout uint64) {
 	turn := t.desk.Take()
 	first, changed := t.table.TablesLoaded(turn, pid, number, jit, time.Since(began))
 	turn.Done()
+	t.stacks.Place(pid)
 	switch {
 	case shared:
 	case first:

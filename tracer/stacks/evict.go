@@ -88,6 +88,11 @@ func (s *Store) Len() int {
 func (s *Store) ForgetProcesses(ended map[uint32]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for pid := range s.unplaced.by {
+		if ended[pid] {
+			s.unplaced.take(pid)
+		}
+	}
 	for pid, n := range s.over {
 		if ended[pid] {
 			s.full += n

@@ -25,7 +25,7 @@ import (
 // never wait for long.
 type Store struct {
 	// Locate, if it is set before the first stack, finds the file of a frame whose library was new
-	// when its stack was taken (unwind.Unwinder.Locate).
+	// when its stack was taken (unwind.Unwinder.Locate). See Place.
 	Locate func(pid uint32, f *unwind.Frame)
 
 	symbols     *symbolize.Symbolizer
@@ -39,7 +39,8 @@ type Store struct {
 	known       map[uint64]*stack
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[callstack.Frame]
-	places      ledger.Places     // places in known, by process and user
+	places      ledger.Places // places in known, by process and user
+	unplaced    unplaced
 	over        map[uint32]uint64 // stacks beyond the share of their process, by pid
 	full        uint64            // such stacks of processes that found no room in over, or have ended
 }
@@ -68,6 +69,7 @@ func New(most int, names symbolize.Options) *Store {
 		now:         time.Now,
 		known:       map[uint64]*stack{},
 		places:      ledger.NewPlaces(most),
+		unplaced:    unplaced{by: map[uint32][]uint64{}},
 		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*callstack.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),
@@ -93,12 +95,19 @@ func (s *Store) Add(stack unwind.Stack, user uint32) {
 			f.Function = s.jitName(stack.PID, f.Address)
 		}
 	}
+	if s.keep(stack, user) && s.Locate != nil && isUnplaced(stack.Frames) {
+		s.Place(stack.PID) // the file may have become known since the stack was decoded
+	}
+}
+
+// keep reports whether there was room for a stack.
+func (s *Store) keep(stack unwind.Stack, user uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.known[stack.ID]
 	if x == nil {
 		if !s.room(stack.PID, user) {
-			return
+			return false
 		}
 		x = newStack(stack.PID)
 		s.known[stack.ID] = x
@@ -107,6 +116,10 @@ func (s *Store) Add(stack unwind.Stack, user uint32) {
 	s.sharedNamed.give(x.named)
 	x.raw, x.named = s.sharedRaw.take(stack.Frames), nil
 	x.use(s.now())
+	if isUnplaced(stack.Frames) {
+		s.unplaced.add(stack.PID, stack.ID)
+	}
+	return true
 }
 
 // room reports whether one more stack of a process may be kept, and counts it; s.mu is held.
@@ -146,37 +159,32 @@ func (s *Store) Stack(id uint64) []callstack.Frame {
 	}
 	s.naming.Lock()
 	defer s.naming.Unlock()
-	frames, raw, pid := s.get(id)
+	frames, raw, waits := s.get(id)
 	if frames != nil || raw == nil {
 		return frames
 	}
 	frames = make([]callstack.Frame, 0, len(raw.frames))
-	missing := false
-	for i, f := range raw.frames {
-		// The first frame is in a probed function, so in a file.
-		if i == 0 && f.JIT && f.Function == "" && s.Locate != nil {
-			s.Locate(pid, &f)
-			missing = f.JIT
-		}
+	for _, f := range raw.frames {
 		frames = s.name(frames, f)
 	}
-	if missing { // the next call looks for the file again
+	if waits {
 		return frames
 	}
 	return s.setNames(id, raw, frames)
 }
 
-// get returns the named frames of a stack, or the raw ones and the process if they are not named yet.
-func (s *Store) get(id uint64) ([]callstack.Frame, *copied[unwind.Frame], uint32) {
+// get returns the named frames of a stack, or the raw ones if they are not named yet, and whether a frame of
+// those still waits for its file.
+func (s *Store) get(id uint64) (named []callstack.Frame, raw *copied[unwind.Frame], waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch x := s.known[id]; {
 	case x == nil:
-		return nil, nil, 0
+		return nil, nil, false
 	case x.named != nil:
-		return x.named.frames, nil, x.pid
+		return x.named.frames, nil, false
 	default:
-		return nil, x.raw, x.pid
+		return nil, x.raw, x.raw != nil && isUnplaced(x.raw.frames) && len(s.unplaced.by[x.pid]) > 0
 	}
 }
 

@@ -40,17 +40,36 @@ func TestALibraryThatBecomesKnownLaterIsNamed(t *testing.T) {
 	defer s.Close()
 	var file *unwind.File
 	s.Locate = func(pid uint32, f *unwind.Frame) {
-		if file != nil && pid == 7 && f.Address == 0x7010 {
+		if file != nil && f.Address == 0x7010 {
 			f.File, f.Address, f.JIT = file, 0x10, false
 		}
 	}
-	s.Add(unwind.Stack{ID: 1, PID: 7, Frames: []unwind.Frame{{JIT: true, Address: 0x7010}, {Function: "main"}}}, 0)
-	if f := s.Stack(1); len(f) != 2 || !f[0].Mark {
-		t.Errorf("of an unknown library: %v", f)
+	add := func(id uint64, pid uint32) {
+		s.Add(unwind.Stack{ID: id, PID: pid, Frames: []unwind.Frame{{JIT: true, Address: 0x7010}, {Function: "main"}}}, 0)
 	}
+	isNamed := func(id uint64) bool {
+		f := s.Stack(id)
+		if len(f) != 2 {
+			t.Fatalf("stack %d is %v", id, f)
+		}
+		return !f[0].Mark && f[0].Mapping != nil && f[0].Mapping.Path == "/lib/libcuda.so.1"
+	}
+	add(1, 7)
+	add(2, 8)
+	add(3, 7)
+	if isNamed(1) || isNamed(2) { // both are read, as by a report
+		t.Error("stacks of an unknown library are named")
+	}
+	s.Ended(8) // the next process with that pid has other mappings
 	file = &unwind.File{ID: "1", Path: "/lib/libcuda.so.1"}
-	if f := s.Stack(1); len(f) != 2 || f[0].Mark || f[0].Mapping == nil || f[0].Mapping.Path != file.Path {
-		t.Errorf("of a known library: %v", f)
+	s.Place(7)
+	s.Place(8)
+	if !isNamed(1) || !isNamed(3) || isNamed(2) {
+		t.Errorf("named: %v, %v; of a process that has ended: %v", isNamed(1), isNamed(3), isNamed(2))
+	}
+	add(4, 7) // it became known between the walk and now
+	if !isNamed(4) || len(s.Unplaced()) != 0 {
+		t.Errorf("of a known library: named %v, %v wait", isNamed(4), s.Unplaced())
 	}
 }
 

@@ -118,20 +118,25 @@ const isSlow = (query) => /\)[*+{]/.test(query) || (query.match(/[*+{]/g) || [])
 let shownAddress = "", addressTimer = 0;
 function noteAddress() {
   clearTimeout(addressTimer);
-  addressTimer = setTimeout(() => {
-    const text = addressOf();
-    if (text === shownAddress) return;
-    shownAddress = text;
-    try {
-      history.pushState(null, "", "#" + text);
-    } catch { // a browser that allows too few of them
-    }
-  }, 250);
+  addressTimer = setTimeout(writeAddress, 250);
+}
+
+function writeAddress() {
+  clearTimeout(addressTimer);
+  addressTimer = 0;
+  const text = addressOf();
+  if (text === shownAddress) return;
+  shownAddress = text;
+  try {
+    history.pushState(null, "", "#" + text);
+  } catch { // a browser that allows too few of them
+  }
 }
 
 function watchAddress() {
   addEventListener("hashchange", () => {
     clearTimeout(addressTimer);
+    addressTimer = 0;
     if (!readAddress()) return;
     shownAddress = addressOf();
     change({});

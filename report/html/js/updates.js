@@ -12,6 +12,7 @@ function receive(after, next) {
 
 // adopt shows other data.
 function adopt(next) {
+  if (addressTimer) writeAddress(); // a choice of just now, in the terms of its data
   const choice = rememberChoice(), place = rememberPlace();
   data = next;
   openBook();

@@ -314,10 +314,17 @@ func describeProcess(s *ledger.Snapshot, pid uint32, mark string) []string {
 			add("%s of %s used %d/%d reserve %d threshold %d", own, deviceWord(p.Device, ledger.Async), p.Objects, p.Used, p.Reserve, p.Threshold)
 		}
 	}
+	// Of one function, too: the first call's stack may differ, where the driver was just loaded.
+	objects := map[string][3]uint64{}
 	for _, x := range s.Objects {
 		if of(x.Process) && (x.Kind != ledger.DriverContext || strings.HasPrefix(x.API, "cuCtx")) { // every process has a primary context
-			add("%s %s %s live %d of %d named %d", deviceWord(x.Device, x.Kind), kindWords[x.Kind], x.API, x.Live, x.Made, x.Bytes)
+			key := fmt.Sprintf("%s %s %s", deviceWord(x.Device, x.Kind), kindWords[x.Kind], x.API)
+			sum := objects[key]
+			objects[key] = [3]uint64{sum[0] + x.Live, sum[1] + x.Made, sum[2] + x.Bytes}
 		}
+	}
+	for key, n := range objects {
+		add("%s live %d of %d named %d", key, n[0], n[1], n[2])
 	}
 	slices.Sort(lines)
 	return lines

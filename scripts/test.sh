@@ -84,8 +84,14 @@ cat "$fetched"
 checks=$!
 # Runs some fuzz targets, other ones each time, while the tests mostly wait: two of those that read hostile heaps,
 # allocators and requests, and others.
-{ chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" 'holders\.Fuzz(Damaged|Read)Image|allocator\.FuzzRead|web\.FuzzRequests' 2 &&
-  chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" . 4; } >"$fuzzed" 2>&1 &
+fuzz_some() {
+  trap 'kill $! 2>/dev/null; exit 130' TERM
+  chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" 'holders\.Fuzz(Damaged|Read)Image|allocator\.FuzzRead|web\.FuzzRequests' 2 &
+  wait $! || return
+  chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" . 4 &
+  wait $!
+}
+fuzz_some >"$fuzzed" 2>&1 &
 fuzz=$!
 # Boots the oldest and the newest kernel meanwhile: their clocks count instructions, so load does not matter.
 chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &

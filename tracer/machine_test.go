@@ -59,7 +59,7 @@ func newMachine(t *testing.T, gpus int, more ...string) *machine {
 		t.Skip("needs root")
 	}
 	fake := fakecuda.Build(t)
-	if fakecuda.Simulated() {
+	if fakecuda.OnNVIDIA() {
 		return newSimulated(t, fake, gpus, more)
 	}
 	path, err := books()

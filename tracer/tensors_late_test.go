@@ -16,7 +16,7 @@ import (
 
 // contextBytes returns the size of a context: of the fake, or of NVIDIA's driver on a simulated T4.
 func contextBytes() uint64 {
-	if fakecuda.Simulated() {
+	if fakecuda.OnNVIDIA() {
 		return 100 << 20
 	}
 	return 300 << 20

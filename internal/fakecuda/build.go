@@ -124,9 +124,9 @@ func hashSources(root string) (string, error) {
 // "libcudart_static.a", "wheel/libcudart-80664282.so.10.2".
 func (d Dir) Lib(name string) string { return filepath.Join(string(d), name) }
 
-// Driver returns the path of a library as Lib does, of NVIDIA's if Simulated.
+// Driver returns the path of a library as Lib does, of NVIDIA's if OnNVIDIA.
 func (d Dir) Driver(name string) string {
-	if Simulated() {
+	if OnNVIDIA() {
 		return filepath.Join(simulatedFolder(), name)
 	}
 	return d.Lib(name)
@@ -153,7 +153,7 @@ func (d Dir) Torch(version string) string {
 // "FAKECUDA_…=…" to change it: the last value of a variable wins.
 func (d Dir) Env(t testing.TB, gpus int, memory uint64) []string {
 	t.Helper()
-	if Simulated() {
+	if OnNVIDIA() {
 		return simulatedEnv(t, gpus, memory)
 	}
 	shm, err := os.CreateTemp("/dev/shm", "fakecuda-test-")

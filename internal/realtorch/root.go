@@ -45,7 +45,7 @@ func Prepare(t testing.TB) Root {
 		t.Skip(found.skipped)
 	}
 	cuda := found.cuda
-	if fakecuda.Simulated() { // of the stubs only cuDNN, MPI and Redis are used
+	if fakecuda.OnNVIDIA() { // of the stubs only cuDNN, MPI and Redis are used
 		cuda = fakecuda.Math(t) + ":" + cuda
 	}
 	return Root{filepath.Join(found.dir, "python3"), found.dir, cuda, fakecuda.Build(t)}

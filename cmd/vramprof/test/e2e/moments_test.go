@@ -225,7 +225,7 @@ func (r *momentsRun) compare(s *ledger.Snapshot, m moment, after uint64) string 
 // call reports. The fake CUDA has none.
 func isOfModules(bytes int64) bool {
 	const most = 96 << 20
-	return fakecuda.Simulated() && bytes > 0 && bytes <= most
+	return fakecuda.OnNVIDIA() && bytes > 0 && bytes <= most
 }
 
 // near compares values that change with each tensor.

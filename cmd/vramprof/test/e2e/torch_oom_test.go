@@ -146,7 +146,7 @@ func (j *oomJob) one(asker, by string) {
 		j.t.Errorf("%s: want the requester %s, and as first holder 8 tensors of %d bytes of %s:\n%s", j.way, asker, held.Bytes, holder, text)
 	}
 	line := `(?m)^GPU \d: Fake GPU, .* of 1\.29 GiB free$`
-	if fakecuda.Simulated() {
+	if fakecuda.OnNVIDIA() {
 		line = `(?m)^GPU \d: Tesla T4, .* of 2\.29 GiB free$`
 	}
 	if !regexp.MustCompile(line).MatchString(text) {
@@ -195,7 +195,7 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 	// At the error the cache is empty: PyTorch freed it before it gave up, except for the rest of the segment
 	// in which NVIDIA's cuBLAS has its workspace. Requests of other libraries are not PyTorch's.
 	d := j.before.Devices[0]
-	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 && !isOfModules(planes["unexplained"]) || j.way != "foreign" && planes["cache"] != 0 && !(fakecuda.Simulated() && planes["cache"] < 20<<20) {
+	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 && !isOfModules(planes["unexplained"]) || j.way != "foreign" && planes["cache"] != 0 && !(fakecuda.OnNVIDIA() && planes["cache"] < 20<<20) {
 		j.t.Errorf("%s: planes %v, want %d bytes of tensors and nothing unexplained", j.way, planes, want)
 	}
 	return bytes

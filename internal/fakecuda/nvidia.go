@@ -12,9 +12,9 @@ import (
 	"github.com/vramprof/vramprof/internal/simdriver"
 )
 
-// Simulated reports whether tests run the programs on NVIDIA's own libcuda, libcudart and libnvidia-ml
+// OnNVIDIA reports whether tests run the programs on NVIDIA's own libcuda, libcudart and libnvidia-ml
 // instead of the fake CUDA: with VRAMPROF_CUDA=sim over a simulated kernel driver, or OnGPU.
-func Simulated() bool { return os.Getenv("VRAMPROF_CUDA") == "sim" || OnGPU() }
+func OnNVIDIA() bool { return os.Getenv("VRAMPROF_CUDA") == "sim" || OnGPU() }
 
 // OnGPU reports whether VRAMPROF_CUDA=gpu has tests use this machine's own driver and GPU. The folder
 // $VRAMPROF_LIBRARIES has libcuda.so.1, libcudart.so.12 and libnvidia-ml.so.1.
@@ -23,7 +23,7 @@ func OnGPU() bool { return os.Getenv("VRAMPROF_CUDA") == "gpu" }
 // OnlyFake skips a test that cannot run on NVIDIA's libraries, and prints the reason.
 func OnlyFake(t testing.TB, why string) {
 	t.Helper()
-	if Simulated() {
+	if OnNVIDIA() {
 		t.Skip("needs the fake CUDA: " + why)
 	}
 }

@@ -118,7 +118,7 @@ func (p *page) passing(list []report.GrownLine) {
 	for i := range list {
 		sum += list[i].By.Bytes
 	}
-	p.text(dim, 0, fmt.Sprintf("%s had %s more, but of what comes and goes, as in a step", words.Count(uint64(len(list)), "holder"), words.Bytes(uint64(sum))))
+	p.text(dim, 0, fmt.Sprintf("%s had %s more, of memory that comes and goes, as in a step", words.Count(uint64(len(list)), "holder"), words.Bytes(uint64(sum))))
 }
 
 // holder writes figures and a holder beside them, or below them where there is no room, and then

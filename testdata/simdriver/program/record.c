@@ -8,7 +8,7 @@
 //   escape NUMBER size status: any other
 //
 // Numbers are hexadecimal; before and after are the parameters, at most 4 KiB of them. The layouts are those
-// of NVOS00, NVOS21, NVOS54 and NVOS64 in nvos.h (MIT), equal from 470 to 580.
+// of NVOS00, NVOS21, NVOS54 and NVOS64 in nvos.h (MIT), equal in 535, 550 and 555, and valid on 580.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -3,8 +3,8 @@
 package report
 
 import (
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -31,14 +31,14 @@ func (k *Kept) passing(s *ledger.Snapshot) {
 	ages := k.ages(s)
 	gradients := &young{}
 	for key, y := range ages {
-		if isGradient(key.path) {
+		if gradient.MatchString(key.path) {
 			gradients.bytes += y.bytes
 			gradients.lasted += y.lasted
 		}
 	}
 	k.Grown = slices.DeleteFunc(k.Grown, func(g GrownLine) bool {
 		y := ages[deviceHolder{g.Path, g.Device}]
-		if (y == nil || y.bytes < float64(g.By.Bytes)/2) && isGradient(g.Path) {
+		if (y == nil || y.bytes < float64(g.By.Bytes)/2) && gradient.MatchString(g.Path) {
 			y = gradients
 		}
 		if y == nil || y.bytes < float64(g.By.Bytes)/2 || y.lasted >= leastLasting*y.bytes {
@@ -49,7 +49,8 @@ func (k *Kept) passing(s *ledger.Snapshot) {
 	})
 }
 
-func isGradient(path string) bool { return strings.Contains(path, ".grad") }
+// gradient is the end of a path: `local "model".*.weight.grad of train() (train.py:7)`.
+var gradient = regexp.MustCompile(`\.grad( |$)`)
 
 // ages returns the ages of what holders keep of the process's sites of tensors.
 func (k *Kept) ages(s *ledger.Snapshot) map[deviceHolder]*young {
@@ -82,10 +83,10 @@ func (k *Kept) ages(s *ledger.Snapshot) map[deviceHolder]*young {
 	return ages
 }
 
-// lastedShare returns the share of a site's live bytes that was allocated before a time, or by which its floor has
-// risen from one time to another: a list that is copied into a longer one is always young. Both are in ns
-// after the session's begin. What a site has at all times from its first step on, it has in place of what is
-// older than the attach.
+// lastedShare returns the share of a site's live bytes that was allocated before to, or by which its floor rose
+// since from; both in ns after the session's begin. A tensor that is copied into a longer one is always young,
+// but the floor rises. A floor that is reached at once does not count: it took the place of what is older than the
+// attach.
 func lastedShare(x *ledger.Site, from, to uint64) float64 {
 	old, first, last := uint64(0), uint64(0), x.LiveBytes
 	for i := range x.Cohorts {

@@ -49,3 +49,20 @@ func TestWhatComesAndGoesHasNotGrown(t *testing.T) {
 		}
 	}
 }
+
+// TestGradientsOutsideTheSampleAreLikeThoseInIt: what is only called alike is not.
+func TestGradientsOutsideTheSampleAreLikeThoseInIt(t *testing.T) {
+	const mib = 1 << 20
+	inSample := HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: `local "model".a.grad of train() (train.py:7)`}}}
+	k := &Kept{At: uint64(8 * time.Second), Between: 8 * time.Second, held: []HolderLine{inSample}}
+	for _, path := range []string{inSample.Path, `local "model".b.grad (autograd graph) of train() (train.py:7)`, `local "self".gradients[*] of train() (train.py:7)`, "x.grads[*]"} {
+		k.Grown = append(k.Grown, GrownLine{HolderLine: HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: path}}}, By: ledger.HeldGrowth{Bytes: 8 * mib}})
+	}
+	k.passing(&ledger.Snapshot{Sites: []ledger.Site{{
+		Kind: ledger.Tensor, Window: uint64(time.Second), LiveBytes: 80 * mib, Cohorts: append(make([]ledger.Cohort, 7), ledger.Cohort{LiveBytes: 80 * mib}),
+		Holders: []ledger.SiteHolder{{Holder: 0, Bytes: 80 * mib}},
+	}}})
+	if len(k.Passing) != 2 || len(k.Grown) != 2 || k.Grown[0].Path != `local "self".gradients[*] of train() (train.py:7)` {
+		t.Errorf("grown: %+v\ncome and go: %+v", k.Grown, k.Passing)
+	}
+}

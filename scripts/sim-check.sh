@@ -4,7 +4,7 @@
 # kernel driver (real-driver.sh), for each driver and model, and prints one table: what agrees, what
 # differs, and what cannot be asked there. By default all drivers (550, 535) and models (t4, a100,
 # h100), two GPUs each, in 25 s; 555 and 470 by name. --torch also asks with PyTorch, cuBLAS and NCCL, in a few minutes.
-# --tests instead runs tests of package tracer (testdata/simdriver/tracer.txt, or those TESTs) and end-to-end
+# --tests instead runs tests of package tracer (testdata/simdriver/tracer.txt, or those TESTs) and other
 # tests (tests.txt) with NVIDIA's libraries in place of the fake CUDA (VRAMPROF_CUDA=sim; VRAMPROF_DRIVER=550 or
 # 535), in ten minutes. Those of PyTorch skip themselves without real-driver.sh --math.
 #
@@ -47,9 +47,7 @@ if [ "${1:-}" = --tests ]; then
   fi
   # shellcheck disable=SC2046 # names of tests have no spaces
   tracer_tests $(sed '/^#/d' testdata/simdriver/tracer.txt)
-  go test -count=1 -v ./cmd/vramprof/test/e2e -run "$(sed '/^#/d' testdata/simdriver/tests.txt | paste -sd '|')"
-  # With real-driver.sh --math also the real PyTorch, with NVIDIA's cuBLAS and NCCL
-  exec go test -count=1 -v ./tracer/allocator ./tracer/holders ./cmd/vramprof/test/accuracy ./report/export -run 'PyTorch|KindsOfHolders'
+  exec go test -p 1 -count=1 -v ./cmd/vramprof/test/{e2e,accuracy} ./tracer/{allocator,holders} ./report/export -run "$(sed '/^#/d' testdata/simdriver/tests.txt | paste -sd '|')"
 fi
 if [ "${1:-}" = --torch ]; then
   torch=1

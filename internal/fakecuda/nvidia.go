@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/simdriver"
@@ -40,18 +39,10 @@ func simulatedFolder() string {
 	return folder
 }
 
-// Math returns the folder of NVIDIA's libraries with its cuBLAS and NCCL, or skips the test if they are not
-// unpacked.
+// Math returns the folder of NVIDIA's libraries with cuBLAS and NCCL. It skips the test if they are not unpacked.
 func Math(t testing.TB) string {
 	t.Helper()
-	dir, err := simdriver.MathFolder(branch())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.HasPrefix(dir, "skipped:") {
-		t.Skip(dir)
-	}
-	return dir
+	return string(simdriver.Build(t, "--math", branch()))
 }
 
 // simulatedEnv is Env on a simulated kernel driver of the branch $VRAMPROF_DRIVER, by default 535.

@@ -30,13 +30,13 @@ var (
 	Models  = []string{"t4", "a100", "h100"}
 )
 
-var found sync.Map // what real-driver.sh prints, by arguments
+var found sync.Map // what real-driver.sh prints, by driver
 
-// Build returns the folder of a driver. It builds the simulation if its sources have changed, and
-// skips the test if the driver is not unpacked.
-func Build(t testing.TB, driver string) Dir {
+// Build returns the folder of a driver ("535", or "--math" and "535": with cuBLAS and NCCL). It builds the
+// simulation if its sources have changed, and skips the test if the driver is not unpacked.
+func Build(t testing.TB, driver ...string) Dir {
 	t.Helper()
-	dir, err := Folder(driver)
+	dir, err := Folder(driver...)
 	if err != nil {
 		t.Fatalf("real-driver.sh: %v", err)
 	}
@@ -48,14 +48,9 @@ func Build(t testing.TB, driver string) Dir {
 
 // Folder returns what real-driver.sh prints of a driver: its folder, or "skipped: " and why there is none.
 // It builds as Build does.
-func Folder(driver string) (string, error) { return folder(driver) }
-
-// MathFolder is Folder of the driver with cuBLAS and NCCL.
-func MathFolder(driver string) (string, error) { return folder("--math", driver) }
-
-func folder(arguments ...string) (string, error) {
-	find, _ := found.LoadOrStore(strings.Join(arguments, " "), sync.OnceValues(func() (string, error) {
-		cmd := exec.Command(filepath.Join(repository(), "scripts", "real-driver.sh"), append([]string{"--offline"}, arguments...)...)
+func Folder(driver ...string) (string, error) {
+	find, _ := found.LoadOrStore(strings.Join(driver, " "), sync.OnceValues(func() (string, error) {
+		cmd := exec.Command(filepath.Join(repository(), "scripts", "real-driver.sh"), append([]string{"--offline"}, driver...)...)
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
 		out, err := cmd.Output()
 		return strings.TrimSpace(string(out)), err

@@ -72,7 +72,8 @@
 // more: "too early: grows for 3.0s only, needs 2.0s more to decide". Growth up to
 // an earlier level does not count: each evaluation does that. But for the least time, these are shares and
 // counts, so a faster program gets the same verdict. For sampled tensors, the counts are those
-// of the sample. Time after a process's last allocation does not count.
+// of the sample. Where the limit on stacks left fewer of a line's survivors in it, the line is Growing: the
+// sample cannot tell. Time after a process's last allocation does not count.
 //
 // Three cases are handled first. A process that frees everything when it ends, as Python does, is
 // judged by what it held before. A site whose tensors replace tensors from before the attach, which

@@ -74,17 +74,6 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	return out
 }
 
-// tooFew returns why a site cannot be called harmless: the limit on stacks left so few of its survivors
-// in the sample that they tell neither growth nor its absence. Without old survivors it is no question.
-func (j *judge) tooFew(x *ledger.Site, v *series) string {
-	old := v.sum(0, v.old())
-	all := v.sum(0, len(v.w))
-	if x.Kind != ledger.Tensor || old.seen == 0 || all.seen >= minSurvivors || float64(x.LiveObjects) < 4*all.seen || !j.thinned[processDevice{x.Process, x.Device}] {
-		return ""
-	}
-	return "cannot tell: only " + words.Count(uint64(all.seen), "survivor") + " in the sample (--sample 0 takes all)"
-}
-
 // doubt changes a leak into growth that others account for.
 func (j *judge) doubt(x *ledger.Site, v *series, r *run, class *Class) {
 	if *class != Leaking {

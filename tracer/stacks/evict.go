@@ -90,7 +90,7 @@ func (s *Store) ForgetProcesses(ended map[uint32]bool) {
 	defer s.mu.Unlock()
 	for pid := range s.unplaced.by {
 		if ended[pid] {
-			s.unplaced.take(pid)
+			s.unplaced.forget(pid)
 		}
 	}
 	for pid, n := range s.over {

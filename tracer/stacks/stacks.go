@@ -69,7 +69,7 @@ func New(most int, names symbolize.Options) *Store {
 		now:         time.Now,
 		known:       map[uint64]*stack{},
 		places:      ledger.NewPlaces(most),
-		unplaced:    unplaced{by: map[uint32][]uint64{}},
+		unplaced:    newUnplaced(),
 		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*callstack.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),
@@ -95,19 +95,12 @@ func (s *Store) Add(stack unwind.Stack, user uint32) {
 			f.Function = s.jitName(stack.PID, f.Address)
 		}
 	}
-	if s.keep(stack, user) && s.Locate != nil && isUnplaced(stack.Frames) {
-		s.Place(stack.PID) // the file may have become known since the stack was decoded
-	}
-}
-
-// keep reports whether there was room for a stack.
-func (s *Store) keep(stack unwind.Stack, user uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.known[stack.ID]
 	if x == nil {
 		if !s.room(stack.PID, user) {
-			return false
+			return
 		}
 		x = newStack(stack.PID)
 		s.known[stack.ID] = x
@@ -116,10 +109,10 @@ func (s *Store) keep(stack unwind.Stack, user uint32) bool {
 	s.sharedNamed.give(x.named)
 	x.raw, x.named = s.sharedRaw.take(stack.Frames), nil
 	x.use(s.now())
-	if isUnplaced(stack.Frames) {
-		s.unplaced.add(stack.PID, stack.ID)
+	if s.Locate != nil && isUnplaced(stack.Frames) {
+		s.unplaced.add(stack.PID, user, stack.ID)
+		s.place(stack.PID, stack.ID) // the file may have become known since the stack was decoded
 	}
-	return true
 }
 
 // room reports whether one more stack of a process may be kept, and counts it; s.mu is held.
@@ -184,7 +177,7 @@ func (s *Store) get(id uint64) (named []callstack.Frame, raw *copied[unwind.Fram
 	case x.named != nil:
 		return x.named.frames, nil, false
 	default:
-		return nil, x.raw, x.raw != nil && isUnplaced(x.raw.frames) && len(s.unplaced.by[x.pid]) > 0
+		return nil, x.raw, s.unplaced.by[x.pid][id]
 	}
 }
 

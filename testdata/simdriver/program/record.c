@@ -3,7 +3,7 @@
 // ioctl of the resource manager, after the driver answered.
 //
 //   alloc CLASS client parent handle status BYTES before after
-//   control NUMBER client object 0 status BYTES before after
+//   control NUMBER client object status BYTES before after
 //   free client parent handle status
 //   escape NUMBER size status: any other
 //
@@ -88,7 +88,7 @@ int ioctl(int fd, unsigned long request, ...)
 		end += sprintf(end, "alloc %x %x %x %x %x %x", a->class, a->client, a->parent, a->handle, size == 48 ? a->status : a->size, bytes);
 	} else if (number == CONTROL) {
 		struct control *c = body;
-		end += sprintf(end, "control %x %x %x 0 %x %x", c->number, c->client, c->object, c->status, bytes);
+		end += sprintf(end, "control %x %x %x %x %x", c->number, c->client, c->object, c->status, bytes);
 	} else if (number == FREE) {
 		struct release *r = body;
 		end += sprintf(end, "free %x %x %x %x", r->client, r->parent, r->handle, r->status);

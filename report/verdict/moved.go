@@ -97,3 +97,21 @@ func (v *series) mayGrow(from int, rate float64, byLevel bool) bool {
 	growth := mean(m[len(m)-half:]).Value - mean(m[:half]).Value
 	return growth+noise >= rate*v.window*float64(len(m)-half)/2
 }
+
+// replaces returns how tensors from before the attach were freed as fast as new ones came, which
+// then replace them.
+func (j *judge) replaces(x *ledger.Site, v *series, r *run) string {
+	freed := j.replaced[processDevice{x.Process, x.Device}]
+	session := j.s.End - j.s.Begin
+	if x.Kind != ledger.Tensor || len(freed) == 0 || session == 0 {
+		return ""
+	}
+	middle := v.start + v.ns(float64(r.from+len(v.w))/2) // of the run
+	at := min(int(float64(middle)/float64(session)*float64(len(freed))), len(freed)-1)
+	older := float64(freed[len(freed)-1] - freed[at])
+	grown := r.rate.Value * float64(session-min(middle, session)) / 1e9
+	if older == 0 || older < grown/2 {
+		return ""
+	}
+	return "as much was freed that is older than the attach: may take its place"
+}

@@ -16,6 +16,7 @@ type KeptReport struct {
 	Holders   []KeptHolderReport `json:"holders"`            // largest first, then what no holder was found for; without driver_bytes they add up to the allocators
 	BetweenNS uint64             `json:"between_ns"`         // time between the first walk and this one; 0: there was one
 	Grown     []KeptGrownReport  `json:"grown"`              // since the first walk, fastest first
+	Passing   []KeptGrownReport  `json:"passing,omitempty"`  // likewise, but of memory that comes and goes
 	Problems  []string           `json:"problems,omitempty"` // what the walk could not read, and doubts
 }
 
@@ -65,11 +66,17 @@ func keptReports(s *ledger.Snapshot, kept []*report.Kept) (list []KeptReport) {
 		for i := range k.Lines {
 			r.Holders = append(r.Holders, keptHolderReport(&k.Lines[i]))
 		}
-		for i := range k.Grown {
-			g := &k.Grown[i]
-			r.Grown = append(r.Grown, KeptGrownReport{g.Path, g.On, g.By.Bytes, g.PerMinute, g.By.Storages, g.By.Entries})
-		}
+		r.Grown = append(r.Grown, keptGrownReports(k.Grown)...)
+		r.Passing = keptGrownReports(k.Passing)
 		list = append(list, r)
+	}
+	return list
+}
+
+func keptGrownReports(lines []report.GrownLine) (list []KeptGrownReport) {
+	for i := range lines {
+		g := &lines[i]
+		list = append(list, KeptGrownReport{g.Path, g.On, g.By.Bytes, g.PerMinute, g.By.Storages, g.By.Entries})
 	}
 	return list
 }

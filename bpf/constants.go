@@ -31,11 +31,12 @@ const (
 	FlagBesideCapture = uint8(probeEventFlagFLAG_BESIDE_CAPTURE)
 
 	// Roles of traced functions: when they report.
-	RoleAlloc = uint8(probeRoleROLE_ALLOC)
-	RoleFree  = uint8(probeRoleROLE_FREE)
-	RoleCall  = uint8(probeRoleROLE_CALL)
-	RoleQuiet = uint8(probeRoleROLE_QUIET)
-	RoleInit  = uint8(probeRoleROLE_INIT)
+	RoleAlloc   = uint8(probeRoleROLE_ALLOC)
+	RoleFree    = uint8(probeRoleROLE_FREE)
+	RoleCall    = uint8(probeRoleROLE_CALL)
+	RoleQuiet   = uint8(probeRoleROLE_QUIET)
+	RoleInit    = uint8(probeRoleROLE_INIT)
+	RoleRequest = uint8(probeRoleROLE_REQUEST)
 
 	// Effects of calls on the thread's current context and device.
 	EffectSetContext     = uint8(probeEffectEFFECT_SET_CONTEXT)
@@ -54,6 +55,7 @@ const (
 	// Layers of traced functions.
 	LayerRuntime = uint8(probeLayerLAYER_RUNTIME)
 	LayerDriver  = uint8(probeLayerLAYER_DRIVER)
+	LayerSystem  = uint8(probeLayerLAYER_SYSTEM)
 
 	// SentSets and SentWays are the size of the map "stacks".
 	SentSets = int(probeSentStacksSizeSENT_SETS)

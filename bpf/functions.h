@@ -14,6 +14,8 @@ enum role {
 	ROLE_CALL,
 	ROLE_QUIET,     /* sends no event: it only has an effect */
 	ROLE_INIT,      /* sends an event on entry */
+	/* A request to the kernel driver: sends an event for memory of a GPU; see requests.h. */
+	ROLE_REQUEST,
 };
 /* These values are the same in CUresult and cudaError_t. */
 enum cuda_result {
@@ -21,7 +23,7 @@ enum cuda_result {
 	CUDA_CAPTURE_WRONG_THREAD = 908,
 };
 
-enum layer { LAYER_RUNTIME, LAYER_DRIVER };
+enum layer { LAYER_RUNTIME, LAYER_DRIVER, LAYER_SYSTEM = 3 };
 
 /* Effect of a successful call on the thread's current context and device. "address" and "extra" are
  * the row's operands. */

@@ -60,6 +60,8 @@ const (
 	guardedProgCallReturn          = "call_return"
 	guardedProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	guardedProgLibraryLoaded       = "library_loaded"
+	guardedProgRequestEnter        = "request_enter"
+	guardedProgRequestReturn       = "request_return"
 	guardedVarEventsSize           = "events_size"
 	guardedVarExported             = "exported"
 	guardedVarInversePacMask       = "inverse_pac_mask"
@@ -122,6 +124,8 @@ type guardedProgramSpecs struct {
 	CallReturn       *ebpf.ProgramSpec `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.ProgramSpec `ebpf:"kprobe_unwind_stop"`
 	LibraryLoaded    *ebpf.ProgramSpec `ebpf:"library_loaded"`
+	RequestEnter     *ebpf.ProgramSpec `ebpf:"request_enter"`
+	RequestReturn    *ebpf.ProgramSpec `ebpf:"request_return"`
 }
 
 // guardedMapSpecs contains maps before they are loaded into the kernel.
@@ -313,6 +317,8 @@ type guardedPrograms struct {
 	CallReturn       *ebpf.Program `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.Program `ebpf:"kprobe_unwind_stop"`
 	LibraryLoaded    *ebpf.Program `ebpf:"library_loaded"`
+	RequestEnter     *ebpf.Program `ebpf:"request_enter"`
+	RequestReturn    *ebpf.Program `ebpf:"request_return"`
 }
 
 func (p *guardedPrograms) Close() error {
@@ -324,6 +330,8 @@ func (p *guardedPrograms) Close() error {
 		p.CallReturn,
 		p.KprobeUnwindStop,
 		p.LibraryLoaded,
+		p.RequestEnter,
+		p.RequestReturn,
 	)
 }
 

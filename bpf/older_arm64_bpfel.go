@@ -59,6 +59,8 @@ const (
 	olderProgCallReturn          = "call_return"
 	olderProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	olderProgLibraryLoaded       = "library_loaded"
+	olderProgRequestEnter        = "request_enter"
+	olderProgRequestReturn       = "request_return"
 	olderVarEventsSize           = "events_size"
 	olderVarExported             = "exported"
 	olderVarInversePacMask       = "inverse_pac_mask"
@@ -121,6 +123,8 @@ type olderProgramSpecs struct {
 	CallReturn       *ebpf.ProgramSpec `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.ProgramSpec `ebpf:"kprobe_unwind_stop"`
 	LibraryLoaded    *ebpf.ProgramSpec `ebpf:"library_loaded"`
+	RequestEnter     *ebpf.ProgramSpec `ebpf:"request_enter"`
+	RequestReturn    *ebpf.ProgramSpec `ebpf:"request_return"`
 }
 
 // olderMapSpecs contains maps before they are loaded into the kernel.
@@ -309,6 +313,8 @@ type olderPrograms struct {
 	CallReturn       *ebpf.Program `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.Program `ebpf:"kprobe_unwind_stop"`
 	LibraryLoaded    *ebpf.Program `ebpf:"library_loaded"`
+	RequestEnter     *ebpf.Program `ebpf:"request_enter"`
+	RequestReturn    *ebpf.Program `ebpf:"request_return"`
 }
 
 func (p *olderPrograms) Close() error {
@@ -320,6 +326,8 @@ func (p *olderPrograms) Close() error {
 		p.CallReturn,
 		p.KprobeUnwindStop,
 		p.LibraryLoaded,
+		p.RequestEnter,
+		p.RequestReturn,
 	)
 }
 

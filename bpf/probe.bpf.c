@@ -14,6 +14,7 @@
 #include "preempt.h"
 #include "processes.h"
 #include "registers.h"
+#include "requests.h"
 #include "rings.h"
 #include "thread_entries.h"
 #include "threads.h"
@@ -167,9 +168,9 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		thread->report.kind = 0;
 		thread->caller = 0;
 		thread->api = function_id;
-		// A driver call contains no other call, and a first call that is a free frees
+		// A driver call contains no other call that takes a stack, and a first call that is a free frees
 		// nothing.
-		if (!alloc && function->layer == LAYER_RUNTIME && !(function->role == ROLE_FREE && argument(call, function->address)))
+		if (!alloc && function->layer != LAYER_DRIVER && !(function->role == ROLE_FREE && argument(call, function->address)))
 			note_caller(ctx, thread);
 	}
 	if (!alloc && function->role == ROLE_FREE && function->layer == LAYER_DRIVER) {
@@ -276,21 +277,28 @@ static EBPF_INLINE void note_inner(struct call *outer, struct call *call, struct
 	outer->inner_successes += success;
 }
 
-static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
+// Returns the depth of the call that returns; MAX_DEPTH: it was entered before the attach.
+static EBPF_INLINE u32 depth_of_return(struct pt_regs *ctx, struct thread *thread, u32 function_id)
 {
-	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
-	if (!thread)
-		return;
-	u32 function_id = attach_cookie(ctx) & COOKIE_FUNCTION;
 	u64 sp = entry_sp(ctx);
 	u32 depth = MAX_DEPTH;
 #pragma unroll
 	for (int i = 0; i < MAX_DEPTH; i++)
 		if (i < thread->depth && thread->calls[i].sp == sp && thread->calls[i].function == function_id)
 			depth = i;
+	return depth;
+}
+
+static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (!thread)
+		return;
+	u32 function_id = attach_cookie(ctx) & COOKIE_FUNCTION;
+	u32 depth = depth_of_return(ctx, thread, function_id);
 	struct function *function = find_function(function_id);
 	if (depth >= MAX_DEPTH || !function)
-		return; // entered before the attach
+		return;
 	struct call *call = &thread->calls[depth];
 	if (was_retired(call))
 		return;
@@ -339,6 +347,114 @@ int call_return(struct pt_regs *ctx)
 {
 	guard_begin();
 	leave(ctx, bpf_get_current_pid_tgid());
+	guard_end();
+	return 0;
+}
+
+// Sends what a request to the kernel driver gives back. The object may be one of another kind, or have been
+// made before the attach: user space ignores those.
+static EBPF_INLINE void send_object_free(struct request *r, u32 function_id, u64 id)
+{
+	struct request_free f;
+	if (bpf_probe_read_user(&f, sizeof(f), r->body))
+		return;
+	struct event *event = reserve_event(sizeof(*event), id);
+	if (!event)
+		return;
+	__builtin_memset(event, 0, sizeof(*event));
+	fill_note(event, EVENT_FREE, id);
+	event->address = key_of_object(f.client, f.handle);
+	event->device = -1;
+	event->api = event->function = function_id;
+	bpf_ringbuf_submit(event, wakeup_flag(false));
+}
+
+// Reports whether the call around the innermost one allocates for the program: what the driver takes
+// for that is booked by the call's own event, or as rounding.
+static EBPF_INLINE bool is_for_allocation(struct thread *thread)
+{
+	u32 depth = thread->depth;
+	if (depth < 2)
+		return false;
+	struct call *outer = &thread->calls[(depth - 2) & (MAX_DEPTH - 1)];
+	struct function *function = find_function(outer->function);
+	return function && function->role == ROLE_ALLOC && function->layer == LAYER_DRIVER && !function->object;
+}
+
+// Entry of ioctl in a process that uses CUDA.
+SEC("kprobe/request_enter")
+int request_enter(struct pt_regs *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct request r;
+	if (!read_request(ARGUMENT(2), ARGUMENT(3), &r))
+		return 0;
+	guard_begin();
+	struct process *process = find_process(id);
+	struct thread *thread = NULL;
+	bool known = false;
+	struct given g;
+	if (r.number == REQUEST_FREE) {
+		if (is_traced(process))
+			send_object_free(&r, attach_cookie(ctx) & COOKIE_FUNCTION, id);
+	} else if (read_given(&r, &g)) {
+		thread = enter(ctx, process, id, true);
+		struct thread *open = bpf_map_lookup_elem(&threads, &id);
+		if (open && is_for_allocation(open)) {
+			open->depth--;
+			thread = NULL;
+		}
+		if (thread) {
+			count_of_walk(thread, COUNTER_STACKS);
+			known = !thread->caller && recall_walk(ctx, thread, process, id);
+		}
+	}
+	guard_end();
+	if (thread && !known)
+		start_unwind(ctx, thread, process, id);
+	return 0;
+}
+
+// Sends the memory that a request to the kernel driver returned, unless an ioctl inside did: the one of
+// libc, which a library in front of it calls.
+static EBPF_INLINE void leave_request(struct pt_regs *ctx, struct thread *thread, u64 id)
+{
+	u32 function_id = attach_cookie(ctx) & COOKIE_FUNCTION;
+	u32 depth = depth_of_return(ctx, thread, function_id);
+	struct function *function = find_function(function_id);
+	if (depth >= MAX_DEPTH || !function)
+		return;
+	struct call *call = &thread->calls[depth];
+	thread->depth = depth;
+	struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
+	struct function *around = depth ? find_function(outer->function) : NULL;
+	struct request r;
+	struct given g;
+	if (call->inner_successes || !read_request(argument(call, 2), argument(call, 3), &r) || !read_given(&r, &g) || g.status)
+		return;
+	if (depth)
+		note_inner(outer, call, function, true);
+	struct event *event = reserve_event(sizeof(*event), id);
+	if (!event)
+		return;
+	fill_event(event, thread, call, function, EVENT_ALLOC, id, bpf_ktime_get_ns(), key_of_object(g.client, g.handle), 0);
+	event->size = g.size;
+	if (around && (around->effect == EFFECT_CREATE_CONTEXT || around->effect == EFFECT_RETAIN_CONTEXT)) {
+		event->device = argument(outer, around->extra);
+		event->context = 0; // the new one is not current yet
+	}
+	bpf_ringbuf_submit(event, wakeup_flag(false));
+}
+
+SEC("kprobe/request_return")
+int request_return(struct pt_regs *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (!thread || !thread->depth)
+		return 0;
+	guard_begin();
+	leave_request(ctx, thread, id);
 	guard_end();
 	return 0;
 }

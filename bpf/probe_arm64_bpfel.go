@@ -190,6 +190,7 @@ type probeLayer uint32
 const (
 	probeLayerLAYER_RUNTIME probeLayer = 0
 	probeLayerLAYER_DRIVER  probeLayer = 1
+	probeLayerLAYER_SYSTEM  probeLayer = 3
 )
 
 type probeNearTable struct {
@@ -215,11 +216,12 @@ type probeProcess struct {
 type probeRole uint32
 
 const (
-	probeRoleROLE_ALLOC probeRole = 1
-	probeRoleROLE_FREE  probeRole = 2
-	probeRoleROLE_CALL  probeRole = 3
-	probeRoleROLE_QUIET probeRole = 4
-	probeRoleROLE_INIT  probeRole = 5
+	probeRoleROLE_ALLOC   probeRole = 1
+	probeRoleROLE_FREE    probeRole = 2
+	probeRoleROLE_CALL    probeRole = 3
+	probeRoleROLE_QUIET   probeRole = 4
+	probeRoleROLE_INIT    probeRole = 5
+	probeRoleROLE_REQUEST probeRole = 6
 )
 
 type probeRuntimePart struct {
@@ -526,6 +528,8 @@ const (
 	probeProgCallReturn          = "call_return"
 	probeProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	probeProgLibraryLoaded       = "library_loaded"
+	probeProgRequestEnter        = "request_enter"
+	probeProgRequestReturn       = "request_return"
 	probeVarEventsSize           = "events_size"
 	probeVarExported             = "exported"
 	probeVarInversePacMask       = "inverse_pac_mask"
@@ -588,6 +592,8 @@ type probeProgramSpecs struct {
 	CallReturn       *ebpf.ProgramSpec `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.ProgramSpec `ebpf:"kprobe_unwind_stop"`
 	LibraryLoaded    *ebpf.ProgramSpec `ebpf:"library_loaded"`
+	RequestEnter     *ebpf.ProgramSpec `ebpf:"request_enter"`
+	RequestReturn    *ebpf.ProgramSpec `ebpf:"request_return"`
 }
 
 // probeMapSpecs contains maps before they are loaded into the kernel.
@@ -773,6 +779,8 @@ type probePrograms struct {
 	CallReturn       *ebpf.Program `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.Program `ebpf:"kprobe_unwind_stop"`
 	LibraryLoaded    *ebpf.Program `ebpf:"library_loaded"`
+	RequestEnter     *ebpf.Program `ebpf:"request_enter"`
+	RequestReturn    *ebpf.Program `ebpf:"request_return"`
 }
 
 func (p *probePrograms) Close() error {
@@ -784,6 +792,8 @@ func (p *probePrograms) Close() error {
 		p.CallReturn,
 		p.KprobeUnwindStop,
 		p.LibraryLoaded,
+		p.RequestEnter,
+		p.RequestReturn,
 	)
 }
 

@@ -113,6 +113,7 @@ func (t *Tracer) wanted(pid uint32) bool {
 func (t *Tracer) newFiles() *probes.Files {
 	return probes.NewFiles(t.prober, probes.Options{
 		NoTensors: t.config.NoTensors,
+		Requests:  t.config.DriverObjects,
 		Prepare:   t.tensors.Prepare,
 		Traced:    t.table.IsTraced,
 		Owner:     t.table.UserOf,

@@ -49,26 +49,27 @@ var ErrNoProcess = errors.New("no process uses CUDA")
 
 // Config selects what to trace, and how. Without PIDs, Name and Command: every process.
 type Config struct {
-	PIDs        []uint32
-	Name        *regexp.Regexp      // matched against comm, and the base names of the first two arguments
-	Command     []string            // started by Run, with all its children
-	Stdin       *os.File            // the command's; nil: ours
-	Stdout      *os.File            // likewise
-	Stderr      *os.File            // likewise
-	Duration    time.Duration       // of tracing, from Ready on; 0: no limit
-	Wait        bool                // do not end with ErrNoProcess when nothing uses CUDA yet
-	NVML        usage.NVML          // nil without a driver
-	WantTensors bool                // warn if no PyTorch is found whose tensors can be traced
-	NoTensors   bool                // do not trace tensors
-	Sample      uint64              // tensors: one in so many bytes on average; 0: all
-	SampleLimit uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
-	OOM         func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
-	Memory      uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
-	Tables      *tablecache.Dir     // keeps unwind tables between sessions; nil: nothing does
-	Walks       *walks.Options      // how holders are looked for: Every, MaxMemory and HideNames; nil: not at all
-	Capture     ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
-	Note        func(string)        // progress for a person; may be nil
-	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
+	PIDs          []uint32
+	Name          *regexp.Regexp      // matched against comm, and the base names of the first two arguments
+	Command       []string            // started by Run, with all its children
+	Stdin         *os.File            // the command's; nil: ours
+	Stdout        *os.File            // likewise
+	Stderr        *os.File            // likewise
+	Duration      time.Duration       // of tracing, from Ready on; 0: no limit
+	Wait          bool                // do not end with ErrNoProcess when nothing uses CUDA yet
+	NVML          usage.NVML          // nil without a driver
+	WantTensors   bool                // warn if no PyTorch is found whose tensors can be traced
+	NoTensors     bool                // do not trace tensors
+	DriverObjects bool                // trace what the driver takes for itself
+	Sample        uint64              // tensors: one in so many bytes on average; 0: all
+	SampleLimit   uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
+	OOM           func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
+	Memory        uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
+	Tables        *tablecache.Dir     // keeps unwind tables between sessions; nil: nothing does
+	Walks         *walks.Options      // how holders are looked for: Every, MaxMemory and HideNames; nil: not at all
+	Capture       ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
+	Note          func(string)        // progress for a person; may be nil
+	Ready         func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 
 	pace    probes.Pace       // of the probes of wrappers; zero but in tests
 	entries map[string]uint32 // sizes of the kernel half's maps in tests: entries, bytes of rings

@@ -34,12 +34,17 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
+		driverObjectsFlag(),
 		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
 		&cli.StringFlag{Name: "holders-time", Value: "2s", Usage: "look at the end for at most `TIME` in all, the largest processes first; one may take 10s"},
 		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
 	}, cacheFlags()...)
+}
+
+func driverObjectsFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "driver-objects", Usage: "also trace what the driver takes for itself (contexts, modules, local memory), by its requests to the kernel"}
 }
 
 // noArguments returns an error if a command that takes only flags has arguments.
@@ -112,6 +117,7 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		// The tracer matches several names at once, one per line.
 		config.Name = regexp.MustCompile("(?m:" + c.String("name") + ")")
 	}
+	config.DriverObjects = c.Bool("driver-objects")
 	if err := tensorFlags(c, &config); err != nil {
 		return config, err
 	}

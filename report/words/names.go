@@ -35,6 +35,8 @@ var kindNames = map[ledger.Kind]string{
 	ledger.Module:        "module",
 	ledger.Library:       "library",
 	ledger.GraphExec:     "graph executable",
+
+	ledger.Internal: "driver's own",
 }
 
 var causeNames = map[ledger.Cause]string{

@@ -19,17 +19,19 @@ const (
 	Runtime = Layer(bpf.LayerRuntime) // libcudart, or an executable that contains it
 	Driver  = Layer(bpf.LayerDriver)  // libcuda
 	Torch   = Driver + 1              // PyTorch's libc10, which has no rows in the probe table
+	System  = Layer(bpf.LayerSystem)  // ioctl, and what tells what its requests are for
 )
 
 // Role is the moment at which a traced function reports.
 type Role uint8
 
 const (
-	Allocates   = Role(bpf.RoleAlloc) // on return, with the stack of the entry; also on failure
-	Frees       = Role(bpf.RoleFree)  // on entry, before another call can reuse the address; also on failure
-	Reports     = Role(bpf.RoleCall)  // on success, with the stack of the entry if the row has Stack
-	Switches    = Role(bpf.RoleQuiet) // never: the kernel half tracks the current context
-	Initializes = Role(bpf.RoleInit)  // on entry, so that its process is scanned
+	Allocates   = Role(bpf.RoleAlloc)   // on return, with the stack of the entry; also on failure
+	Frees       = Role(bpf.RoleFree)    // on entry, before another call can reuse the address; also on failure
+	Reports     = Role(bpf.RoleCall)    // on success, with the stack of the entry if the row has Stack
+	Switches    = Role(bpf.RoleQuiet)   // never: the kernel half tracks the current context
+	Initializes = Role(bpf.RoleInit)    // on entry, so that its process is scanned
+	Requests    = Role(bpf.RoleRequest) // for a request to the kernel driver: on return if it takes memory, on entry if it frees
 )
 
 // Effect is the effect of a successful call on the current context and device of its thread, which

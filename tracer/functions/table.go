@@ -172,4 +172,10 @@ var Table = []Function{
 	{Name: "cuDevicePrimaryCtxReset", Layer: Driver, Role: Reports, Op: ledger.ContextReset, Device: 1},
 	{Name: "cuCtxGetCurrent", Layer: Driver, Role: Switches, Address: out(1), Effect: learnsContext, Brief: true},
 	{Name: "cuCtxGetDevice", Layer: Driver, Role: Switches, Address: out32(1), Effect: learnsDevice, Brief: true},
+
+	// With --driver-objects, in single processes: requests to the kernel driver, and launches of graphs, in
+	// which the driver takes the memory of their allocations.
+	{Name: "ioctl", Layer: System, Role: Requests, Kind: ledger.Internal, Space: ledger.Objects},
+	{Name: "cuGraphLaunch", Layer: System, Role: Switches},
+	{Name: "cuGraphLaunch_ptsz", Layer: System, Role: Switches},
 }

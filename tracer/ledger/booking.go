@@ -17,6 +17,9 @@ func (l *Ledger) alloc(e *Event) {
 	if e.Address == 0 {
 		return // cudaMalloc(0) succeeds with a null pointer
 	}
+	if e.Kind == Internal && (e.Size == 0 || l.procs[l.instance(e.PID, e.Time)].isOfGraphs(e)) {
+		return
+	}
 	if e.Size == 0 {
 		if e.Space != Addresses {
 			l.alias(e) // a multicast handle or a sparse array, which has no memory of its own

@@ -210,7 +210,7 @@ func (l *Ledger) reused() uint64 {
 }
 
 // endSites ends all allocations of the sites that match, except physical memory and aliases of it,
-// which no context owns, and blocks, whose end the allocator reports. Allocations younger than
+// which no context owns, and blocks and the driver's own objects, whose end is reported. Allocations younger than
 // time, when the ending call began, belong to another context with the same handle.
 func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
 	p := &l.procs[process]
@@ -219,7 +219,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 	l.spend(8 * len(p.sites))
 	for _, n := range p.sites {
 		s := &l.sites[n]
-		if s.space == memories || s.space == Physical || s.space == Blocks || !match(s) {
+		if s.space == memories || s.space == Physical || s.space == Blocks || s.space == Objects || !match(s) {
 			continue
 		}
 		s.ended = l.endings

@@ -96,18 +96,23 @@ const (
 	Library       // CUlibrary
 	GraphExec     // CUgraphExec
 
-	lastKind = GraphExec
+	aliased // of an entry that is known and not booked, never of an event: see Alias
+
+	// Memory of a GPU that the driver takes for itself: for contexts, modules, local memory.
+	Internal
+
+	lastKind = Internal
 )
 
 // OnHost reports whether the memory is on the host, whatever device was current.
 func (k Kind) OnHost() bool { return k == Pinned || k == Registered }
 
 // IsObject reports whether it is a driver object, not memory.
-func (k Kind) IsObject() bool { return k >= DriverContext && k <= lastKind }
+func (k Kind) IsObject() bool { return k >= DriverContext && k <= GraphExec }
 
 // Owned reports whether the driver counts the memory as the process's usage of a GPU.
 func (k Kind) Owned() bool {
-	return !k.OnHost() && k != Managed && k != Imported && k < Tensor
+	return !k.OnHost() && k != Managed && k != Imported && k < Tensor || k == Internal
 }
 
 // Space is the meaning of an Event's Address: the same number means different things in different
@@ -123,6 +128,14 @@ const (
 	// CUmemGenericAllocationHandle: lives until it has no references and no mappings.
 	Physical
 	Blocks // blocks of PyTorch's allocator, by their address
+	// The numbers that the books give to physical memory, never of an event: a memory can have several
+	// handles, and the driver reuses a handle while its memory still lives.
+	memories
+	// Objects of the kernel driver: the client in the high half, the handle in the low one. The end of a
+	// client ends its objects.
+	Objects
+
+	lastSpace = Objects
 )
 
 // UnknownDevice is the device of an allocation whose device is unknown.

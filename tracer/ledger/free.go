@@ -26,6 +26,9 @@ func (l *Ledger) free(e *Event) {
 		} else {
 			l.drop(key, n, e.Time)
 		}
+	} else if e.Space == Objects {
+		l.endClient(p, e)
+		return // most are of other kinds
 	} else {
 		l.unmatched(p, e.Space, e)
 	}

@@ -131,13 +131,6 @@ type siteKey struct {
 	api     string
 }
 
-// memories is the space of the numbers that the books give to physical memory: a memory can have
-// several handles, and the driver reuses a handle while its memory still lives.
-const memories = Blocks + 1
-
-// aliased is the kind of an entry that is known and not booked: see Alias.
-const aliased = lastKind + 1
-
 type failureKey struct {
 	siteKey
 	result int32
@@ -247,7 +240,7 @@ func (l *Ledger) Apply(e *Event) {
 	if e.Time >= l.purgeAt {
 		l.purge(e.Time)
 	}
-	if e.Kind > lastKind || e.Space > Blocks {
+	if e.Kind > lastKind || e.Kind == aliased || e.Space > lastSpace || e.Space == memories {
 		return
 	}
 	if l.manyProcesses() && !l.hasRoom(e.PID, e.Time, 0) {

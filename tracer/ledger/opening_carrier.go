@@ -209,6 +209,12 @@ func (c *carrier) counts(list ...*count) {
 	}
 }
 
+// kind carries the kind of memory or of a driver object.
+func (c *carrier) kind(x *Kind) {
+	most(c, x, lastKind)
+	c.check(*x != aliased)
+}
+
 // device carries the device of allocations or blocks.
 func (c *carrier) device(x *int32) {
 	num(c, x)

@@ -28,7 +28,7 @@ func (l *Ledger) freesByProcess() map[uint32][]uint32 {
 func (l *Ledger) carryFree(c *carrier, n uint32, tid *uint32, last *lastFree) {
 	num(c, tid)
 	num(c, &last.endings)
-	most(c, &last.space, memories)
+	most(c, &last.space, lastSpace)
 	most(c, &last.outcome, lessPhysical)
 	l.carryEntry(c, n, &last.entry, last.outcome == freed)
 	if last.outcome != lessPhysical {

@@ -101,7 +101,7 @@ func (c *carrier) failure(x *failureOf) {
 	key := &x.key
 	c.stack(&key.stack)
 	c.device(&key.device)
-	most(c, &key.kind, lastKind)
+	c.kind(&key.kind)
 	c.text(&key.api)
 	num(c, &key.result)
 	nums(c, &x.f.Count, &x.f.Bytes, &x.f.LastBytes, &x.f.LastTime, &x.f.Crowded)

@@ -121,7 +121,7 @@ func (c *carrier) reading(r *reading) {
 func (c *carrier) lives(list *[]deviceLive) {
 	carryList(c, list, maxTotalsOf, func(d *deviceLive) {
 		c.device(&d.device)
-		most(c, &d.kind, lastKind)
+		c.kind(&d.kind)
 		amount(c, &d.bytes, maxSum)
 		amount(c, &d.most, maxSum)
 	})
@@ -169,7 +169,7 @@ func (l *Ledger) carryPeak(c *carrier, p *process) {
 func (l *Ledger) carryTotals(c *carrier, p *process) {
 	carryList(c, &p.totals, maxTotalsOf, func(t *runningTotal) {
 		c.device(&t.Device)
-		most(c, &t.Kind, lastKind)
+		c.kind(&t.Kind)
 		amount(c, &t.PeakBytes, maxSum)
 		num(c, &t.PeakTime)
 		amount(c, &t.low, maxSum)

@@ -168,7 +168,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 		c.stack(&s.stack)
 		c.text(&s.api)
 		c.device(&s.device)
-		most(c, &s.kind, lastKind)
+		c.kind(&s.kind)
 		nums(c, &s.made, &s.before, &s.evicted, &s.crowded)
 	})
 	if c.reads() {
@@ -179,7 +179,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 	})
 	carryList(c, &keys, maxAllObjects, func(k *objectKey) {
 		num(c, &k.handle)
-		most(c, &k.kind, lastKind)
+		c.kind(&k.kind)
 		o := x.live[*k]
 		nums(c, &o.time, &o.context)
 		most(c, &o.bytes, maxSize)

@@ -242,7 +242,7 @@ func (l *Ledger) carryGone(c *carrier) {
 	sums := x.Sums
 	carryList(c, &sums, maxDevices*(int(lastKind)+2)*2, func(s *ForgottenSum) {
 		c.text(&s.UUID)
-		most(c, &s.Kind, lastKind)
+		c.kind(&s.Kind)
 		c.flags(&s.Host)
 		nums(c, &s.AllocObjects, &s.FreeObjects, &s.AllocBytes, &s.FreeBytes)
 		if c.reads() {

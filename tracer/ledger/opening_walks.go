@@ -298,7 +298,7 @@ func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
 	carryList(c, &list, maxFreed, func(x *freedOf) {
 		number := l.siteOf[x.site]
 		num(c, &x.key.address)
-		most(c, &x.key.space, memories)
+		most(c, &x.key.space, lastSpace)
 		if c.siteOf(l, n, &number); c.bad {
 			return
 		}

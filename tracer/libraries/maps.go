@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -57,40 +58,71 @@ func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
 	return c.list
 }
 
-// parseMapping parses a line such as
+// maxCode is how many mappings Code returns. A process with PyTorch has some 300.
+const maxCode = 1 << 12
+
+// Code lists the mappings of code of a process, at most maxCode, with their layers as System: whatever
+// file has a function of that layer. It returns patience.ErrStuck if the process stalls it.
+func Code(pid uint32) ([]Mapped, error) {
+	return procfs.Call(pid, processPatience, func() (list []Mapped, _ error) {
+		maps, err := procfs.ReadWaiting(pid, "maps", maxMaps)
+		if err != nil {
+			return nil, err
+		}
+		for line := range bytes.Lines(maps) {
+			if l, _, ok := parseCode(strings.TrimSuffix(string(line), "\n"), pid); ok && len(list) < maxCode {
+				l.Layer = functions.System
+				list = append(list, l)
+			}
+		}
+		return list, nil
+	})
+}
+
+// parseMapping parses a line of a library of CUDA or PyTorch, or of the program, which is exe.
+func parseMapping(line string, pid uint32, exe string) (Mapped, bool) {
+	l, file, ok := parseCode(line, pid)
+	layer, cuda := LayerOf(l.Name)
+	l.Layer, l.Program = layer, !cuda
+	if !ok || !cuda && file != exe {
+		return Mapped{}, false
+	}
+	return l, true
+}
+
+// parseCode parses a line of a mapping of code, such as
 // "7f0c8a000000-7f0c8a021000 r-xp 00001000 fd:01 1234   /usr/lib/libcuda.so.1 (deleted)".
-func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
+// It returns the file's path as the line has it, too.
+func parseCode(line string, pid uint32) (l Mapped, file string, ok bool) {
 	var fields [5]string
 	rest := line
 	for i := range fields {
 		fields[i], rest, ok = strings.Cut(strings.TrimLeft(rest, " "), " ")
 		if !ok {
-			return l, false
+			return l, file, false
 		}
 	}
-	file := strings.TrimLeft(rest, " ")
+	file = strings.TrimLeft(rest, " ")
 	name := path.Base(strings.TrimSuffix(file, " (deleted)"))
-	layer, cuda := LayerOf(name)
-	if !strings.Contains(fields[1], "x") || !cuda && file != exe {
-		return l, false
+	if !strings.Contains(fields[1], "x") {
+		return l, file, false
 	}
 	var start, end uint64
 	var major, minor uint32
 	if _, err := fmt.Sscanf(fields[0], "%x-%x", &start, &end); err != nil {
-		return l, false
+		return l, file, false
 	}
 	if _, err := fmt.Sscanf(fields[3], "%x:%x", &major, &minor); err != nil {
-		return l, false
+		return l, file, false
 	}
 	inode, err := strconv.ParseUint(fields[4], 10, 64)
 	if err != nil || inode == 0 {
-		return l, false
+		return l, file, false
 	}
 	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
 	return Mapped{
-		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name),
-		Address: start, Path: open,
-	}, true
+		PID: pid, File: keyOf(major<<20|minor, inode, open), Name: untrusted.Clean(name), Address: start, Path: open,
+	}, file, true
 }
 
 // Range returns where the mapping begins and ends in its process, and false if it has no path in

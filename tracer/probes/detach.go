@@ -86,6 +86,7 @@ func (s *Files) Close() {
 		x.origin.close()
 		delete(s.known, key)
 	}
+	sets = append(sets, s.takeRequests(func(uint32) bool { return true })...)
 	for key, set := range s.loaders {
 		sets = append(sets, set)
 		delete(s.loaders, key)

@@ -27,6 +27,7 @@ import (
 // methods, and holds no lock meanwhile.
 type Options struct {
 	NoTensors bool                                    // do not probe PyTorch's libraries
+	Requests  bool                                    // probe ioctl in processes that use CUDA, too
 	Prepare   func() error                            // is called before PyTorch's libraries are probed; may be nil
 	Traced    func(pid uint32) bool                   // reports whether a process is traced
 	Owner     func(pid uint32) uint32                 // returns the user of a process, as ledger.Process.User
@@ -43,17 +44,18 @@ type Options struct {
 // the goroutine that looks for libraries may call its methods, because attaching takes up to 0.1 s
 // for each function. Any goroutine may call HaveTensors.
 type Files struct {
-	prober  attacher
-	options Options
-	known   map[libraries.FileKey]*file
-	places  ledger.Places  // shares of known, by process and user
-	tried   map[uint32]int // by pid: number of files that were first seen in this process
-	retired uint64         // calls of Retire
-	loaders map[libraries.FileKey]*Set
-	mapped  mappedFiles // by all processes, also those that are not traced
-	doubts  map[libraries.FileKey]*doubt
-	apart   ledger.Places // shares of the probes in single processes
-	tensors atomic.Bool
+	prober   attacher
+	options  Options
+	known    map[libraries.FileKey]*file
+	places   ledger.Places  // shares of known, by process and user
+	tried    map[uint32]int // by pid: number of files that were first seen in this process
+	retired  uint64         // calls of Retire
+	loaders  map[libraries.FileKey]*Set
+	mapped   mappedFiles // by all processes, also those that are not traced
+	doubts   map[libraries.FileKey]*doubt
+	apart    ledger.Places // shares of the probes in single processes
+	requests requests
+	tensors  atomic.Bool
 
 	// Code.Find and Code.FindProbed, or imitations in tests.
 	compare, compareProbed func(*patches.Code, string, []libraries.Mapped) []patches.Patch
@@ -113,7 +115,7 @@ func newFiles(prober attacher, options Options, most int) *Files {
 	return &Files{
 		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: ledger.NewPlaces(most),
 		tried: map[uint32]int{}, loaders: map[libraries.FileKey]*Set{}, mapped: mappedFiles{},
-		doubts: map[libraries.FileKey]*doubt{}, apart: ledger.NewPlaces(maxApart),
+		doubts: map[libraries.FileKey]*doubt{}, apart: ledger.NewPlaces(maxApart), requests: requests{},
 		compare: (*patches.Code).Find, compareProbed: (*patches.Code).FindProbed, patience: attachPatience,
 	}
 }
@@ -128,6 +130,7 @@ func (s *Files) Probe(found []libraries.Mapped) {
 	s.mapped.note(found)
 	s.takeBack(found)
 	s.probeFoundApart(found)
+	s.probeRequests(found)
 	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
 	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
 	probed := map[libraries.FileKey]bool{}

@@ -26,7 +26,7 @@ func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 	}
 	// StopProgram must have the same attach type as the programs that tail-call it. library_loaded
 	// must not be a perf event, because nothing else needs CAP_SYS_ADMIN.
-	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", StopProgram} {
+	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", "request_enter", "request_return", StopProgram} {
 		spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 	}
 	return true
@@ -64,11 +64,12 @@ func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, type
 	by := p.programs
 	p.allocEnter, p.callEnter, p.callReturn, p.libraryLoaded = by["alloc_enter"], by["call_enter"], by["call_return"], by["library_loaded"]
 	p.blockReported, p.blockFailed = by["block_reported"], by["block_failed"]
+	p.requestEnter, p.requestReturn = by["request_enter"], by["request_return"]
 	if p.wrappers, err = newWrapperTable(maps["wrappers"]); err != nil {
 		return err
 	}
 	if cookie := maps["cookie"]; cookie != nil {
-		p.stubs, err = newStubs(cookie, p.allocEnter, p.callEnter, p.callReturn, p.blockReported, p.blockFailed, p.libraryLoaded)
+		p.stubs, err = newStubs(cookie, p.allocEnter, p.callEnter, p.callReturn, p.blockReported, p.blockFailed, p.libraryLoaded, p.requestEnter, p.requestReturn)
 	}
 	return err
 }

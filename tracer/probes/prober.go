@@ -34,6 +34,7 @@ type Prober struct {
 
 	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
 	blockReported, blockFailed                       *ebpf.Program
+	requestEnter, requestReturn                      *ebpf.Program
 
 	multi bool // the kernel has uprobe_multi links (Linux 6.6)
 	one   bool // a link of one process also has its threads but the first: not so in Linux 6.6 to 6.9
@@ -113,10 +114,14 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 	if pid == 0 {
 		p.takeWrappers(set, l) // in single processes, their probes stay
 	}
-	var allocations, others, returns targets
+	var allocations, others, returns, requests targets
 	for _, at := range found {
 		id, row := functions.Named(at.Name, l.Layer)
 		if set.hasWrapper(uint64(id)) {
+			continue
+		}
+		if row.Role == functions.Requests {
+			requests.add(at.Probe, uint64(id))
 			continue
 		}
 		if row.Role != functions.Initializes {
@@ -132,8 +137,9 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 	for _, step := range []struct {
 		program *ebpf.Program
 		targets targets
-	}{{p.callReturn, returns}, {p.callEnter, others}, {p.allocEnter, allocations}} {
-		if err := p.attachAll(set, executable, step.program, step.targets, step.program == p.callReturn); err != nil {
+	}{{p.callReturn, returns}, {p.requestReturn, requests}, {p.requestEnter, requests}, {p.callEnter, others}, {p.allocEnter, allocations}} {
+		isReturn := step.program == p.callReturn || step.program == p.requestReturn
+		if err := p.attachAll(set, executable, step.program, step.targets, isReturn); err != nil {
 			set.Close()
 			return nil, err
 		}

@@ -84,6 +84,7 @@ func (s *Files) Retire(found []libraries.Mapped, stalled map[uint32]bool) {
 	}
 	s.drop(gone)
 	s.retireIdle()
+	detach(s.takeRequests(func(pid uint32) bool { return !procfs.Exists(pid) })...)
 	s.probeUnpatched(found)
 }
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "strings"
+
+// endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
+// its objects back one by one; a program may also close the client, which is its own handle.
+func (l *Ledger) endClient(process uint32, e *Event) {
+	client := e.Address >> 32
+	if client != e.Address&0xffffffff {
+		return
+	}
+	p := &l.procs[process]
+	l.spend(8 * len(p.sites))
+	for _, n := range p.sites {
+		s := &l.sites[n]
+		if s.space != Objects {
+			continue
+		}
+		for b := s.first; b != 0; {
+			x := l.entries.at(b)
+			here := b
+			b = x.next
+			if x.address>>32 == client {
+				l.drop(liveKey{x.address, process, Objects}, here, e.Time)
+			}
+		}
+	}
+}
+
+// isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked already:
+// whole chunks, during a launch, on a GPU where the process has such allocations.
+func (p *process) isOfGraphs(e *Event) bool {
+	if e.Size%poolChunk != 0 || !strings.HasPrefix(e.API, "cuGraphLaunch") {
+		return false
+	}
+	for device, x := range p.graphs {
+		if (device == e.Device || device == UnknownDevice || e.Device == UnknownDevice) && x.most() > 0 {
+			return true
+		}
+	}
+	return false
+}

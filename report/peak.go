@@ -21,19 +21,33 @@ func UsagePeak(s *ledger.Snapshot, x *ledger.Part) uint64 {
 	if peak := s.PeakOf(x.Process); peak != nil {
 		return max(most, heldOn(peak.Books, x.UUID))
 	}
-	own := uint64(0)
+	own := allocatedPeak(s, x.Process, x.Device)
 	if t := s.TensorsOn(x.Process, x.Device); t != nil && t.Asleep+t.OlderAsleep == 0 {
-		own = t.Peak
-	}
-	for _, t := range s.Processes[x.Process].Totals {
-		if t.Kind.Owned() && t.Device == x.Device {
-			own = max(own, t.PeakBytes)
-		}
+		own = max(own, t.Peak)
 	}
 	if own > 0 {
 		own += x.Foreign
 	}
 	return max(most, own)
+}
+
+// allocatedPeak returns the most that a process allocated and had on a device at one moment. Where it
+// has several GPUs, that is known of each kind only.
+func allocatedPeak(s *ledger.Snapshot, process int, device int32) (most uint64) {
+	p, only := &s.Processes[process], true
+	for i := range p.Totals {
+		switch t := &p.Totals[i]; {
+		case !t.Kind.Owned():
+		case t.Device == device:
+			most = max(most, t.PeakBytes)
+		default:
+			only = false
+		}
+	}
+	if only && most > 0 && !ReportTensors(s)[process] {
+		most = max(most, p.PeakBytes)
+	}
+	return most
 }
 
 // heldOn returns what a snapshot of one process has on a GPU.
@@ -50,23 +64,9 @@ func heldOn(s *ledger.Snapshot, uuid string) uint64 {
 // PeakTimeOf is PeakTime of one process, or of all for -1.
 func PeakTimeOf(s *ledger.Snapshot, process int) (at uint64, ok bool) {
 	var most uint64
-	note := func(bytes, time uint64) {
-		if bytes > most {
-			most, at = bytes, time
-		}
-	}
-	torch := map[int]bool{}
-	for i := range s.Tensors {
-		if x := &s.Tensors[i]; x.Device != ledger.CPUDevice && x.Peak > 0 && (process < 0 || x.Process == process) {
-			torch[x.Process] = true
-			note(x.Peak, x.PeakTime)
-		}
-	}
 	for i := range s.Processes {
-		for _, x := range s.Processes[i].Totals {
-			if !torch[i] && x.Kind.Owned() && (process < 0 || i == process) {
-				note(x.PeakBytes, x.PeakTime)
-			}
+		if p := &s.Processes[i]; p.PeakBytes > most && (process < 0 || i == process) {
+			most, at = p.PeakBytes, p.PeakTime
 		}
 	}
 	return at, most > 0

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -179,6 +180,7 @@ func fixture() Input {
 		{Time: begin + 12*second, Kind: timeline.Large, Process: 0, Device: 0, Size: 9 * gib, Stack: 5, API: "cudaMalloc"},
 		{Time: begin + 118*second, Kind: timeline.OutOfMemory, Process: 0, Device: 0, Size: 2 * gib, Stack: 1, API: "cudaMalloc"},
 	}
+	reporttest.WithPeaks(s)
 	in := Input{Snapshot: s, Stacks: fixtureStacks(), Timeline: tl, Title: "llama-7 on gpu-box-3",
 		Advice: []string{"/home/ada/llm/log.py:17 keeps each step's loss with its graph: keep loss.item() or loss.detach() instead"}}
 	for i := range s.Sites {

@@ -101,7 +101,7 @@ var Families = [familyCount]Family{
 	overbookedBytes: {Name: "vramprof_overbooked_bytes", Type: gauge, Labels: rowAnd(),
 		Help: "Bytes by which the books exceed what NVML reports, taken off the planes before, rounding, cache, driver and tensor, in this order."},
 	peakBytes: {Name: "vramprof_peak_bytes", Type: gauge, Labels: rowAnd(),
-		Help: "Most memory that one process held at any moment since it was first seen: tensors where PyTorch reports them, else allocations of one kind."},
+		Help: "Most memory that one process held at any moment since it was first seen: tensors where PyTorch reports them, else all that it allocated, on several GPUs that of one kind."},
 	nvmlPeakBytes: {Name: "vramprof_nvml_peak_bytes", Type: gauge, Labels: rowAnd(),
 		Help: "Highest usage of one process that NVML reported in a reading."},
 	allocations: {Name: "vramprof_allocations_total", Type: counter, Labels: rowAnd("kind"),

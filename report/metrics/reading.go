@@ -201,7 +201,7 @@ func (d *reading) sumOutside() {
 // findPeaks finds the most that one process of a row held: tensors where PyTorch reports them,
 // because segments follow late or never shrink.
 func (d *reading) findPeaks() {
-	torch := map[onGPU]bool{}
+	torch, reports := map[onGPU]bool{}, report.ReportTensors(d.s)
 	for i := range d.s.Tensors {
 		if t := &d.s.Tensors[i]; t.Device != ledger.CPUDevice && t.Peak > 0 {
 			at := onGPU{t.Process, d.uuidOf(t.Process, t.Device, ledger.Tensor)}
@@ -211,10 +211,17 @@ func (d *reading) findPeaks() {
 		}
 	}
 	for i := range d.s.Processes {
-		for _, t := range d.s.Processes[i].Totals {
+		p, rows := &d.s.Processes[i], map[*row]bool{}
+		for _, t := range p.Totals {
 			if at := (onGPU{i, d.uuidOf(i, t.Device, t.Kind)}); t.Kind.Owned() && !torch[at] {
 				r := d.row(i, at.uuid)
 				r.peak = max(r.peak, t.PeakBytes)
+				rows[r] = true
+			}
+		}
+		if len(rows) == 1 && !reports[i] { // of several GPUs only the peak of each kind is known
+			for r := range rows {
+				r.peak = max(r.peak, p.PeakBytes)
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func OOMSnapshot() *ledger.Snapshot {
 	cpu.Device = ledger.CPUDevice
 	elsewhere := site(2, ledger.Device, 2, 60*GiB, 3, Flat(60*GiB))
 	elsewhere.Device = 1
-	return &ledger.Snapshot{
+	return WithPeaks(&ledger.Snapshot{
 		Host: "gpu-box-1", Begin: begin, End: begin + 1000*Second, Wall: time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC),
 		Processes: []ledger.Process{
 			{PID: 4242, Comm: "python3", Begin: begin, Devices: []string{OOMGPU}, Workload: ledger.Workload{Rank: "0", WorldSize: "8", Pod: "llama-0", Namespace: "ml"}},
@@ -76,5 +76,5 @@ func OOMSnapshot() *ledger.Snapshot {
 			{Process: 3, UUID: OOMGPU, Usage: 20 * GiB, Live: 20 * GiB},
 		},
 		Stats: ledger.Stats{Lost: 12, LostFor: map[string]uint64{ledger.LostBuffersFull: 12}},
-	}
+	})
 }

@@ -44,5 +44,5 @@ func RanksSnapshot(n int) *ledger.Snapshot {
 		s.Balances = append(s.Balances, ledger.Balance{Process: i, UUID: uuid, Usage: tensors + cache + nccl + 402*MiB, Peak: tensors + cache + nccl + 402*MiB,
 			Baseline: 400 * MiB, Live: tensors + cache + nccl, Gap: 2 * int64(MiB)})
 	}
-	return s
+	return WithPeaks(s)
 }

@@ -90,7 +90,7 @@ func TorchSnapshot() *ledger.Snapshot {
 	const report = "c10::reportMemoryUsageToProfiler"
 	leak := site(0, 1, report, ledger.Tensor, 0, 1860, 9300*MiB)
 	leak.Growth, leak.History = int64(4650*MiB), rising
-	return &ledger.Snapshot{
+	return WithPeaks(&ledger.Snapshot{
 		Host: "gpu-box-3", Begin: begin, End: at(100), Wall: time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC),
 		Processes: []ledger.Process{
 			{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin, Devices: []string{gpu0, gpu1}, Workload: ledger.Workload{Rank: "0", WorldSize: "2"},
@@ -138,7 +138,7 @@ func TorchSnapshot() *ledger.Snapshot {
 		},
 		Stats:    ledger.Stats{Events: 5000, Stacks: 900},
 		Warnings: []string{"PyTorch's allocator of python3 [4243] says 4.00 GiB on cuda:1, the books have 4.10 GiB"},
-	}
+	})
 }
 
 // Earlier is the same session at half of its time: each site had half of its memory, except the

@@ -225,7 +225,7 @@ func (l *Ledger) addLive(s *site, size, time uint64) {
 		t.high = max(t.high, t.LiveBytes)
 		t.peak(time)
 	}
-	p.reachedOn(&p.totals[s.total].Total, &p.totals[s.sum].Total, time)
+	p.reachedOn(&p.totals[s.total].Total, time)
 }
 
 func (t *Total) peak(time uint64) {
@@ -259,5 +259,5 @@ func (l *Ledger) grow(n uint32, size, time uint64) {
 		t.high = max(t.high, t.LiveBytes)
 		t.peak(time)
 	}
-	p.reachedOn(&p.totals[s.total].Total, &p.totals[s.sum].Total, time)
+	p.reachedOn(&p.totals[s.total].Total, time)
 }

@@ -9,7 +9,7 @@ import "slices"
 // the call of Ledger.Snapshot that took the snapshot: nothing may be booked in between.
 //
 // What is measured is what the peak is of: tensors on one GPU where PyTorch reports them, else
-// allocations of one kind. All that is live in a process is of the same instant, so that its parts
+// what the process allocated. All that is live in a process is of the same instant, so that its parts
 // add up; processes have instants of their own. Growth, History, Cohorts, Oldest and Holders are
 // those of the snapshot. The cache is spread evenly over the segments. What no event told is not
 // seen: tensors beyond the sample that came and went. A process with memory asleep is as of now.
@@ -41,8 +41,8 @@ func (p *process) highNow() (bytes uint64) {
 		return bytes
 	}
 	for i := range p.totals {
-		if t := &p.totals[i]; t.Kind.Owned() && (t.Device == allDevices) != p.peak.more {
-			bytes = max(bytes, t.LiveBytes)
+		if on := p.totals[i].Device; (on == allDevices) != p.peak.more {
+			bytes = max(bytes, p.owned(on))
 		}
 	}
 	return bytes

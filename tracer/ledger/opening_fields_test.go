@@ -17,7 +17,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 			" | options noProcs began byPID alive windows levels classes siteOf freeSites apis segments recent noPools users processesOf limiter observer openWalks heldBlocks listed carrying opening openedAt",
 		reflect.TypeFor[process](): "Process older totals sites devices misnamed readings olderFreed objects physical primaries releases pools tensors blockList freeRuns strays crowded graphs atEnd exported asleep bareFailures stacksLost selected own walks peak oom places" +
 			" | archived purged free unsized system high pages past",
-		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Folded Workload | Devices Ordinals Beyond OOM Totals Started",
+		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Folded Workload | Devices Ordinals Beyond OOM PeakBytes PeakTime Totals Started",
 		reflect.TypeFor[Workload]():      "Container Pod Namespace PodContainer Actor Job Rank LocalRank WorldSize |",
 		reflect.TypeFor[places]():        "held beyond | user",
 		reflect.TypeFor[runningTotal]():  "Total low high rounding |",

@@ -11,7 +11,7 @@ import (
 // what it needed.
 type Peak struct {
 	Process int    // index into Snapshot.Processes
-	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else allocations
+	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else what it allocated
 	Time    uint64 // when that was
 	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
 	// peak with a block that is not in the sample; the totals are those of the peak even so.
@@ -109,20 +109,31 @@ func (p *process) reached(bytes, time uint64) {
 	}
 }
 
-// reachedOn notes the new value of totals that have grown.
-func (p *process) reachedOn(device, all *Total, time uint64) {
+// reachedOn notes that an allocation grew a total.
+func (p *process) reachedOn(grown *Total, time uint64) {
 	x := &p.peak
-	if x.torch || !device.Kind.Owned() {
+	if x.torch || !grown.Kind.Owned() {
 		return
 	}
-	if device.Device >= 0 && device.Device != x.device {
+	if grown.Device >= 0 && grown.Device != x.device {
 		x.more = x.number != 0 && x.device >= 0
-		x.device = device.Device
+		x.device = grown.Device
 	}
 	if x.more {
-		all = device
+		p.reached(p.owned(grown.Device), time)
+	} else {
+		p.reached(p.owned(allDevices), time)
 	}
-	p.reached(all.LiveBytes, time)
+}
+
+// owned returns what the process allocated and has on a device, or on all.
+func (p *process) owned(device int32) (bytes uint64) {
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device == device && t.Kind.Owned() {
+			bytes += t.LiveBytes
+		}
+	}
+	return bytes
 }
 
 // reachedTensors notes what an allocator on a GPU has.

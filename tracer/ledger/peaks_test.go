@@ -120,3 +120,28 @@ func TestThePeakIsThatOfAReplay(t *testing.T) {
 		}
 	}
 }
+
+// A process that allocates in several ways has its peak when the sum was highest.
+func TestAPeakSumsAllKindsOnAGPU(t *testing.T) {
+	l := New(Options{Begin: 1, unrounded: true})
+	step := uint64(0)
+	book := func(op Op, kind Kind, space Space, device int32, address, size uint64) {
+		step += 10
+		l.Apply(&Event{Op: op, Kind: kind, Space: space, PID: 5, TID: 5, Time: step, Device: device, Address: address, Size: size, Stack: uint64(kind), API: "f"})
+	}
+	book(Alloc, Internal, Objects, 0, 1<<32|7, 100)
+	book(Alloc, Device, Addresses, 0, 0x1000, 50)
+	book(Alloc, Pinned, Addresses, 0, 0x2000, 1000)
+	book(Alloc, Async, Addresses, 0, 0x3000, 25) // the peak
+	book(Free, 0, Addresses, 0, 0x1000, 0)
+	book(Alloc, Async, Addresses, 0, 0x4000, 49)
+	book(Exit, 0, 0, UnknownDevice, 0, 0)
+	s := l.Snapshot(step, time.Unix(0, 0))
+	l.AddPeaks(s)
+	if p := s.PeakOf(0); p == nil || p.Bytes != 175 || p.Time != 40 || len(p.Books.Sites) != 4 {
+		t.Errorf("peak: %+v, want 175 bytes after 40 ns, with 4 sites", p)
+	}
+	if p := &s.Processes[0]; p.PeakBytes != 175 || p.PeakTime != 40 {
+		t.Errorf("the process has its peak of %d bytes after %d ns, want 175 after 40", p.PeakBytes, p.PeakTime)
+	}
+}

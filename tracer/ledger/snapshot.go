@@ -50,6 +50,9 @@ type Process struct {
 	// Bytes of allocations, freed or not, whose GPU only the growth of NVML's figures shows.
 	Deduced uint64
 	OOM     *OOM // its latest allocation that failed for good because of memory, or nil
+	// Most that it had at one moment: its tensors on one GPU where PyTorch reports them, else what it
+	// allocated on one GPU.
+	PeakBytes, PeakTime uint64
 	Workload
 	Totals []Total
 	// When it was started, in clock ticks since boot: with PID it identifies a process across

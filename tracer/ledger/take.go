@@ -115,6 +115,8 @@ func (v *view) processes() {
 		}
 		c := p.Process
 		c.Ordinals, c.Beyond, c.OOM = how, p.beyondList(), p.oom
+		most := p.highestOf()
+		c.PeakBytes, c.PeakTime = most.bytes, most.time
 		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
 		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)

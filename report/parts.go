@@ -60,6 +60,9 @@ func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 			b.WriteString(sign + r.Name + " " + words.Bytes(n))
 			sign = " + "
 		}
+		if x.Internal > 0 && r.Name == PlaneName(PlaneDriver) {
+			fmt.Fprintf(&b, " (%s of it the driver's own)", words.Bytes(x.Internal))
+		}
 		if idle := PartIdle(s, x); idle > 0 && r.Name == PlaneName(PlaneRounding) {
 			fmt.Fprintf(&b, " (up to %s of it idle in pools)", words.Bytes(idle))
 		}

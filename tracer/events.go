@@ -186,9 +186,14 @@ func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Eve
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
 		t.ooms.Add(turn, oom.Error{PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}
-	if event.Op == ledger.Alloc && p.Allocates() {
-		t.jobs.add(job{jobIntroduce, e.Pid})
-		t.usage.Soon()
+	if event.Op == ledger.Alloc {
+		first, firstThere := p.Allocates(event.Device)
+		if first {
+			t.jobs.add(job{jobIntroduce, e.Pid})
+		}
+		if first || firstThere {
+			t.usage.Soon()
+		}
 	}
 }
 

@@ -28,9 +28,10 @@ type PartReport struct {
 	GPUUUID          string `json:"gpu_uuid"`
 	UsageBytes       uint64 `json:"usage_bytes"`
 	TensorBytes      uint64 `json:"tensor_bytes"`
-	CacheBytes       uint64 `json:"cache_bytes"`    // unused in segments of PyTorch's allocator
-	DriverBytes      uint64 `json:"driver_bytes"`   // other memory taken from CUDA
-	RoundingBytes    uint64 `json:"rounding_bytes"` // held by the driver for allocations since the attach beyond their bytes
+	CacheBytes       uint64 `json:"cache_bytes"`              // unused in segments of PyTorch's allocator
+	DriverBytes      uint64 `json:"driver_bytes"`             // other memory taken from CUDA
+	InternalBytes    uint64 `json:"internal_bytes,omitempty"` // part of driver_bytes: what the driver took for itself, with --driver-objects
+	RoundingBytes    uint64 `json:"rounding_bytes"`           // held by the driver for allocations since the attach beyond their bytes
 	OlderTensorBytes uint64 `json:"older_tensor_bytes"`
 	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // PyTorch's cache from before the attach
 	OlderOtherBytes  uint64 `json:"older_other_bytes"` // CUDA context, modules and other allocations from before the attach
@@ -130,7 +131,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
 			x.Process, s.Processes[x.Process].PID, words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
-			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Rounding, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
+			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Internal, x.Rounding, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
 			olderHolders(s, kept, &x),
 		})
 	}

@@ -64,6 +64,9 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	for i := range report.PartTerms {
 		r := &report.PartTerms[i]
 		row(plain, r.Name, false, func(x *ledger.Part) string { return words.Bytes(r.Bytes(x)) })
+		if r.Name == report.PlaneName(report.PlaneDriver) {
+			row(dim, "  of that, the driver's own", false, func(x *ledger.Part) string { return words.Bytes(x.Internal) })
+		}
 		if r.Name == report.PlaneName(report.PlaneRounding) {
 			row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return words.Bytes(report.PartIdle(s, x)) })
 		}

@@ -10,10 +10,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Noun returns what one allocation of a kind is called: "tensor" or "allocation".
+// Noun returns what one allocation of a kind is called: "tensor", "object" or "allocation".
 func Noun(k ledger.Kind) string {
-	if k == ledger.Tensor {
+	switch k {
+	case ledger.Tensor:
 		return "tensor"
+	case ledger.Internal:
+		return "object"
 	}
 	return "allocation"
 }

@@ -45,8 +45,11 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 	x := &r.excess
 	x.narrow(usage-high, usage-low)
 	guess := (x.low + x.high) / 2
-	if r.settled { // the least possible is unexplained
+	switch {
+	case r.settled: // the least possible is unexplained
 		guess = min(max(int64(r.first)-on(r.firstLive), x.low), x.high)
+	case !l.wasThere(p, r) && p.knowsContext(): // nothing is
+		guess = min(max(0, x.low), x.high)
 	}
 	if want := min(max(usage-guess, low), high); high > low {
 		share := float64(want-low) / float64(high-low)

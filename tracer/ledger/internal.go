@@ -2,7 +2,10 @@
 
 package ledger
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
 // its objects back one by one; a program may also close the client, which is its own handle.
@@ -27,6 +30,11 @@ func (l *Ledger) endClient(process uint32, e *Event) {
 			}
 		}
 	}
+}
+
+// knowsContext reports whether the books have what the driver took for the context of a process.
+func (p *process) knowsContext() bool {
+	return slices.ContainsFunc(p.totals, func(t runningTotal) bool { return t.Kind == Internal })
 }
 
 // isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked already:

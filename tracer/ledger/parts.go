@@ -19,6 +19,7 @@ type Part struct {
 	Tensors        uint64 // allocated since the attach, in any segment; those asleep have no memory
 	Cached         uint64 // free memory of segments allocated since the attach
 	Driver         uint64 // other driver allocations
+	Internal       uint64 // part of Driver: what the driver took for itself
 	Rounding       uint64 // what the driver holds for allocations since the attach beyond their bytes
 	OlderAllocated uint64 // tensors allocated before the attach
 	OlderCached    uint64 // rest of the segments that are older than the attach
@@ -56,6 +57,9 @@ func (s *Snapshot) Parts() []Part {
 		}
 		if b := s.balanceOn(x.Process, x.Device, only[x.Process]); b >= 0 {
 			parts[b].Driver += x.LiveBytes
+			if x.Kind == Internal {
+				parts[b].Internal += x.LiveBytes
+			}
 		}
 	}
 	for i := range s.Tensors {

@@ -134,6 +134,8 @@ func (p *process) allocatedOn(r *reading) bool {
 	uuids := p.uuids()
 	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
 		switch {
+		case t.Kind == Internal: // of the context itself, perhaps
+			return false
 		case len(p.readings) == 1 || t.Device == UnknownDevice:
 			return true
 		case t.Device < 0 || t.Kind.OnHost():

@@ -19,6 +19,7 @@ type Process struct {
 	held       bool      // the command, or a child of it
 	cuda       bool      // maps a CUDA library
 	allocated  bool      // an allocation was booked
+	devices    uint64    // ordinals below 64 of those
 	booked     bool      // the books know it
 	doubted    bool      // the books were told of a doubt about its events
 	loaded     bool      // its unwind tables were loaded at least once
@@ -68,12 +69,17 @@ func (p *Process) Changes(time uint64) {
 	p.changed = max(p.changed, time)
 }
 
-// Allocates notes an allocation, and reports whether it is the first of the process.
-func (p *Process) Allocates() (first bool) {
+// Allocates notes an allocation on a device. It reports whether it is the first of the process, and
+// whether it is its first there.
+func (p *Process) Allocates(device int32) (first, firstThere bool) {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
 	first, p.allocated = !p.allocated, true
-	return first
+	if device >= 0 && device < 64 && p.devices>>device&1 == 0 {
+		p.devices |= 1 << device
+		firstThere = true
+	}
+	return first, firstThere
 }
 
 // Doubt notes a doubt about the events of the process, and reports whether it is the first.

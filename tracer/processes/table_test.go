@@ -137,7 +137,10 @@ func TestAProcessIsBookedOnceUntilItEnds(t *testing.T) {
 		t.Errorf("told and asked %q, want %q", got, want)
 	}
 	p := table.get(own)
-	if first, again := p.Allocates(), p.Allocates(); !first || again || !table.HasAllocated(own) {
+	first, here := p.Allocates(0)
+	again, there := p.Allocates(1)
+	_, hereAgain := p.Allocates(0)
+	if !first || !here || again || !there || hereAgain || !table.HasAllocated(own) {
 		t.Error("its first allocation is not its first")
 	}
 	p.Changes(5)

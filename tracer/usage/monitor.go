@@ -125,8 +125,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Soon asks for a reading: a new process has made its first allocation, and may be gone in a
-// second. It never blocks.
+// Soon asks for a reading: a process has made its first allocation, and may be gone in a second, or
+// its first on another GPU, where the books know of nothing of it. It never blocks.
 func (m *Monitor) Soon() { signal(m.soon) }
 
 // Wake ends a suspension: a process, traced or not, begins to use CUDA. It never blocks.

@@ -17,7 +17,7 @@ func (l *Ledger) alloc(e *Event) {
 	if e.Address == 0 {
 		return // cudaMalloc(0) succeeds with a null pointer
 	}
-	if e.Kind == Internal && (e.Size == 0 || l.procs[l.instance(e.PID, e.Time)].isOfGraphs(e)) {
+	if e.Kind == Internal && !l.isInternal(e) {
 		return
 	}
 	if e.Size == 0 {

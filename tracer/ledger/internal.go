@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -30,6 +31,19 @@ func (l *Ledger) endClient(process uint32, e *Event) {
 			}
 		}
 	}
+}
+
+// smallestPage is what sizes of memory of a GPU are multiples of.
+const smallestPage = 4 << 10
+
+// isInternal reports whether the driver took memory for itself. A size that no memory of a GPU can have
+// shows that a later driver has another layout of requests.
+func (l *Ledger) isInternal(e *Event) bool {
+	if e.Size == 0 || e.Size%smallestPage != 0 || e.Size > maxSize {
+		l.warnOf(e.PID, fmt.Sprintf("process %d: the requests of its driver have a layout that vramprof does not know: what the driver takes for itself is unexplained", e.PID))
+		return false
+	}
+	return !l.procs[l.instance(e.PID, e.Time)].isOfGraphs(e)
 }
 
 // knowsContext reports whether the books have what the driver took for the context of a process.

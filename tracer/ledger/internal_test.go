@@ -40,20 +40,20 @@ func internalOf(l *Ledger) (bytes uint64) {
 
 func TestDriversOwnMemoryLivesUntilItsObjectOrClientEnds(t *testing.T) {
 	l, apply := internalBooks()
-	apply(takes(0, 1, 100, "cuDevicePrimaryCtxRetain"))
-	apply(takes(0, 2, 40, "ioctl"))
-	apply(takes(0, 3, 8, "ioctl"))
+	apply(takes(0, 1, 100<<10, "cuDevicePrimaryCtxRetain"))
+	apply(takes(0, 2, 40<<10, "ioctl"))
+	apply(takes(0, 3, 8<<10, "ioctl"))
 	apply(freeOf(client | 2))
 	apply(freeOf(client | 99)) // an object of another kind, or older than the attach
-	if live := internalOf(l); live != 108 {
-		t.Errorf("%d bytes live, want 108", live)
+	if live := internalOf(l); live != 108<<10 {
+		t.Errorf("%d bytes live, want 108 KiB", live)
 	}
 	if n := l.Snapshot(1000, time.Unix(0, 0)).Stats.UnmatchedFrees; n != 0 {
 		t.Errorf("%d frees are unmatched: most objects are not memory", n)
 	}
 	apply(Event{Op: ContextReset, Device: 0})
-	if live := internalOf(l); live != 108 {
-		t.Errorf("%d bytes live after the context ended, want 108 until their frees", live)
+	if live := internalOf(l); live != 108<<10 {
+		t.Errorf("%d bytes live after the context ended, want 108 KiB until their frees", live)
 	}
 	apply(freeOf(client | client>>32))
 	if live := internalOf(l); live != 0 {
@@ -99,6 +99,17 @@ func TestContextThatIsSeenLeavesNothingBeforeTheAttach(t *testing.T) {
 	x := l.Snapshot(1000, time.Unix(0, 0)).Parts()
 	if len(x) != 1 || x[0].Internal != 100<<20 || x[0].Driver != 100<<20 || x[0].Foreign != 0 || x[0].Unexplained != 0 {
 		t.Errorf("parts: %+v, want 100 MiB of the driver's own and nothing else", x)
+	}
+}
+
+func TestSizesThatNoMemoryHasAreRefusedWithAWarning(t *testing.T) {
+	for _, size := range []uint64{0, 4095, 1<<21 + 1, 1 << 63} {
+		l, apply := internalBooks()
+		apply(takes(0, 1, size, "ioctl"))
+		s := l.Snapshot(1000, time.Unix(0, 0))
+		if len(s.Sites) != 0 || len(s.Warnings) != 1 {
+			t.Errorf("%d bytes: %d sites, warnings %q", size, len(s.Sites), s.Warnings)
+		}
 	}
 }
 

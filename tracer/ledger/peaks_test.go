@@ -129,7 +129,7 @@ func TestAPeakSumsAllKindsOnAGPU(t *testing.T) {
 		step += 10
 		l.Apply(&Event{Op: op, Kind: kind, Space: space, PID: 5, TID: 5, Time: step, Device: device, Address: address, Size: size, Stack: uint64(kind), API: "f"})
 	}
-	book(Alloc, Internal, Objects, 0, 1<<32|7, 100)
+	book(Alloc, VMM, Physical, 0, 7, 100)
 	book(Alloc, Device, Addresses, 0, 0x1000, 50)
 	book(Alloc, Pinned, Addresses, 0, 0x2000, 1000)
 	book(Alloc, Async, Addresses, 0, 0x3000, 25) // the peak

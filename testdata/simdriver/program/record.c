@@ -23,7 +23,7 @@
 enum { MAGIC = 'F', FREE = 0x29, CONTROL = 0x2a, ALLOC = 0x2b, XFER = 211, MOST = 4096 };
 
 struct release { uint32_t client, parent, handle, status; };
-struct allocation { uint32_t client, parent, handle, class; uint64_t parameters; uint64_t rights_or_size; uint32_t size, flags, status; };
+struct allocation { uint32_t client, parent, handle, class; uint64_t parameters; uint64_t rights_or_size /* NVOS21: size, status */; uint32_t size, flags, status; };
 struct control { uint32_t client, object, number, flags; uint64_t parameters; uint32_t size, status; };
 struct transfer { uint32_t number, size; uint64_t argument; };
 
@@ -85,7 +85,7 @@ int ioctl(int fd, unsigned long request, ...)
 	char *end = line;
 	if (number == ALLOC) {
 		struct allocation *a = body;
-		end += sprintf(end, "alloc %x %x %x %x %x %x", a->class, a->client, a->parent, a->handle, size == 48 ? a->status : a->size, bytes);
+		end += sprintf(end, "alloc %x %x %x %x %x %x", a->class, a->client, a->parent, a->handle, size == 48 ? a->status : (uint32_t)(a->rights_or_size >> 32), bytes);
 	} else if (number == CONTROL) {
 		struct control *c = body;
 		end += sprintf(end, "control %x %x %x %x %x", c->number, c->client, c->object, c->status, bytes);

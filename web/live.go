@@ -29,9 +29,7 @@ const (
 	samplePause = 4 * time.Second // between moments of the chart while no page is open
 
 	updateShare   = 30 // updates take at most one part in so many of one processor
-	judgeShare    = 90 // verdicts likewise, beside them
 	longestUpdate = 30 * time.Second
-	longestJudge  = 5 * time.Minute
 	pastAge       = 10 * time.Second // of what is known of the archive
 )
 
@@ -55,7 +53,6 @@ type page struct {
 	due     time.Time // of the next one
 	number  uint64
 	window  *timeline.Window
-	judged  judged
 	archive archived
 	session []html.Error // as of latest
 
@@ -72,23 +69,6 @@ type update struct {
 	pause     time.Duration // until the next one
 
 	whole, part message
-}
-
-// judged are the verdicts on a snapshot, which fit later ones.
-type judged struct {
-	sites  map[siteKey]report.SiteVerdict
-	advice []string
-	due    time.Time
-}
-
-// siteKey identifies a site across snapshots.
-type siteKey struct {
-	pid    uint32
-	begin  uint64
-	stack  uint64
-	api    string
-	kind   ledger.Kind
-	device int32
 }
 
 // archived is what is known of the archive.
@@ -124,13 +104,13 @@ func (p *page) current() (*update, error) {
 	defer p.s.scarcity.composes()()
 	m := p.s.forPage()
 	cost := time.Since(began)
-	p.judge(m.Snapshot)
+	verdicts := p.s.verdicts.For(m.Snapshot) // they have a share of their own
 	began = time.Now()
 	errors := p.errors(m.Snapshot)
 	p.session = errors
 	p.window.Add(m.Snapshot)
 	sections, err := html.Sections(html.Input{
-		Snapshot: m.Snapshot, Stacks: p.s.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: p.judged.of(m.Snapshot), Advice: p.judged.advice,
+		Snapshot: m.Snapshot, Stacks: p.s.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Advice: verdicts.Advice(),
 		MaxSites: pageSites, Live: p.live(errors, false),
 	})
 	if err != nil {
@@ -236,34 +216,4 @@ func eventsOf(list []html.Error) (events []ledger.Event) {
 	}
 	slices.SortStableFunc(events, func(a, b ledger.Event) int { return cmp.Compare(a.Time, b.Time) })
 	return events
-}
-
-// judge renews the verdicts if that is due. They take longer than the rest and change more slowly.
-func (p *page) judge(s *ledger.Snapshot) {
-	began := time.Now()
-	if began.Before(p.judged.due) {
-		return
-	}
-	found := report.Judge(s, p.s.config.Session)
-	p.judged = judged{sites: map[siteKey]report.SiteVerdict{}, advice: found.Advice}
-	for i, v := range found.Sites() {
-		if v.Class != "" {
-			p.judged.sites[keyOf(s, &s.Sites[i])] = v
-		}
-	}
-	p.judged.due = began.Add(min(max(5*momentAge, judgeShare*time.Since(began)), longestJudge))
-}
-
-func keyOf(s *ledger.Snapshot, x *ledger.Site) siteKey {
-	process := &s.Processes[x.Process]
-	return siteKey{process.PID, process.Begin, x.Stack, x.API, x.Kind, x.Device}
-}
-
-// of returns the verdicts on the sites of a snapshot.
-func (j *judged) of(s *ledger.Snapshot) []report.SiteVerdict {
-	list := make([]report.SiteVerdict, len(s.Sites))
-	for i := range s.Sites {
-		list[i] = j.sites[keyOf(s, &s.Sites[i])]
-	}
-	return list
 }

@@ -57,7 +57,7 @@ func (s *Server) scrape(r *http.Request, p peer) (*inMemory, error) {
 // of a Go process: its memory, processor time and garbage collection.
 func (s *Server) newMetrics() http.Handler {
 	session := s.config.Session
-	books := metrics.New(metrics.Options{Stacks: session, Version: s.config.Version, PID: s.config.MetricsPID})
+	books := metrics.New(metrics.Options{Verdicts: s.verdicts, Version: s.config.Version, PID: s.config.MetricsPID})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(books, collectors.NewGoCollector(), ofProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
 	all := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError})

@@ -22,8 +22,8 @@ import (
 // event is one of a stream.
 type event struct{ id, name, data string }
 
-// watch follows the page, as a client that takes gzip or not.
-func watch(t *testing.T, address, id string, zipped bool) (*http.Response, func() event) {
+// follow follows the page, as a client that takes gzip or not.
+func follow(t *testing.T, address, id string, zipped bool) (*http.Response, func() event) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+"/events", nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestUpdatesHaveWhatChanged(t *testing.T) {
 	session := torchSession()
 	books := *session.snapshot
 	address := listen(t, newServer(moving{session}))
-	_, next := watch(t, address, "", true)
+	_, next := follow(t, address, "", true)
 	first := next()
 	after, all := first.sections(t)
 	if after != "" || len(all["entries"]) == 0 || string(all["id"]) != `"`+first.id+`"` {
@@ -97,11 +97,11 @@ func TestUpdatesHaveWhatChanged(t *testing.T) {
 	if after != first.id || len(some["tree"]) > 0 || len(some["end"]) == 0 || len(second.data) > len(first.data)/2 {
 		t.Errorf("an update of %d bytes after %q has %d sections; the first, %q, has %d bytes", len(second.data), after, len(some), first.id, len(first.data))
 	}
-	_, again := watch(t, address, first.id, false)
+	_, again := follow(t, address, first.id, false)
 	if after, _ := again().sections(t); after != first.id && after != "" {
 		t.Errorf("connected again after %q, the update is after %q", first.id, after)
 	}
-	_, restarted := watch(t, address, "ANOTHERRUN-7", false)
+	_, restarted := follow(t, address, "ANOTHERRUN-7", false)
 	if after, all := restarted().sections(t); after != "" || len(all["entries"]) == 0 {
 		t.Errorf("after an update of another run, the update is after %q", after)
 	}
@@ -124,7 +124,7 @@ func TestNothingIsComposedWhileNobodyWatches(t *testing.T) {
 	s := newServer(session)
 	s.page.linger = 0
 	address := listen(t, s)
-	x, next := watch(t, address, "", true)
+	x, next := follow(t, address, "", true)
 	next()
 	x.Body.Close()
 	for {
@@ -175,10 +175,10 @@ func TestWatchersAreBoundedAndEndWithTheServer(t *testing.T) {
 	address := listen(t, s)
 	var open []*http.Response
 	for range maxWatchers {
-		x, _ := watch(t, address, "", false)
+		x, _ := follow(t, address, "", false)
 		open = append(open, x)
 	}
-	if x, _ := watch(t, address, "", false); x.StatusCode != http.StatusServiceUnavailable {
+	if x, _ := follow(t, address, "", false); x.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one page too many: %s", x.Status)
 	}
 	s.end.Do(func() { close(s.ending) })
@@ -229,7 +229,7 @@ func TestPolicyOfThePageAllowsItsOwnScriptAndServerOnly(t *testing.T) {
 
 func TestNamesInUpdatesAreCleanJSON(t *testing.T) {
 	address := listen(t, newServer(hostileSession()))
-	_, next := watch(t, address, "", true)
+	_, next := follow(t, address, "", true)
 	e := next()
 	_, _ = e.sections(t)
 	for _, bad := range []string{"<", "\u202e", "\u2028", "\x1b"} {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/metrics"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/web/owner"
@@ -46,7 +47,8 @@ type Config struct {
 	// Passwords reports whether requests come only with a right password; nil: they do not.
 	Passwords func() bool
 
-	MetricsPID bool // metrics by process, not only by workload
+	MetricsPID bool           // metrics by process, not only by workload
+	Verdicts   *watch.Watcher // of the session; nil: one that only the server asks
 }
 
 // Server answers the requests of all listeners.
@@ -58,7 +60,8 @@ type Server struct {
 	ooms        oomList
 	ownerOf     func(local, remote netip.AddrPort) (uid uint32, err error)
 
-	page *page
+	page     *page
+	verdicts *watch.Watcher
 
 	running, composing, writing, waiting, reading, scraping, monitoring *gate
 
@@ -105,6 +108,9 @@ func New(config Config) *Server {
 		running: newGate(maxRequests), composing: newGate(maxComposing), writing: newGate(maxWriting), waiting: newGate(maxWaiting), reading: newGate(1),
 		scraping: newGate(maxScrapes), monitoring: newGate(maxScraping),
 		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}},
+	}
+	if s.verdicts = config.Verdicts; s.verdicts == nil {
+		s.verdicts = watch.New(config.Session, nil)
 	}
 	s.metrics = sync.OnceValue(s.newMetrics)
 	s.page = newPage(s)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/alert"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -72,21 +73,22 @@ func serveFlags() []cli.Flag {
 // server is a session without an end, and who asks for it.
 type server struct {
 	*session
-	host    string
-	pages   atomic.Pointer[web.Server]
-	hosts   []string         // --web.external-host
-	users   []uint32         // --web.user
-	stacks  callstack.Stacks // with --mine
-	log     *slog.Logger
-	archive *archive.Writer // nil: none
-	alerts  *alert.Runner   // nil: none
-	keep    atomic.Int64    // ns: --keep
-	relief  relief
-	ready   atomic.Bool  // clients are answered
-	tracing atomic.Bool  // there are books
-	began   atomic.Int64 // wall clock, ns
-	kernel  kernelMemory
-	jobAge  func() time.Duration // Tracer.JobAge, or an imitation of one in tests
+	host     string
+	pages    atomic.Pointer[web.Server]
+	hosts    []string         // --web.external-host
+	users    []uint32         // --web.user
+	stacks   callstack.Stacks // with --mine
+	log      *slog.Logger
+	verdicts *watch.Watcher
+	archive  *archive.Writer // nil: none
+	alerts   *alert.Runner   // nil: none
+	keep     atomic.Int64    // ns: --keep
+	relief   relief
+	ready    atomic.Bool  // clients are answered
+	tracing  atomic.Bool  // there are books
+	began    atomic.Int64 // wall clock, ns
+	kernel   kernelMemory
+	jobAge   func() time.Duration // Tracer.JobAge, or an imitation of one in tests
 }
 
 func serve(c *cli.Context) error {
@@ -128,6 +130,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer s.endAlerts()
+	s.verdicts = s.newWatcher()
 	if err := s.keepRecords(c); err != nil {
 		return err
 	}
@@ -159,7 +162,7 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 		once.Do(func() {
 			pages := web.New(web.Config{
 				Session: s, Version: version, Ready: func() bool { return ctx.Err() == nil && s.isReady() }, Archive: momentsOfArchive(c),
-				Hosts: s.hosts, Users: s.users, Passwords: l.passwords, MetricsPID: c.Bool("metrics-pid"),
+				Hosts: s.hosts, Users: s.users, Passwords: l.passwords, MetricsPID: c.Bool("metrics-pid"), Verdicts: s.verdicts,
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)
@@ -193,7 +196,7 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 	}
 	go s.keepWithin(ctx)
 	go s.forget(ctx)
-	go s.watchLeaks(ctx)
+	go s.keepJudging(ctx)
 	go s.watchRefusals(ctx)
 	err := s.tracer.Run(ctx)
 	s.ready.Store(false)

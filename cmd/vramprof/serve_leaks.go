@@ -12,15 +12,14 @@ import (
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
 const (
-	// Verdicts are given once a minute, and take at most 1/judgeShare of a processor.
-	judgeEvery = time.Minute
-	judgeShare = 200
+	judgeEvery = time.Minute // if nobody scrapes metrics or looks at the page, which is more often
 
 	maxLeaks    = 1024 // lines that are known to leak, shared by ledger.Shares
 	leaksLogged = 60   // per minute, shared by ratelimit.Halved
@@ -70,30 +69,38 @@ func (k *knownLeaks) forget(alive func(pid uint32, begin uint64) bool) {
 	}
 }
 
-// watchLeaks logs lines of code that begin to leak, and has --on-leak run, until ctx ends.
-func (s *server) watchLeaks(ctx context.Context) {
-	known := newKnownLeaks()
-	pause, before := judgeEvery, 0
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		began := cpuTime()
-		beyond := s.judge(known)
+// newWatcher returns the session's Watcher, which has lines of code that begin to leak logged, and
+// --on-leak run.
+func (s *server) newWatcher() *watch.Watcher {
+	known, before := newKnownLeaks(), 0
+	return watch.New(s, func(snapshot *ledger.Snapshot, j *report.Judgement) {
+		beyond := s.tellLeaks(known, snapshot, j.Groups)
 		if beyond > before {
 			s.log.Warn("further lines leak that are not logged, or later", "lines", beyond)
 		}
 		before = beyond
-		pause = max(judgeEvery, (cpuTime()-began)*judgeShare)
+	})
+}
+
+// keepJudging has the books judged, also if nobody else asks, until ctx ends.
+func (s *server) keepJudging(ctx context.Context) {
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if s.verdicts.IsDue() {
+				s.verdicts.Offer(s.Glance())
+			}
+		}
 	}
 }
 
-// judge tells the lines that leak and were not known to. It returns how many more there are than may
-// be told of now.
-func (s *server) judge(known *knownLeaks) (beyond int) {
-	snapshot := s.Glance()
+// tellLeaks tells the lines that leak and were not known to. It returns how many more there are than
+// may be told of now.
+func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups []verdict.Group) (beyond int) {
 	type process struct {
 		pid   uint32
 		begin uint64
@@ -103,7 +110,6 @@ func (s *server) judge(known *knownLeaks) (beyond int) {
 		alive[process{snapshot.Processes[i].PID, snapshot.Processes[i].Begin}] = true
 	}
 	known.forget(func(pid uint32, begin uint64) bool { return alive[process{pid, begin}] })
-	groups := report.Judge(snapshot, s).Groups
 	for i := range groups {
 		g := &groups[i]
 		p := &snapshot.Processes[g.Process]

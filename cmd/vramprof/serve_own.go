@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer"
@@ -63,15 +61,6 @@ func (s *server) watchRefusals(ctx context.Context) {
 			alerts = skipped
 		}
 	}
-}
-
-// cpuTime returns the processor time of all threads of this process.
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // kernelMemory is the memory of the tracer's BPF maps, as the kernel counts it.

@@ -11,15 +11,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Options are the options of a Collector.
 type Options struct {
-	Stacks  callstack.Stacks // names the stacks of verdicts; nil: calls stand for lines
-	Version string
-	PID     bool // rows by process, with the labels pid, comm and rank
+	Verdicts *watch.Watcher // is offered each snapshot; nil: one that has no names of lines
+	Version  string
+	PID      bool // rows by process, with the labels pid, comm and rank
 }
 
 // Own is what vramprof itself uses and lost. What is 0 or nil and marked so has no metric.
@@ -59,7 +59,6 @@ type Archive struct {
 type Collector struct {
 	options  Options
 	families *[familyCount]Family
-	judge    judge
 
 	mu      sync.Mutex // guards what follows
 	table   *table
@@ -71,8 +70,11 @@ type Collector struct {
 
 // New returns a Collector without a snapshot. It has no metrics yet.
 func New(o Options) *Collector {
+	if o.Verdicts == nil {
+		o.Verdicts = watch.New(nil, nil)
+	}
 	return &Collector{
-		options: o, families: families(o.PID), judge: judge{stacks: o.Stacks, failed: map[string]uint64{}},
+		options: o, families: families(o.PID),
 		table: newTable(), census: census{map[processKey]*counted{}, newCounted()}, never: map[string]float64{},
 	}
 }
@@ -85,7 +87,7 @@ func (c *Collector) Set(s *ledger.Snapshot, own Own) {
 		return
 	}
 	c.last = s
-	c.judge.start(s)
+	c.options.Verdicts.Offer(s)
 	d := c.read(s)
 	w := &writer{Collector: c, list: make([]prometheus.Metric, 0, len(c.metrics)+64)}
 	c.table.each(w.row)

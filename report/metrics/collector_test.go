@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -65,10 +66,11 @@ func scrape(t testing.TB, c *Collector) (list samples) {
 	return list
 }
 
-// judgeNow has verdicts before the snapshot is set.
-func judgeNow(c *Collector, s *ledger.Snapshot) {
-	c.judge.run(s)
-	c.judge.due = time.Now().Add(time.Hour)
+// afterJudging returns a Watcher that has judged a snapshot.
+func afterJudging(s *ledger.Snapshot) *watch.Watcher {
+	w := watch.New(reporttest.Stacks(), nil)
+	w.For(s)
+	return w
 }
 
 func sessions() map[string]*ledger.Snapshot {
@@ -133,8 +135,7 @@ func TestWhatTheBooksHaveTooMuchIsTakenOff(t *testing.T) {
 func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 	for name, s := range sessions() {
 		for _, pid := range []bool{false, true} {
-			c := New(Options{PID: pid, Version: "1.2.3"})
-			judgeNow(c, s)
+			c := New(Options{PID: pid, Version: "1.2.3", Verdicts: afterJudging(s)})
 			c.Set(s, Own{Kernel: 1, Began: time.Unix(1, 0), Archive: &Archive{}, Unwind: []Table{{"rules", 1, 2}}})
 			r := prometheus.NewRegistry()
 			r.MustRegister(c)
@@ -441,8 +442,7 @@ func TestFailuresAndOutOfMemoryAreCountedByPod(t *testing.T) {
 
 func TestALeakHasItsLinesBytesAndRate(t *testing.T) {
 	s := reporttest.Snapshot()
-	c := New(Options{Stacks: reporttest.Stacks()})
-	judgeNow(c, s)
+	c := New(Options{Verdicts: afterJudging(s)})
 	c.Set(s, Own{})
 	list := scrape(t, c)
 	lines, _ := list.of("vramprof_verdict_lines", "verdict=leaking", "pod=llama-0")
@@ -453,18 +453,8 @@ func TestALeakHasItsLinesBytesAndRate(t *testing.T) {
 	}
 }
 
-func TestVerdictsAreMadeAtMostEachTenSeconds(t *testing.T) {
-	c := New(Options{})
-	c.judge.run(reporttest.Snapshot())
-	if pause := time.Until(c.judge.due); pause < leastJudge-time.Second {
-		t.Errorf("the next verdicts are due in %v", pause)
-	}
-}
-
 func TestAPanicOfVerdictsIsCounted(t *testing.T) {
-	c := New(Options{})
-	broken := &ledger.Snapshot{Sites: []ledger.Site{{Process: 7}}}
-	c.judge.run(broken)
+	c := New(Options{Verdicts: afterJudging(&ledger.Snapshot{Sites: []ledger.Site{{Process: 7}}})})
 	c.Set(&ledger.Snapshot{}, Own{})
 	if got, n := scrape(t, c).of("vramprof_internal_errors_total"); got < 1 || n != 1 {
 		t.Errorf("%v errors in %d series", got, n)

@@ -61,7 +61,7 @@ func (c *Collector) read(s *ledger.Snapshot) *reading {
 	d.findPeaks()
 	d.count()
 	d.countGone(c.census.gone)
-	d.judge(c.judge.latest())
+	d.judge(c.options.Verdicts.Latest())
 	c.table.end()
 	return d
 }

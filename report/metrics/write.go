@@ -3,7 +3,6 @@
 package metrics
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -52,7 +51,7 @@ func (w *writer) row(r *row) {
 
 // verdictsOf adds the verdicts of a row. That nothing leaks is said too.
 func (w *writer) verdictsOf(r *row) {
-	if w.judge.latest().at == 0 {
+	if w.options.Verdicts.Latest() == nil {
 		return
 	}
 	for class := verdict.OneOff; class <= verdict.Leaking; class++ {
@@ -129,11 +128,11 @@ func (w *writer) reasons(f id, by map[string]uint64) {
 }
 
 func (w *writer) verdicts(s *ledger.Snapshot) {
-	v := w.judge.latest()
-	if v.at > 0 {
-		w.add(verdictAge, seconds(s.End, v.at))
+	if v := w.options.Verdicts.Latest(); v != nil {
+		w.add(verdictAge, seconds(s.End, v.At))
 	}
-	for _, place := range slices.SortedFunc(maps.Keys(v.failed), cmp.Compare) {
-		w.total(internalErrors, v.failed[place], place)
+	failed := w.options.Verdicts.Panics()
+	for _, place := range slices.Sorted(maps.Keys(failed)) {
+		w.total(internalErrors, failed[place], place)
 	}
 }

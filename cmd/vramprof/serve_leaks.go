@@ -27,8 +27,7 @@ const (
 
 // leakKey identifies a line of a process.
 type leakKey struct {
-	pid      uint32
-	begin    uint64
+	process  ledger.ProcessID
 	function string
 	file     string
 	line     int
@@ -48,11 +47,11 @@ func newKnownLeaks() *knownLeaks {
 // take reports whether a line is to be told of now. It is not, and may be later, if the process or its
 // user has used up its share.
 func (k *knownLeaks) take(now time.Time, key leakKey, user uint32) bool {
-	if !k.places.Take(key.pid, user) {
+	if !k.places.Take(key.process.PID, user) {
 		return false
 	}
-	if !k.limit.Allow(now, key.pid, user) {
-		k.places.Give(key.pid)
+	if !k.limit.Allow(now, key.process.PID, user) {
+		k.places.Give(key.process.PID)
 		return false
 	}
 	k.lines[key] = true
@@ -60,11 +59,11 @@ func (k *knownLeaks) take(now time.Time, key leakKey, user uint32) bool {
 }
 
 // forget drops the lines of processes that are not alive.
-func (k *knownLeaks) forget(alive func(pid uint32, begin uint64) bool) {
+func (k *knownLeaks) forget(alive func(ledger.ProcessID) bool) {
 	for key := range k.lines {
-		if !alive(key.pid, key.begin) {
+		if !alive(key.process) {
 			delete(k.lines, key)
-			k.places.Give(key.pid)
+			k.places.Give(key.process.PID)
 		}
 	}
 }
@@ -101,19 +100,15 @@ func (s *server) keepJudging(ctx context.Context) {
 // tellLeaks tells the lines that leak and were not known to. It returns how many more there are than
 // may be told of now.
 func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups []verdict.Group) (beyond int) {
-	type process struct {
-		pid   uint32
-		begin uint64
-	}
-	alive := map[process]bool{}
+	alive := map[ledger.ProcessID]bool{}
 	for i := range snapshot.Processes {
-		alive[process{snapshot.Processes[i].PID, snapshot.Processes[i].Begin}] = true
+		alive[snapshot.Processes[i].ID()] = true
 	}
-	known.forget(func(pid uint32, begin uint64) bool { return alive[process{pid, begin}] })
+	known.forget(func(p ledger.ProcessID) bool { return alive[p] })
 	for i := range groups {
 		g := &groups[i]
 		p := &snapshot.Processes[g.Process]
-		key := leakKey{p.PID, p.Begin, g.Line.Function, g.Line.File, g.Line.Line}
+		key := leakKey{p.ID(), g.Line.Function, g.Line.File, g.Line.Line}
 		switch {
 		case g.Class != verdict.Leaking || known.lines[key] || p.End != 0:
 		case known.take(time.Now(), key, p.User):

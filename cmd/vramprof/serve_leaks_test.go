@@ -5,6 +5,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func TestAProcessWithManyLeaksLeavesLinesToOthers(t *testing.T) {
@@ -15,13 +17,13 @@ func TestAProcessWithManyLeaksLeavesLinesToOthers(t *testing.T) {
 		now = now.Add(time.Minute)
 		inMinute := 0
 		for line := range 5000 {
-			key := leakKey{pid: 7, begin: 1, line: line}
+			key := leakKey{process: ledger.ProcessID{PID: 7, Begin: 1}, line: line}
 			if !k.lines[key] && k.take(now, key, 1000) {
 				inMinute++
 			}
 		}
 		for pid := range uint32(5000) { // a loop of programs
-			if k.take(now, leakKey{pid: 100 + pid, begin: uint64(minute)}, 1001) {
+			if k.take(now, leakKey{process: ledger.ProcessID{PID: 100 + pid, Begin: uint64(minute)}}, 1001) {
 				inMinute++
 				told[1001]++
 			}
@@ -33,10 +35,10 @@ func TestAProcessWithManyLeaksLeavesLinesToOthers(t *testing.T) {
 	if n := k.places.Held(7); n != maxLeaks/4 {
 		t.Errorf("one process has %d of %d places", n, maxLeaks)
 	}
-	if now = now.Add(time.Minute); !k.take(now, leakKey{pid: 8, begin: 1}, 1002) {
+	if now = now.Add(time.Minute); !k.take(now, leakKey{process: ledger.ProcessID{PID: 8, Begin: 1}}, 1002) {
 		t.Error("a line of another user's job is not told of")
 	}
-	if k.forget(func(pid uint32, _ uint64) bool { return pid == 8 }); len(k.lines) != 1 || k.places.Used() != 1 {
+	if k.forget(func(p ledger.ProcessID) bool { return p.PID == 8 }); len(k.lines) != 1 || k.places.Used() != 1 {
 		t.Errorf("%d lines of processes that have ended stay", len(k.lines)-1)
 	}
 }

@@ -75,7 +75,7 @@ func New(o Options) *Collector {
 	}
 	return &Collector{
 		options: o, families: families(o.PID),
-		table: newTable(), census: census{map[processKey]*counted{}, newCounted()}, never: map[string]float64{},
+		table: newTable(), census: census{map[ledger.ProcessID]*counted{}, newCounted()}, never: map[string]float64{},
 	}
 }
 

@@ -143,17 +143,9 @@ func errorLabel(result int32) string {
 	return other
 }
 
-// processKey identifies a process across snapshots.
-type processKey struct {
-	pid   uint32
-	begin uint64
-}
-
-func keyOf(p *ledger.Process) processKey { return processKey{p.PID, p.Begin} }
-
 // census has what is counted of each process in the books.
 type census struct {
-	by   map[processKey]*counted
+	by   map[ledger.ProcessID]*counted
 	gone *counted // processes that left the books
 }
 
@@ -161,19 +153,19 @@ type census struct {
 // books. An event can move the begin of a process back: it is the one of that pid that is missing
 // and younger.
 func (c *census) of(list []ledger.Process) []*counted {
-	now, missing := make(map[processKey]*counted, len(list)), map[uint32]processKey{}
+	now, missing := make(map[ledger.ProcessID]*counted, len(list)), map[uint32]ledger.ProcessID{}
 	for i := range list {
-		now[keyOf(&list[i])] = c.by[keyOf(&list[i])]
+		now[list[i].ID()] = c.by[list[i].ID()]
 	}
 	for key := range c.by {
-		if _, there := now[key]; !there && key.begin > missing[key.pid].begin {
-			missing[key.pid] = key
+		if _, there := now[key]; !there && key.Begin > missing[key.PID].Begin {
+			missing[key.PID] = key
 		}
 	}
 	all := make([]*counted, len(list))
 	for i := range list {
-		key := keyOf(&list[i])
-		if old, found := missing[key.pid]; now[key] == nil && found && old.begin > key.begin {
+		key := list[i].ID()
+		if old, found := missing[key.PID]; now[key] == nil && found && old.Begin > key.Begin {
 			now[key] = c.by[old]
 			delete(c.by, old)
 		}

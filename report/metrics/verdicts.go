@@ -2,22 +2,25 @@
 
 package metrics
 
-import "github.com/vramprof/vramprof/report/watch"
+import (
+	"github.com/vramprof/vramprof/report/watch"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
 
 // judge adds verdicts to the rows of processes that still run.
 func (d *reading) judge(v *watch.Verdicts) {
 	if v == nil {
 		return
 	}
-	at := make(map[processKey]int, len(d.s.Processes))
+	at := make(map[ledger.ProcessID]int, len(d.s.Processes))
 	for i := range d.s.Processes {
 		if d.runs(i) {
-			at[keyOf(&d.s.Processes[i])] = i
+			at[d.s.Processes[i].ID()] = i
 		}
 	}
 	for i := range v.Lines {
 		x := &v.Lines[i]
-		process, runs := at[processKey{x.PID, x.Begin}]
+		process, runs := at[x.Process]
 		if !runs || int(x.Class) >= len(row{}.verdicts) {
 			continue
 		}

@@ -64,11 +64,6 @@ func Left(s *ledger.Snapshot) *Timeline {
 	return b.t
 }
 
-type processKey struct {
-	pid   uint32
-	begin uint64
-}
-
 type rowKey struct {
 	process int
 	uuid    string
@@ -90,13 +85,13 @@ type builder struct {
 	rows      map[rowKey]int
 	first     map[int]int // row by process
 	sites     map[siteKey]int
-	processes map[processKey]int
+	processes map[ledger.ProcessID]int
 	last      []int // processes of the latest snapshot
 	most      int   // largest sites of a snapshot whose bytes are kept; 0: all
 }
 
 func newBuilder() *builder {
-	return &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
+	return &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[ledger.ProcessID]int{}}
 }
 
 // replace takes a snapshot of a moment that is the last one so far, or follows it.
@@ -145,7 +140,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 	index := make([]int, len(s.Processes))
 	for k := range s.Processes {
 		p := &s.Processes[k]
-		key := processKey{p.PID, p.Begin}
+		key := p.ID()
 		n, ok := b.processes[key]
 		if !ok {
 			n = len(b.t.Processes)

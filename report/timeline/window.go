@@ -107,17 +107,17 @@ func (w *Window) forget(n int) {
 // beyond the limits.
 func (w *Window) prune() {
 	b, t := w.b, w.b.t
-	current := map[processKey]bool{}
+	current := map[ledger.ProcessID]bool{}
 	for i := range w.last.Processes {
 		p := &w.last.Processes[i]
-		current[processKey{p.PID, p.Begin}] = true
+		current[p.ID()] = true
 	}
 	if len(t.Processes) <= len(current) && len(t.Rows) <= windowRows && len(t.Sites) <= 2*windowSites {
 		return
 	}
 	used := make([]bool, len(t.Processes))
 	for i := range t.Processes {
-		used[i] = current[processKey{t.Processes[i].PID, t.Processes[i].Begin}]
+		used[i] = current[t.Processes[i].ID()]
 	}
 	kept := t.Rows[:0]
 	w.more = 0
@@ -158,9 +158,9 @@ func (b *builder) renumber(used []bool) {
 	for i, n := range b.last {
 		b.last[i] = place[n]
 	}
-	b.rows, b.first, b.sites, b.processes = map[rowKey]int{}, map[int]int{}, map[siteKey]int{}, map[processKey]int{}
+	b.rows, b.first, b.sites, b.processes = map[rowKey]int{}, map[int]int{}, map[siteKey]int{}, map[ledger.ProcessID]int{}
 	for i := range t.Processes {
-		b.processes[processKey{t.Processes[i].PID, t.Processes[i].Begin}] = i
+		b.processes[t.Processes[i].ID()] = i
 	}
 	for i := range t.Rows {
 		r := &t.Rows[i]

@@ -77,7 +77,7 @@ type process struct {
 }
 
 type rowKey struct {
-	process processKey
+	process ledger.ProcessID
 	gpu     gpuKey
 }
 
@@ -191,7 +191,7 @@ func (d *reading) row(p, g int) *process {
 		n = len(d.processes)
 		d.rowAt[[2]int{p, g}] = n
 		d.rows[p] = append(d.rows[p], n)
-		x := process{index: p, gpu: g, key: rowKey{process: keyOfProcess(&d.s.Processes[p])}}
+		x := process{index: p, gpu: g, key: rowKey{process: d.s.Processes[p].ID()}}
 		if g >= 0 {
 			x.key.gpu = d.gpus[g].key
 		}

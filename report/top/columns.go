@@ -16,7 +16,7 @@ import (
 func processColumns(b *books) []column[process] {
 	list := []column[process]{
 		{name: "gpu", title: "GPU", width: b.labelWidth(), left: true, drop: 5, text: func(x *process, _ int) string { return b.gpuLabel(x.gpu) }, order: least(func(x *process) int { return x.gpu })},
-		{name: "pid", title: "pid", width: 7, text: func(x *process, _ int) string { return x.pid }, order: func(x, y *process) int { return cmp.Compare(x.key.process.pid, y.key.process.pid) }},
+		{name: "pid", title: "pid", width: 7, text: func(x *process, _ int) string { return x.pid }, order: func(x, y *process) int { return cmp.Compare(x.key.process.PID, y.key.process.PID) }},
 		{name: "user", title: "user", width: 8, left: true, drop: 12, text: func(x *process, _ int) string { return x.user }, order: least(func(x *process) string { return x.user })},
 		{name: "command", title: "command", width: 8, left: true, flex: true, text: func(x *process, _ int) string { return x.command }, order: least(func(x *process) string { return x.command })},
 		{name: "job", title: "job", width: 12, left: true, flex: true, drop: 11, text: func(x *process, _ int) string { return x.job }, order: least(func(x *process) string { return x.job })},

@@ -20,7 +20,7 @@ type happening struct {
 	clock   string // "12:03:04"
 	text    string
 	sign    rune // in a timeline; 0: none
-	process processKey
+	process ledger.ProcessID
 	style   style
 }
 
@@ -38,18 +38,18 @@ type chronicle struct {
 	list  []happening // by time
 	told  int         // ever
 	leaks map[leakKey]bool
-	ended map[processKey]bool
+	ended map[ledger.ProcessID]bool
 	begun bool
 }
 
 type leakKey struct {
-	process processKey
+	process ledger.ProcessID
 	gpu     gpuKey
 	frame   report.LineKey
 }
 
 func newChronicle() *chronicle {
-	return &chronicle{leaks: map[leakKey]bool{}, ended: map[processKey]bool{}}
+	return &chronicle{leaks: map[leakKey]bool{}, ended: map[ledger.ProcessID]bool{}}
 }
 
 func (c *chronicle) add(h happening) {
@@ -87,7 +87,7 @@ func (c *chronicle) take(b *books) {
 	c.newLeaks(b)
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		key := keyOfProcess(p)
+		key := p.ID()
 		if p.End == 0 || c.ended[key] {
 			continue
 		}
@@ -109,10 +109,10 @@ func (c *chronicle) take(b *books) {
 
 func (c *chronicle) outOfMemory(b *books, o *report.OOM) {
 	s := b.Snapshot
-	name, key := words.Process(&ledger.Process{PID: o.PID, Comm: o.Comm}), processKey{}
+	name, key := words.Process(&ledger.Process{PID: o.PID, Comm: o.Comm}), ledger.ProcessID{}
 	for i := range s.Processes {
-		if p := &s.Processes[i]; p.PID == o.PID && (key == processKey{} || p.Begin <= o.Time) {
-			name, key = words.Process(p), keyOfProcess(p)
+		if p := &s.Processes[i]; p.PID == o.PID && (key == ledger.ProcessID{} || p.Begin <= o.Time) {
+			name, key = words.Process(p), p.ID()
 		}
 	}
 	text := tidy(name) + " " + o.Text()
@@ -149,12 +149,12 @@ func (c *chronicle) newLeaks(b *books) {
 		if n := report.PerMinute(l.growth, b.half); n > 0 {
 			text += ", " + words.Difference(n) + "/min"
 		}
-		c.add(happening{time: b.Snapshot.End, clock: clockAt(b.Snapshot, b.Snapshot.End), text: text, sign: signLeak, process: keyOfProcess(p), style: alarm})
+		c.add(happening{time: b.Snapshot.End, clock: clockAt(b.Snapshot, b.Snapshot.End), text: text, sign: signLeak, process: p.ID(), style: alarm})
 	}
 }
 
 func (b *books) leakKey(l *line) leakKey {
-	return leakKey{keyOfProcess(&b.Snapshot.Processes[l.process]), b.gpuKey(l.gpu), report.LineKeyOf(&b.frames[l.frame])}
+	return leakKey{b.Snapshot.Processes[l.process].ID(), b.gpuKey(l.gpu), report.LineKeyOf(&b.frames[l.frame])}
 }
 
 func nanoseconds(ns uint64) time.Duration { return time.Duration(min(ns, 1<<62)) }

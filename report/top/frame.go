@@ -12,6 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // screen is how the lines of a terminal are divided: title, loss, GPUs, tabs, body, happening, keys.
@@ -178,9 +179,9 @@ func (m *Model) tabLine(width int) string {
 // scopeText returns "of python3 [42], /train/, merged".
 func (m *Model) scopeText() string {
 	var parts []string
-	if m.shown != nil && m.view >= viewLines && m.process != (processKey{}) {
-		name := fmt.Sprintf("pid %d", m.process.pid)
-		if i := slices.IndexFunc(m.shown.Snapshot.Processes, func(p processT) bool { return keyOfProcess(&p) == m.process }); i >= 0 {
+	if m.shown != nil && m.view >= viewLines && m.process != (ledger.ProcessID{}) {
+		name := fmt.Sprintf("pid %d", m.process.PID)
+		if i := slices.IndexFunc(m.shown.Snapshot.Processes, func(p processT) bool { return p.ID() == m.process }); i >= 0 {
 			name = processName(m.shown, i, 30)
 		}
 		parts = append(parts, "of "+name)

@@ -15,7 +15,7 @@ import (
 type Verdicts struct {
 	judgement *report.Judgement
 	at        uint64 // end of the snapshot, ns
-	sites     map[siteKey]*judged
+	sites     map[ledger.SiteID]*judged
 }
 
 // judged is the verdict on one line of code.
@@ -24,39 +24,14 @@ type judged struct {
 	text  string // the evidence; one line, clean of control characters
 }
 
-// processKey identifies a process across snapshots.
-type processKey struct {
-	pid   uint32
-	begin uint64
-}
-
-func keyOfProcess(p *ledger.Process) processKey { return processKey{p.PID, p.Begin} }
-
-// siteKey identifies a site across snapshots.
-type siteKey struct {
-	process processKey
-	stack   uint64
-	api     string
-	kind    ledger.Kind
-	device  int32
-}
-
-func keyOfSite(s *ledger.Snapshot, x *ledger.Site) siteKey {
-	k := siteKey{process: keyOfProcess(&s.Processes[x.Process]), stack: x.Stack, kind: x.Kind, device: x.Device}
-	if x.Stack == 0 {
-		k.api = x.API
-	}
-	return k
-}
-
 // Judge judges each line of code that allocates. It may be called in any goroutine.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
-	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[siteKey]*judged, len(s.Sites))}
+	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[ledger.SiteID]*judged, len(s.Sites))}
 	for i := range v.judgement.Groups {
 		g := &v.judgement.Groups[i]
 		j := &judged{class: g.Class, text: evidence(g)}
 		for _, n := range g.Sites {
-			v.sites[keyOfSite(s, &s.Sites[n])] = j
+			v.sites[s.IDOf(&s.Sites[n])] = j
 		}
 	}
 	return v
@@ -79,7 +54,7 @@ func (v *Verdicts) of(s *ledger.Snapshot, x *ledger.Site) *judged {
 	if v == nil {
 		return nil
 	}
-	return v.sites[keyOfSite(s, x)]
+	return v.sites[s.IDOf(x)]
 }
 
 // classMark returns a verdict in a column: the sign tells it without colour.

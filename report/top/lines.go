@@ -13,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // lineRow is a row of the view of lines: a line, the sum of one line in several processes, or a
@@ -37,8 +38,8 @@ func (m *Model) inScope() []bool {
 	list := make([]bool, len(s.Processes))
 	for i := range list {
 		p := &s.Processes[i]
-		if m.process != (processKey{}) {
-			list[i] = keyOfProcess(p) == m.process
+		if m.process != (ledger.ProcessID{}) {
+			list[i] = p.ID() == m.process
 		} else {
 			list[i] = p.End == 0 || !m.shown.alive
 		}
@@ -136,11 +137,11 @@ func (m *Model) idOf(r *lineRow) uint64 {
 		return maphash.Comparable(seed, [2]int32{int32(r.plane), r.frame})
 	default:
 		return maphash.Comparable(seed, struct {
-			process processKey
+			process ledger.ProcessID
 			gpu     gpuKey
 			plane   int
 			frame   int32
-		}{keyOfProcess(&b.Snapshot.Processes[r.process]), b.gpuKey(r.gpu), r.plane, r.frame})
+		}{b.Snapshot.Processes[r.process].ID(), b.gpuKey(r.gpu), r.plane, r.frame})
 	}
 }
 
@@ -170,7 +171,7 @@ func (m *Model) lineColumns() []column[lineRow] {
 	if !m.tree {
 		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 11, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
 			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
-		if m.process == (processKey{}) && several(m.inScope()) {
+		if m.process == (ledger.ProcessID{}) && several(m.inScope()) {
 			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 4, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
 		}
 		if len(b.gpus) > 1 {

@@ -7,6 +7,8 @@ import (
 	"charm.land/bubbles/v2/textinput"
 	"charm.land/bubbles/v2/viewport"
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // view is one of the four views.
@@ -39,8 +41,8 @@ type Model struct {
 	busy          bool // w or s is at work
 
 	view          view
-	process       processKey // whose lines and timeline are shown; the zero value: of all
-	gpu           *gpuKey    // whose processes are shown; nil: of all
+	process       ledger.ProcessID // whose lines and timeline are shown; the zero value: of all
+	gpu           *gpuKey          // whose processes are shown; nil: of all
 	cursors       [viewCount]cursor
 	sorts         [viewCount]string
 	reversed      [viewCount]bool
@@ -339,8 +341,8 @@ func (m *Model) back() {
 	switch {
 	case m.filter.text != "":
 		m.setFilter("")
-	case m.view >= viewLines && m.process != processKey{}:
-		m.process = processKey{}
+	case m.view >= viewLines && m.process != ledger.ProcessID{}:
+		m.process = ledger.ProcessID{}
 		if m.view == viewLines {
 			m.view = viewProcesses
 		}

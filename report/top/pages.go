@@ -15,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // detail is the stacks of one row of lines, one at a time.
@@ -25,7 +26,7 @@ type detail struct {
 
 // shareKey identifies a holding across moments.
 type shareKey struct {
-	site    siteKey // of a holding without a site only its process
+	site    ledger.SiteID // of a holding without a site only its process
 	gpu     gpuKey
 	plane   string
 	mark    string
@@ -36,9 +37,9 @@ func (b *books) shareKey(k int32) shareKey {
 	h := &b.holdings[k]
 	x := shareKey{plane: h.Plane, mark: h.Mark, gpu: gpuKey{uuid: h.UUID}, hasSite: h.Site != nil}
 	if h.Site != nil {
-		x.site = keyOfSite(b.Snapshot, h.Site)
+		x.site = b.Snapshot.IDOf(h.Site)
 	} else {
-		x.site.process = keyOfProcess(&b.Snapshot.Processes[h.Process])
+		x.site.Process = b.Snapshot.Processes[h.Process].ID()
 	}
 	return x
 }

@@ -21,7 +21,7 @@ func (d *reading) finishProcesses() {
 	parts := d.s.Parts()
 	for i := range parts {
 		x := &parts[i]
-		key := rowKey{keyOfProcess(&d.s.Processes[x.Process]), gpuKey{uuid: x.UUID}}
+		key := rowKey{d.s.Processes[x.Process].ID(), gpuKey{uuid: x.UUID}}
 		peaks[key] = max(peaks[key], report.UsagePeak(d.s, x))
 	}
 	classes := make([]verdict.Class, len(d.s.Processes)) // of all GPUs

@@ -17,7 +17,7 @@ func hour(s *series, from, to int, step uint64) {
 		live := int64(i) << 20
 		b := &books{Moment: Moment{Snapshot: &ledger.Snapshot{End: uint64(i+1) * step}}, gpus: []gpu{{key: gpuKey{uuid: "a"}, used: uint64(live)}}}
 		add := func(pid uint32, live int64, ended uint64) {
-			x := process{key: rowKey{process: processKey{pid: pid}}, live: live, ended: ended}
+			x := process{key: rowKey{process: ledger.ProcessID{PID: pid}}, live: live, ended: ended}
 			x.planes[tensorPlane] = live
 			b.processes = append(b.processes, x)
 		}
@@ -47,7 +47,7 @@ func TestSeriesStaySmall(t *testing.T) {
 			t.Errorf("%v: %d recent moments of %d", key, len(x.recent), len(s.recent))
 		}
 	}
-	x := s.rows[rowKey{process: processKey{pid: 1}}]
+	x := s.rows[rowKey{process: ledger.ProcessID{PID: 1}}]
 	if n := len(s.times); x.all.at(n-1) != 19_999<<20 {
 		t.Errorf("the last point is %d", x.all.at(n-1)>>20)
 	}
@@ -65,7 +65,7 @@ func TestSeriesStaySmall(t *testing.T) {
 func TestGrowthIsOfTheLastMinute(t *testing.T) {
 	s := newSeries()
 	hour(s, 0, 300, reporttest.Second)
-	b := &books{Moment: Moment{Snapshot: &ledger.Snapshot{End: 300 * reporttest.Second}}, processes: []process{{key: rowKey{process: processKey{pid: 1}}}}}
+	b := &books{Moment: Moment{Snapshot: &ledger.Snapshot{End: 300 * reporttest.Second}}, processes: []process{{key: rowKey{process: ledger.ProcessID{PID: 1}}}}}
 	s.setGrowth(b)
 	if g := b.processes[0].growth; g.perMinute>>20 < 59 || g.perMinute>>20 > 61 || g.span > growthSpan {
 		t.Errorf("growth %d MiB/min over %d s, want 60 in the last minute", g.perMinute>>20, g.span/reporttest.Second)
@@ -81,7 +81,7 @@ func TestGrowthIsNotThePhaseOfAStep(t *testing.T) {
 			if (i+phase)%7 > 1 { // five moments of seven have activations
 				live += 30 << 30
 			}
-			*b = books{Moment: Moment{Snapshot: &ledger.Snapshot{End: uint64(i+1) * reporttest.Second}}, processes: []process{{key: rowKey{process: processKey{pid: 1}}, live: live}}}
+			*b = books{Moment: Moment{Snapshot: &ledger.Snapshot{End: uint64(i+1) * reporttest.Second}}, processes: []process{{key: rowKey{process: ledger.ProcessID{PID: 1}}, live: live}}}
 			s.add(b)
 		}
 		if g := b.processes[0].growth.perMinute >> 20; g < 45 || g > 75 {
@@ -93,7 +93,7 @@ func TestGrowthIsNotThePhaseOfAStep(t *testing.T) {
 func TestGrowthIsOfTheSessionUntilMomentsAreKnown(t *testing.T) {
 	s := newSeries()
 	b := &books{half: 30 * reporttest.Second, Moment: Moment{Snapshot: &ledger.Snapshot{End: reporttest.Second}},
-		processes: []process{{key: rowKey{process: processKey{pid: 1}}, siteGrowth: 10 << 20}}}
+		processes: []process{{key: rowKey{process: ledger.ProcessID{PID: 1}}, siteGrowth: 10 << 20}}}
 	s.add(b)
 	if g := b.processes[0].growth; g.perMinute != 20<<20 || g.span != 30*reporttest.Second {
 		t.Errorf("growth %+v", g)

@@ -82,7 +82,7 @@ func (m *Model) preview(s screen, height int) []string {
 func (m *Model) drawLines(s screen, height int) []string {
 	if m.rows() == 0 {
 		what := "nothing is allocated"
-		if m.process != (processKey{}) {
+		if m.process != (ledger.ProcessID{}) {
 			what = "this process holds nothing that was seen (Esc shows all)"
 		}
 		return []string{"", m.nothing(what, s.width)}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // trackRow is one row of the timeline: a GPU, a process on a GPU, or one plane of it.
@@ -15,7 +16,7 @@ type trackRow struct {
 	label   string
 	values  *values
 	now     int64
-	process processKey // the zero value: of a GPU
+	process ledger.ProcessID // the zero value: of a GPU
 	style   style
 	note    string // beside the value of now: "rank 3"
 }
@@ -30,7 +31,7 @@ type trackKey struct {
 func (m *Model) listTracks() {
 	m.lists.tracks = m.lists.tracks[:0]
 	b := m.shown
-	if m.process == (processKey{}) {
+	if m.process == (ledger.ProcessID{}) {
 		for i := range b.gpus {
 			g := &b.gpus[i]
 			label := "GPU " + g.label
@@ -43,10 +44,10 @@ func (m *Model) listTracks() {
 	for i := range rows {
 		x := &rows[i]
 		t := m.series.rows[x.key]
-		if t == nil || m.process != (processKey{}) && x.key.process != m.process {
+		if t == nil || m.process != (ledger.ProcessID{}) && x.key.process != m.process {
 			continue
 		}
-		if m.process == (processKey{}) {
+		if m.process == (ledger.ProcessID{}) {
 			if m.filter.passes(x.command, x.pid, x.user, x.job) {
 				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain, x.rank})
 			}
@@ -76,12 +77,12 @@ func (m *Model) listPlanes(x *process, t *track) {
 	}
 }
 
-func (m *Model) chosenTrack() (processKey, bool) {
+func (m *Model) chosenTrack() (ledger.ProcessID, bool) {
 	if n := m.rows(); m.view == viewTimeline && n > 0 {
 		x := &m.lists.tracks[min(m.cursors[viewTimeline].at, n-1)]
-		return x.process, x.process != processKey{}
+		return x.process, x.process != ledger.ProcessID{}
 	}
-	return processKey{}, false
+	return ledger.ProcessID{}, false
 }
 
 const (

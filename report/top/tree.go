@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // grove is the calls of the processes in scope, from main on: what report.CallTree shows, with more
@@ -61,7 +62,7 @@ func (m *Model) plant() *grove {
 		g.next = make([]int32, 0, len(b.holdings))
 	}
 	g.next = g.next[:len(b.holdings)]
-	perProcess := !m.merged && m.process == (processKey{}) && several(scope)
+	perProcess := !m.merged && m.process == (ledger.ProcessID{}) && several(scope)
 	for i := range b.lines {
 		l := &b.lines[i]
 		if !scope[l.process] || l.plane >= barPlanes {
@@ -189,7 +190,7 @@ func (m *Model) listBranches(list []int32, parent lineRow, sum int64, columns []
 		r := lineRow{line: x.line, node: n, depth: parent.depth + 1, processes: int(x.processes), branches: x.child >= 0}
 		name := uint64(x.frame)
 		if x.isProcess {
-			name = maphash.Comparable(seed, keyOfProcess(&g.b.Snapshot.Processes[x.process]))
+			name = maphash.Comparable(seed, g.b.Snapshot.Processes[x.process].ID())
 			r.label = processName(g.b, x.process, maxLabel)
 		}
 		r.id = maphash.Comparable(seed, [2]uint64{parent.id, name})

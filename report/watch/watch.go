@@ -42,28 +42,17 @@ type Verdicts struct {
 	Lines []Line // of running processes
 
 	advice []string // as report.Judgement.Advice
-	sites  map[siteKey]report.SiteVerdict
+	sites  map[ledger.SiteID]report.SiteVerdict
 }
 
 // Line is the verdict on what one line of a process allocated of one kind on one device.
 type Line struct {
-	PID    uint32
-	Begin  uint64 // of the process
-	Device int32
-	Kind   ledger.Kind
-	Class  verdict.Class
-	Bytes  uint64
-	Rate   float64 // bytes per second
-}
-
-// siteKey identifies a site across snapshots.
-type siteKey struct {
-	pid    uint32
-	begin  uint64
-	stack  uint64
-	api    string
-	kind   ledger.Kind
-	device int32
+	Process ledger.ProcessID
+	Device  int32
+	Kind    ledger.Kind
+	Class   verdict.Class
+	Bytes   uint64
+	Rate    float64 // bytes per second
 }
 
 // New returns a Watcher that names lines by stacks. It calls judged, unless that is nil, with each
@@ -165,24 +154,19 @@ func (w *Watcher) rest(begin time.Time) {
 // verdictsOf keeps of a judgement what fits later snapshots. Segments of PyTorch's allocator have no
 // lines: a leak shows in their tensors.
 func verdictsOf(s *ledger.Snapshot, j *report.Judgement) *Verdicts {
-	v := &Verdicts{At: s.End, advice: j.Advice, sites: make(map[siteKey]report.SiteVerdict)}
+	v := &Verdicts{At: s.End, advice: j.Advice, sites: make(map[ledger.SiteID]report.SiteVerdict)}
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		if p := &s.Processes[g.Process]; p.End == 0 && !g.Segment && g.Kind != ledger.Imported && g.LiveBytes > 0 {
-			v.Lines = append(v.Lines, Line{p.PID, p.Begin, g.Device, g.Kind, g.Class, g.LiveBytes, g.Rate.Value})
+			v.Lines = append(v.Lines, Line{p.ID(), g.Device, g.Kind, g.Class, g.LiveBytes, g.Rate.Value})
 		}
 	}
 	for i, x := range j.Sites() {
 		if x.Class != "" {
-			v.sites[keyOf(s, &s.Sites[i])] = x
+			v.sites[s.IDOf(&s.Sites[i])] = x
 		}
 	}
 	return v
-}
-
-func keyOf(s *ledger.Snapshot, x *ledger.Site) siteKey {
-	p := &s.Processes[x.Process]
-	return siteKey{p.PID, p.Begin, x.Stack, x.API, x.Kind, x.Device}
 }
 
 // Sites returns the verdicts on the sites of a later snapshot, in the order of Snapshot.Sites: those
@@ -193,7 +177,7 @@ func (v *Verdicts) Sites(s *ledger.Snapshot) []report.SiteVerdict {
 		return list
 	}
 	for i := range s.Sites {
-		list[i] = v.sites[keyOf(s, &s.Sites[i])]
+		list[i] = v.sites[s.IDOf(&s.Sites[i])]
 	}
 	return list
 }

@@ -28,7 +28,7 @@ func (s *Snapshot) Above(earlier *Snapshot) *Snapshot {
 	some := false
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		if k, ok := before[processKey{p.PID, p.Begin}]; ok && p.End == 0 && earlier.Processes[k].End == 0 && was[k] > is[i] {
+		if k, ok := before[p.ID()]; ok && p.End == 0 && earlier.Processes[k].End == 0 && was[k] > is[i] {
 			index[k], took[i], some = i, true, true
 		}
 	}

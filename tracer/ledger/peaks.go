@@ -225,7 +225,7 @@ func (l *Ledger) AddPeaks(s *Snapshot) {
 	var list []ended
 	for n := range l.procs {
 		p := &l.procs[n]
-		if i, ok := index[processKey{p.PID, p.Begin}]; ok && !p.free && p.End != 0 && p.peak.bytes != 0 {
+		if i, ok := index[p.ID()]; ok && !p.free && p.End != 0 && p.peak.bytes != 0 {
 			list = append(list, ended{uint32(n), i, p.highestOf()})
 		}
 	}

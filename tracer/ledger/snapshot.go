@@ -345,17 +345,38 @@ type Stats struct {
 	Folded      uint64 // Process.Folded of all processes, also of forgotten ones
 }
 
-// processKey identifies a process, also among those that had the same pid.
-type processKey struct {
-	pid   uint32
-	begin uint64
+// ProcessID identifies a process across snapshots of a session, also among those that had the same pid.
+type ProcessID struct {
+	PID   uint32
+	Begin uint64
+}
+
+// ID returns the identity of the process.
+func (p *Process) ID() ProcessID { return ProcessID{p.PID, p.Begin} }
+
+// SiteID identifies a site across snapshots of a session. Without a stack, the call tells sites apart.
+type SiteID struct {
+	Process ProcessID
+	Stack   uint64
+	API     string // "" with a stack
+	Kind    Kind
+	Device  int32
+}
+
+// IDOf returns the identity of a site of the snapshot.
+func (s *Snapshot) IDOf(x *Site) SiteID {
+	id := SiteID{Process: s.Processes[x.Process].ID(), Stack: x.Stack, Kind: x.Kind, Device: x.Device}
+	if x.Stack == 0 {
+		id.API = x.API
+	}
+	return id
 }
 
 // indexOf returns where each process stands in the list of a snapshot.
-func indexOf(list []Process) map[processKey]int {
-	index := make(map[processKey]int, len(list))
+func indexOf(list []Process) map[ProcessID]int {
+	index := make(map[ProcessID]int, len(list))
 	for i := range list {
-		index[processKey{list[i].PID, list[i].Begin}] = i
+		index[list[i].ID()] = i
 	}
 	return index
 }

@@ -149,7 +149,7 @@ func (l *Ledger) AddStuck(s *Snapshot) {
 	s.Stuck = nil
 	for n := range l.procs {
 		p := &l.procs[n]
-		if i, ok := index[processKey{p.PID, p.Begin}]; ok && !p.free && !p.purged && len(p.tensors) > 0 {
+		if i, ok := index[p.ID()]; ok && !p.free && !p.purged && len(p.tensors) > 0 {
 			l.addStuck(s, uint32(n), i)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // gate lets so many requests pass at a time. Each peer has its share of the places, as a process has
@@ -17,7 +17,7 @@ import (
 // waits for itself.
 type gate struct {
 	mu     sync.Mutex
-	shares ledger.Shares
+	shares quota.Quota
 	held   map[peer]int
 	served map[peer]uint64 // number of the latest turn of a peer that holds a place or waits
 	turn   uint64
@@ -30,7 +30,7 @@ type waiter struct {
 }
 
 func newGate(places int) *gate {
-	return &gate{shares: ledger.NewShares(places), held: map[peer]int{}, served: map[peer]uint64{}}
+	return &gate{shares: quota.New(places), held: map[peer]int{}, served: map[peer]uint64{}}
 }
 
 // enter waits for a place, 0: not at all. The caller must leave, unless there is an error.

@@ -15,13 +15,14 @@ import (
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
 const (
 	judgeEvery = time.Minute // if nobody scrapes metrics or looks at the page, which is more often
 
-	maxLeaks    = 1024 // lines that are known to leak, shared by ledger.Shares
+	maxLeaks    = 1024 // lines that are known to leak, shared by quota.Quota
 	leaksLogged = 60   // per minute, shared by ratelimit.Halved
 )
 
@@ -36,12 +37,12 @@ type leakKey struct {
 // knownLeaks are the lines that were told of. A process may have as many lines that leak as it likes.
 type knownLeaks struct {
 	lines  map[leakKey]bool
-	places ledger.Places
+	places quota.ByProcess
 	limit  *ratelimit.Limiter
 }
 
 func newKnownLeaks() *knownLeaks {
-	return &knownLeaks{lines: map[leakKey]bool{}, places: ledger.NewPlaces(maxLeaks), limit: ratelimit.New(ratelimit.Halved(leaksLogged))}
+	return &knownLeaks{lines: map[leakKey]bool{}, places: quota.NewByProcess(maxLeaks), limit: ratelimit.New(ratelimit.Halved(leaksLogged))}
 }
 
 // take reports whether a line is to be told of now. It is not, and may be later, if the process or its

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	maxRows  = 1000 // the first ones keep their place; see ledger.Shares
+	maxRows  = 1000 // the first ones keep their place; see quota.Quota
 	maxLabel = 128  // bytes of a value, longer than any name of a pod in use
 	other    = "other"
 )

@@ -5,7 +5,7 @@ package metrics
 import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // Planes of a GPU's memory, in the order in which what exceeds NVML's figure is taken off them from
@@ -46,14 +46,14 @@ func (r *row) forget() {
 type table struct {
 	rows   map[labels]*row
 	merged map[labels]*row // the rest, one for each GPU
-	shares ledger.Shares
+	shares quota.Quota
 	held   map[origin]int      // rows by who chose their labels
 	owned  map[origin]int      // and by owner
 	beyond map[labels]struct{} // of this snapshot
 }
 
 func newTable() *table {
-	return &table{rows: map[labels]*row{}, merged: map[labels]*row{}, shares: ledger.NewShares(maxRows), held: map[origin]int{}, owned: map[origin]int{}}
+	return &table{rows: map[labels]*row{}, merged: map[labels]*row{}, shares: quota.New(maxRows), held: map[origin]int{}, owned: map[origin]int{}}
 }
 
 // begin starts a snapshot.

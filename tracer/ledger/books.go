@@ -69,7 +69,7 @@ type Segments []uint64
 type Sampling []float64
 
 // Warning is a sentence for all later snapshots. With a PID it counts against the warnings of that
-// process: see Shares.
+// process: see quota.Quota.
 type Warning struct {
 	PID  uint32 // 0: of the session
 	Text string

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 func TestHistoryShowsGrowthAtEvenSteps(t *testing.T) {
@@ -125,12 +127,12 @@ func TestTooManyStacksAreBookedWithoutThem(t *testing.T) {
 		t.Skip("takes 100 MB")
 	}
 	l := New(Options{})
-	for i := range uint64(maxSites/processPart + 1000) {
+	for i := range uint64(maxSites/quota.ProcessPart + 1000) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Address: 1 + i, Size: 1, Stack: 1 + i})
 		l.Apply(&Event{Op: AllocFailed, Kind: Device, PID: 7, Size: 1, Stack: 1 + i, Result: 2})
 	}
 	s := l.Snapshot(1, time.Time{})
-	if len(s.Sites) != maxSites/processPart+1 || len(s.Failures) != maxFailures/processPart+1 || len(s.Warnings) != 2 {
+	if len(s.Sites) != maxSites/quota.ProcessPart+1 || len(s.Failures) != maxFailures/quota.ProcessPart+1 || len(s.Warnings) != 2 {
 		t.Errorf("%d sites, %d failures, %d warnings", len(s.Sites), len(s.Failures), len(s.Warnings))
 	}
 	checkBooks(t, s)
@@ -141,14 +143,14 @@ func TestHostileNumbersMakeNoEndlessListOfSites(t *testing.T) {
 		t.Skip("takes 200 MB")
 	}
 	l := New(Options{})
-	for i := range uint64(2*maxSites/processPart + 1000) {
+	for i := range uint64(2*maxSites/quota.ProcessPart + 1000) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Address: 1 + i, Size: 1, Context: 1 + i, Device: int32(i)})
 		l.Apply(&Event{Op: AllocFailed, Kind: Device, PID: 7, Size: 1, Result: int32(i), Device: int32(i)})
 	}
-	if most := 2*maxSites/processPart + maxDevices + 1; len(l.sites) > most {
+	if most := 2*maxSites/quota.ProcessPart + maxDevices + 1; len(l.sites) > most {
 		t.Errorf("%d sites, want at most %d", len(l.sites), most)
 	}
-	if most := maxFailures/processPart + maxBareFailures + maxDevices + 1; len(l.failures) > most {
+	if most := maxFailures/quota.ProcessPart + maxBareFailures + maxDevices + 1; len(l.failures) > most {
 		t.Errorf("%d failures, want at most %d", len(l.failures), most)
 	}
 	s := l.Snapshot(1, time.Time{})
@@ -188,8 +190,8 @@ func TestManyFreesThatMayFailAreNotKeptForEver(t *testing.T) {
 			l.Apply(&Event{Op: Map, PID: 7, Handle: 1, Address: 16 + a, Size: 1})
 		}
 		l.Apply(&Event{Op: Unmap, PID: 7, TID: i, Address: 1, Size: 64})
-		if l.shares[tableUnmapped].used > maxKept/processPart || len(l.released) > maxLastFrees || len(l.lastFree) > maxLastFrees {
-			t.Fatalf("%d mappings, %d and %d frees are kept", l.shares[tableUnmapped].used, len(l.released), len(l.lastFree))
+		if l.quotas[tableUnmapped].Used() > maxKept/quota.ProcessPart || len(l.released) > maxLastFrees || len(l.lastFree) > maxLastFrees {
+			t.Fatalf("%d mappings, %d and %d frees are kept", l.quotas[tableUnmapped].Used(), len(l.released), len(l.lastFree))
 		}
 	}
 	checkLedger(t, l)

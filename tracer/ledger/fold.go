@@ -171,7 +171,7 @@ func (f *folder) target(group []uint32) (to *cohorts, ok bool) {
 		}
 		to = l.sites[b].cohorts()
 	}
-	s, p := &l.shares[tableBare], f.p
+	s, p := &l.quotas[tableBare], f.p
 	return to, need == 0 || s.Room(int(p.held[tableBare])+need, int(p.user[tableBare])+need)
 }
 

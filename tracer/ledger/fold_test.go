@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // stackless adds up the sites of a snapshot that differ by stack only.
@@ -195,7 +197,7 @@ func TestFoldEvadesNoLimit(t *testing.T) {
 			l.Tell(Fold{Below: 1 << 20})
 		}
 	}
-	if n := len(l.sites) - len(l.freeSites); n > 2*maxSites/processPart+8 {
+	if n := len(l.sites) - len(l.freeSites); n > 2*maxSites/quota.ProcessPart+8 {
 		t.Errorf("%d sites of one process", n)
 	}
 	if took := time.Since(began); took > 20*time.Second {

@@ -225,7 +225,7 @@ func (l *Ledger) forgetProcess(n uint32) {
 	for t, held := range p.held {
 		l.giveAll(table(t), p, int(held))
 	}
-	l.shares[tableProcesses].Give()
+	l.quotas[tableProcesses].Give()
 	if l.processesOf[p.User]--; l.processesOf[p.User] == 0 {
 		delete(l.processesOf, p.User)
 		delete(l.users, p.User)

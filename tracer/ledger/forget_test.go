@@ -251,7 +251,7 @@ func TestForgottenProcessesTakeNothing(t *testing.T) {
 		}
 	}
 	for x := range tables {
-		if n := l.shares[x].used; n != 0 {
+		if n := l.quotas[x].Used(); n != 0 {
 			t.Errorf("%s: %d places are taken", tableNames[x], n)
 		}
 	}

@@ -92,7 +92,7 @@ func (l *Ledger) remember(tid uint32, last lastFree) {
 	if p.purged {
 		return
 	}
-	s := &l.shares[tableFrees]
+	s := &l.quotas[tableFrees]
 	if !s.Room(int(p.held[tableFrees]), int(p.user[tableFrees])) {
 		if p.held[tableFrees] == 0 {
 			p.beyond[tableFrees]++

@@ -281,8 +281,8 @@ func checkLedger(t *testing.T, l *Ledger) {
 	for i := range l.procs {
 		strays += len(l.procs[i].strays)
 	}
-	if strays != l.shares[tableStrays].used {
-		t.Errorf("processes have %d strays, the books say %d", strays, l.shares[tableStrays].used)
+	if strays != l.quotas[tableStrays].Used() {
+		t.Errorf("processes have %d strays, the books say %d", strays, l.quotas[tableStrays].Used())
 	}
 	sites, rooms := len(l.freeSites), map[*windows]bool{}
 	for n := range l.procs {

@@ -2,17 +2,21 @@
 
 package ledger
 
-import "math"
+import (
+	"math"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
+)
 
 const (
 	defaultMaxLive = 8 << 20
-	// Tables that all processes share: see Shares. Beyond its share, new sites and failures of a
+	// Tables that all processes share: see quota.Quota. Beyond its share, new sites and failures of a
 	// process are booked without their stack. Beyond the same share again, they are also booked
 	// without everything else that has no limit of its own.
 	maxSites    = 1 << 18
 	maxFailures = 1 << 14
 	// For one process, beyond its share.
-	maxBareFailures = maxFailures / processPart
+	maxBareFailures = maxFailures / quota.ProcessPart
 	// Sites, including those of ended processes.
 	maxSitesEver = 1 << 23
 	// Processes, including ended ones. Further ones are not booked.
@@ -42,7 +46,7 @@ const (
 type Options struct {
 	Begin uint64 // begin of the session, ns of CLOCK_MONOTONIC
 	Host  string // name of the machine, copied into snapshots
-	// Limit of live allocations of all processes (see Shares); 0: 8 Mi, about 90 bytes each.
+	// Limit of live allocations of all processes (see quota.Quota); 0: 8 Mi, about 90 bytes each.
 	MaxLive int
 	Limits  ReadLimits // limits of books that a file fills
 
@@ -83,7 +87,7 @@ type Ledger struct {
 	noPools     []uint32            // unused pool numbers
 	exports     map[uint64]exported // by digest of the handle
 	owners      map[siteKey][]owner // of what sites imported
-	shares      [tables]Shares
+	quotas      [tables]quota.Quota
 	users       map[uint32]*[tables]int32 // places that the processes of a user hold
 	processesOf map[uint32]int            // by user; 0: not known
 	lostBy      map[uint32]uint64         // Stats.LostBy, at the last reading
@@ -221,7 +225,7 @@ func New(o Options) *Ledger {
 		tableObjects: maxAllObjects, tableObjectSites: maxAllObjectSites, tableFrees: maxLastFrees, tableUnmapped: maxKept,
 		tableWarnings: maxWarnings, tableProcesses: o.maxProcesses, tableHeld: maxHeld,
 	} {
-		l.shares[t] = NewShares(size)
+		l.quotas[t] = quota.New(size)
 	}
 	return l
 }

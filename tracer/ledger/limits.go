@@ -46,7 +46,7 @@ func (l *Ledger) full() bool {
 		limit Limit
 		n, of uint64
 	}{
-		{LimitLive, uint64(len(l.live)), x.Live}, {LimitSites, x.sites, x.Sites}, {LimitProcesses, uint64(l.shares[tableProcesses].used), x.Processes},
+		{LimitLive, uint64(len(l.live)), x.Live}, {LimitSites, x.sites, x.Sites}, {LimitProcesses, uint64(l.quotas[tableProcesses].Used()), x.Processes},
 		{LimitTensors, x.tensors, x.Tensors}, {LimitSteps, x.steps, x.Steps},
 	} {
 		if c.of != 0 && c.n > c.of {

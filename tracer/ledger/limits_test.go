@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
@@ -40,7 +42,7 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 }
 
 func TestAllocationsBeyondTheLimitAreCountedAsEvicted(t *testing.T) {
-	l := New(Options{MaxLive: 10 * processPart})
+	l := New(Options{MaxLive: 10 * quota.ProcessPart})
 	for i := range uint64(25) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: i, Address: i + 1, Size: 10})
 	}
@@ -58,7 +60,7 @@ func TestAllocationsBeyondTheLimitAreCountedAsEvicted(t *testing.T) {
 func TestSitesBeyondTheLimitHaveNoStack(t *testing.T) {
 	l := New(Options{})
 	const more = 100
-	for i := range uint64(maxSites/processPart + more) {
+	for i := range uint64(maxSites/quota.ProcessPart + more) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: i, Address: i + 1, Size: 10, Stack: i + 1})
 	}
 	s := l.Snapshot(1<<30, time.Time{})
@@ -69,7 +71,7 @@ func TestSitesBeyondTheLimitHaveNoStack(t *testing.T) {
 			stackless += x.LiveObjects
 		}
 	}
-	if sum != maxSites/processPart+more || stackless != more || len(s.Sites) > maxSites/processPart+1 || len(s.Warnings) != 1 {
+	if sum != maxSites/quota.ProcessPart+more || stackless != more || len(s.Sites) > maxSites/quota.ProcessPart+1 || len(s.Warnings) != 1 {
 		t.Errorf("%d sites, %d live objects, of which %d without a stack; warnings %q", len(s.Sites), sum, stackless, s.Warnings)
 	}
 }

@@ -88,7 +88,7 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 	}
 	p, before := &l.procs[process], len(x.sites)
 	l.spend(before)
-	room := l.shares[tableObjectSites].Room(int(p.held[tableObjectSites]), int(p.user[tableObjectSites]))
+	room := l.quotas[tableObjectSites].Room(int(p.held[tableObjectSites]), int(p.user[tableObjectSites]))
 	n, stackless := x.site(objectSite{stack: e.Stack, api: e.API, device: device, kind: kind}, room)
 	l.giveAll(tableObjectSites, p, before-len(x.sites))
 	s := &x.sites[n]

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // eventsAt applies events one second apart, from 1 s on, of process 7.
@@ -142,7 +144,7 @@ func TestMemoryOfAGreenContextIsThePrimaryContexts(t *testing.T) {
 
 func TestObjectsBeyondTheirLimitsAreSaid(t *testing.T) {
 	l := New(Options{})
-	for i := range uint64(maxAllObjects/processPart + 10) {
+	for i := range uint64(maxAllObjects/quota.ProcessPart + 10) {
 		eventsAt(l, Event{Op: ObjectCreate, Kind: Module, Address: i + 1, Stack: min(i, maxObjectSites+5), API: "cuModuleLoad", Time: 1e9})
 	}
 	checkObjects(t, l)
@@ -152,7 +154,7 @@ func TestObjectsBeyondTheirLimitsAreSaid(t *testing.T) {
 		made += o.Made
 		live += o.Live
 	}
-	if made != maxAllObjects/processPart+10 || live != maxAllObjects/processPart || len(s.Objects) != maxObjectSites+1 || len(s.Warnings) != 2 {
+	if made != maxAllObjects/quota.ProcessPart+10 || live != maxAllObjects/quota.ProcessPart || len(s.Objects) != maxObjectSites+1 || len(s.Warnings) != 2 {
 		t.Errorf("%d of %d live in %d sums, warnings %q", live, made, len(s.Objects), s.Warnings)
 	}
 }
@@ -166,7 +168,7 @@ func TestStacksOfObjectsAreBoundedOverAllProcesses(t *testing.T) {
 			l.Apply(&e)
 		}
 	}
-	if n := len(l.Snapshot(2e9, time.Time{}).Objects); n > maxAllObjectSites+3 || n < maxAllObjectSites-maxAllObjectSites/reservePart {
+	if n := len(l.Snapshot(2e9, time.Time{}).Objects); n > maxAllObjectSites+3 || n < maxAllObjectSites-maxAllObjectSites/quota.ReservePart {
 		t.Errorf("%d sums of objects, want at most one more for each process beyond %d, and all but the reserve", n, maxAllObjectSites)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // TestOpeningsKnowEveryFieldOfTheBooks: whoever adds a field to the books decides here whether an
@@ -87,7 +89,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[OOM]():           "Time Bytes Stack API Kind Device Count |",
 		reflect.TypeFor[Release]():       "Objects Bytes Time | Process Cause",
 		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory Folded | LostFor LostBy StacksBy",
-		reflect.TypeFor[Shares]():        "size limit | used",
+		reflect.TypeFor[quota.Quota]():   "size limit | used",
 		reflect.TypeFor[usedMarks]():     "list step |",
 		reflect.TypeFor[forgotten]():     "Forgotten sums | gpus",
 		reflect.TypeFor[Forgotten]():     "Before Processes Failures FailedBytes OutOfMemory Peaks HighestPeak Sums |",

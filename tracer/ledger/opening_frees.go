@@ -46,7 +46,7 @@ func (l *Ledger) carryFree(c *carrier, n uint32, tid *uint32, last *lastFree) {
 		l.procs[n].withPhysical()
 		l.released[*tid] = r
 		l.giveAll(tableUnmapped, &l.procs[n], -len(r.ended))
-		c.check(l.shares[tableUnmapped].used <= 2*l.shares[tableUnmapped].size) // one call can end many
+		c.check(l.quotas[tableUnmapped].Used() <= 2*l.quotas[tableUnmapped].Size()) // one call can end many
 	}
 }
 

@@ -170,8 +170,8 @@ func (l *Ledger) takeExports(c *carrier, n uint32) {
 		x := carriedExport{exported: exported{owner: owner{process: n}}}
 		c.export(&x)
 		_, taken := l.exports[x.digest]
-		s := &l.shares[tableExports]
-		if c.check(!taken && s.used < s.size && x.digest != 0 && x.size != 0); c.bad {
+		s := &l.quotas[tableExports]
+		if c.check(!taken && s.Used() < s.Size() && x.digest != 0 && x.size != 0); c.bad {
 			return
 		}
 		l.hold(tableExports, p)

@@ -7,7 +7,7 @@ const maxTotalsOf = (maxDevices + 3) * (int(lastKind) + 1) // of one process
 // takeProcess adds a process to the books.
 func (l *Ledger) takeProcess(c *carrier) {
 	n := uint32(len(l.procs))
-	if n >= uint32(l.shares[tableProcesses].size) {
+	if n >= uint32(l.quotas[tableProcesses].Size()) {
 		c.bad = true
 		return
 	}

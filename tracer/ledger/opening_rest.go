@@ -184,7 +184,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 		nums(c, &o.time, &o.context)
 		most(c, &o.bytes, maxSize)
 		num(c, &o.site)
-		if c.check(int(o.site) < len(x.sites) && l.shares[tableObjects].used+len(x.live) < l.shares[tableObjects].size); c.bad || !c.reads() {
+		if c.check(int(o.site) < len(x.sites) && l.quotas[tableObjects].Used()+len(x.live) < l.quotas[tableObjects].Size()); c.bad || !c.reads() {
 			return
 		}
 		if x.live == nil {
@@ -241,6 +241,6 @@ func (l *Ledger) carryStrays(c *carrier, n uint32) {
 	})
 	if c.reads() {
 		l.giveAll(tableStrays, p, -len(p.strays))
-		c.check(l.shares[tableStrays].used <= l.shares[tableStrays].size)
+		c.check(l.quotas[tableStrays].Used() <= l.quotas[tableStrays].Size())
 	}
 }

@@ -186,20 +186,19 @@ func (l *Ledger) leaveOutPurged(s *Stats) {
 // carryTables carries the sizes of tables. What processes hold of them follows from what is carried
 // of the processes.
 func (l *Ledger) carryTables(c *carrier) {
-	for t := range l.shares {
-		s := &l.shares[t]
-		size, limit := s.size, s.limit
+	for t := range l.quotas {
+		s := &l.quotas[t]
+		size, limit := s.Size(), s.Limit()
 		nums(c, &size, &limit)
 		if c.reads() {
-			s.size = max(min(size, s.size), 1)
-			s.limit = max(min(limit, s.size), 1)
+			s.Restore(size, limit)
 		}
 	}
 }
 
 // carryWarnings carries all warnings, except those of processes that are not told.
 func (l *Ledger) carryWarnings(c *carrier) {
-	used := l.shares[tableWarnings].used
+	used := l.quotas[tableWarnings].Used()
 	texts := slices.Clone(l.warnings)
 	if !c.reads() {
 		for n := range l.procs {
@@ -224,7 +223,7 @@ func (l *Ledger) carryWarnings(c *carrier) {
 		}
 	})
 	if c.reads() {
-		l.shares[tableWarnings].used = used
+		l.quotas[tableWarnings].Add(used - l.quotas[tableWarnings].Used())
 	}
 }
 

@@ -314,8 +314,8 @@ func (l *Ledger) takeEntry(c *carrier, s *site, x *entry) {
 	p := &l.procs[s.process]
 	key := liveKey{x.address, s.process, s.space}
 	_, taken := l.live[key]
-	shares := &l.shares[tableLive]
-	if c.check(!taken && !p.purged && shares.used < shares.size && x.size <= maxSize); c.bad {
+	shares := &l.quotas[tableLive]
+	if c.check(!taken && !p.purged && shares.Used() < shares.Size() && x.size <= maxSize); c.bad {
 		return
 	}
 	switch s.kind {

@@ -141,8 +141,8 @@ func (l *Ledger) takeWalk(c *carrier, n uint32) {
 	for !c.bad && len(c.rest) > 0 {
 		var h Held
 		c.held(&h)
-		s := &l.shares[tableHeld]
-		if c.check(s.used < s.size); c.bad {
+		s := &l.quotas[tableHeld]
+		if c.check(s.Used() < s.Size()); c.bad {
 			return
 		}
 		l.hold(tableHeld, p)

@@ -5,6 +5,8 @@ package ledger
 import (
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 var poolRules = []rule{
@@ -197,19 +199,19 @@ pool b cuda:1 used 0/0 reserve 0`},
 
 func TestPoolsAreBounded(t *testing.T) {
 	l := New(Options{})
-	for i := range uint64(maxPools/processPart + 1000) {
+	for i := range uint64(maxPools/quota.ProcessPart + 1000) {
 		l.Apply(&Event{Op: PoolCreate, PID: 7, Time: 1, Handle: 1 + i})
 	}
-	l.Apply(&Event{Op: Alloc, Kind: Async, PID: 7, Time: 1, Handle: maxPools/processPart + 999, Address: 1, Size: 8})
+	l.Apply(&Event{Op: Alloc, Kind: Async, PID: 7, Time: 1, Handle: maxPools/quota.ProcessPart + 999, Address: 1, Size: 8})
 	s := l.Snapshot(2, time.Time{})
-	if len(s.Pools) != maxPools/processPart || len(s.Warnings) != 1 || s.Sites[0].LiveBytes != 8 {
+	if len(s.Pools) != maxPools/quota.ProcessPart || len(s.Warnings) != 1 || s.Sites[0].LiveBytes != 8 {
 		t.Errorf("%d pools, warnings %q, first site %+v", len(s.Pools), s.Warnings, s.Sites[0])
 	}
 	for i := range uint64(10 * maxPools) { // those that are destroyed make room
 		l.Apply(&Event{Op: PoolDestroy, PID: 7, Time: 1, Handle: 1 + i})
 		l.Apply(&Event{Op: PoolCreate, PID: 7, Time: 1, Handle: 2 + i})
 	}
-	if len(l.pools) > maxPools/processPart+1 {
-		t.Errorf("%d pools were made, want at most %d", len(l.pools), maxPools/processPart+1)
+	if len(l.pools) > maxPools/quota.ProcessPart+1 {
+		t.Errorf("%d pools were made, want at most %d", len(l.pools), maxPools/quota.ProcessPart+1)
 	}
 }

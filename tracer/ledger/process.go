@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 const (
@@ -94,18 +96,18 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	if ok && (l.procs[n].End == 0 || time <= l.procs[n].End) {
 		return true
 	}
-	if l.shares[tableProcesses].Room(0, l.processesOf[user]) {
+	if l.quotas[tableProcesses].Room(0, l.processesOf[user]) {
 		return true
 	}
-	l.warn(fmt.Sprintf("too many processes (at most %d per user): events of the rest are counted as lost", l.shares[tableProcesses].size/userPart))
+	l.warn(fmt.Sprintf("too many processes (at most %d per user): events of the rest are counted as lost", l.quotas[tableProcesses].Size()/quota.UserPart))
 	return false
 }
 
 // manyProcesses reports whether one user can have so many processes that there is no room for
 // another one of it.
 func (l *Ledger) manyProcesses() bool {
-	s := &l.shares[tableProcesses]
-	return s.used >= s.size/userPart
+	s := &l.quotas[tableProcesses]
+	return s.Used() >= s.Size()/quota.UserPart
 }
 
 // setDevices sets the UUID of each CUDA ordinal of a known process.
@@ -141,7 +143,7 @@ func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
 	l.byPID[pid] = n
 	l.began = true
 	l.alive = append(l.alive, n)
-	l.shares[tableProcesses].Take()
+	l.quotas[tableProcesses].Take()
 	l.processesOf[0]++
 	if l.observer != nil {
 		l.observer.Began(n, pid)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // play applies a script such as "alloc t=1 addr=a0 size=100 stack=1".
@@ -81,7 +83,7 @@ func play(t *testing.T, script string) *Ledger {
 			l.Tell(Begin{Time: e.Time})
 		case "maxlive":
 			n, _ := strconv.Atoi(rest[0])
-			l.shares[tableLive], l.shares[tableMappings] = NewShares(n*processPart), NewShares(n*processPart)
+			l.quotas[tableLive], l.quotas[tableMappings] = quota.New(n*quota.ProcessPart), quota.New(n*quota.ProcessPart)
 		case "gpus": // UUID/model
 			var list []GPU
 			for i, w := range rest {

@@ -120,7 +120,7 @@ func TestBooksStayAsLargeAsTheyAre(t *testing.T) {
 		at += processes / 50
 		sizes = append(sizes, heap())
 		t.Logf("after %7d processes, %8d stacks, %6.1f h: %6.1f MiB, %d in the books", i+1, (i+1)*soakStacks, float64(s.now)/3.6e12,
-			float64(sizes[len(sizes)-1])/(1<<20), s.l.shares[tableProcesses].used)
+			float64(sizes[len(sizes)-1])/(1<<20), s.l.quotas[tableProcesses].Used())
 	}
 	rest := sizes[len(sizes)/10+1:]
 	if least, most := slices.Min(rest), slices.Max(rest); float64(most) > 1.1*float64(least) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // spaceRules: spaces of addresses, unknown sizes, aliases, and imported memory.
@@ -210,10 +212,10 @@ func TestExportsAreBoundedAndTheLatestStay(t *testing.T) {
 	for i := range uint64(n) {
 		l.Apply(&Event{Op: Export, PID: 7, Address: 1, Handle: 1 + i})
 	}
-	if have := len(l.exports); have > maxExports/processPart {
-		t.Errorf("%d exports are kept, want at most %d", have, maxExports/processPart)
+	if have := len(l.exports); have > maxExports/quota.ProcessPart {
+		t.Errorf("%d exports are kept, want at most %d", have, maxExports/quota.ProcessPart)
 	}
-	for _, digest := range []uint64{n, n - maxExports/processPart/2 + 1} {
+	for _, digest := range []uint64{n, n - maxExports/quota.ProcessPart/2 + 1} {
 		if got := l.sizeOf(&Event{Kind: Imported, Handle: digest}); got != 64 {
 			t.Errorf("export %d has %d bytes, want 64", digest, got)
 		}

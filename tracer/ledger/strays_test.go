@@ -107,14 +107,14 @@ func TestStraysOfManyProcessesAreBounded(t *testing.T) {
 	for i := range uint32(2 * maxAllStrays) { // each process has its own few, and all live
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1 + i/1000, TID: 7, Device: UnknownDevice, Time: uint64(i + 1), Address: uint64(i + 1), Size: 1, API: "a"})
 	}
-	if n := l.shares[tableStrays].used; n != maxAllStrays || !l.procs[len(l.procs)-1].crowded {
+	if n := l.quotas[tableStrays].Used(); n != maxAllStrays || !l.procs[len(l.procs)-1].crowded {
 		t.Errorf("%d strays, the last process %+v", n, l.procs[len(l.procs)-1].places)
 	}
 	for pid := range uint32(600) {
 		l.Apply(&Event{Op: Exit, PID: 1 + pid, Time: 1e7})
 	}
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 9999, TID: 7, Device: UnknownDevice, Time: 1e7 + 2*grace, Address: 1, Size: 1, API: "a"})
-	if n := l.shares[tableStrays].used; n != 1 {
+	if n := l.quotas[tableStrays].Used(); n != 1 {
 		t.Errorf("after the processes ended: %d strays, want 1", n)
 	}
 }

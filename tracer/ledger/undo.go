@@ -36,7 +36,7 @@ func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
 func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
 	l.forgetFree(e.TID)
 	p, more := &l.procs[process], len(r.ended)-1
-	if s := &l.shares[tableUnmapped]; len(r.ended) > 0 && !s.Room(int(p.held[tableUnmapped])+more, int(p.user[tableUnmapped])+more) {
+	if s := &l.quotas[tableUnmapped]; len(r.ended) > 0 && !s.Room(int(p.held[tableUnmapped])+more, int(p.user[tableUnmapped])+more) {
 		l.forgetFrees(func(of uint32) bool { return of == process })
 		if !s.Room(more, int(p.user[tableUnmapped])+more) {
 			p.beyond[tableUnmapped]++

@@ -151,7 +151,7 @@ func TestManyHoldersTakeTheirShareOnly(t *testing.T) {
 		checkWalk(t, &s.Walks[i])
 		sum += len(s.Walks[i].Held)
 	}
-	if most := l.shares[tableHeld].OfProcess(); sum > most || len(s.Processes[0].Beyond) == 0 {
+	if most := l.quotas[tableHeld].OfProcess(); sum > most || len(s.Processes[0].Beyond) == 0 {
 		t.Errorf("%d holders, at most %d; beyond %v", sum, most, s.Processes[0].Beyond)
 	}
 }

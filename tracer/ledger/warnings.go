@@ -8,10 +8,10 @@ func (l *Ledger) warn(text string) {
 	if _, known := l.warned[text]; known {
 		return
 	}
-	if l.shares[tableWarnings].used >= maxWarnings {
+	if l.quotas[tableWarnings].Used() >= maxWarnings {
 		text = moreWarnings
 	} else {
-		l.shares[tableWarnings].Take()
+		l.quotas[tableWarnings].Take()
 	}
 	l.addWarning(text, none)
 }

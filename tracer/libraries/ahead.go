@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/functions"
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -32,7 +32,7 @@ var driverFolders = []string{
 const maxTried = 1 << 14
 
 // Limits of the files that are mapped at a time. The users of processes share them out by the rule of
-// ledger.Shares: one process has at most 16.
+// quota.Quota: one process has at most 16.
 const (
 	maxAhead = 64
 	maxNamed = 4 // in folders that the environment of a process names
@@ -48,7 +48,7 @@ type Ahead struct {
 	since  time.Time       // of the first in tried
 	maps   []prepared
 	inodes map[fileid.ID]bool // of maps
-	places ledger.Places      // of maps
+	places quota.ByProcess    // of maps
 }
 
 // prepared is a file that is mapped for the sake of a process.
@@ -59,7 +59,7 @@ type prepared struct {
 
 // NewAhead returns an Ahead that has not searched any folder yet.
 func NewAhead() *Ahead {
-	return &Ahead{tried: map[string]bool{}, inodes: map[fileid.ID]bool{}, places: ledger.NewPlaces(maxAhead)}
+	return &Ahead{tried: map[string]bool{}, inodes: map[fileid.ID]bool{}, places: quota.NewByProcess(maxAhead)}
 }
 
 // triedFor is how long a folder is not searched again: the driver may have been installed since, and

@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
@@ -83,7 +84,7 @@ type Queue struct {
 	queue chan Error
 
 	mu      sync.Mutex         // guards what follows, never while something is called
-	waiting ledger.Places      // places in queue, by process and user
+	waiting quota.ByProcess    // places in queue, by process and user
 	limiter *ratelimit.Limiter // of records
 	latest  uint64             // when books were taken last, and how many sites they had
 	sites   int                //
@@ -106,7 +107,7 @@ var Records = ratelimit.Limits{All: 10, OfProcess: 3, OfUser: 8}
 
 // NewQueue returns an empty Queue.
 func NewQueue(o Options) *Queue {
-	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewPlaces(maxWaiting), lostBy: map[uint32]uint64{}, limiter: ratelimit.New(Records)}
+	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: quota.NewByProcess(maxWaiting), lostBy: map[uint32]uint64{}, limiter: ratelimit.New(Records)}
 }
 
 // Add takes an error of a process; turn is the caller's. The first errors of a process have the

@@ -15,7 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/functions"
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/patches"
 	"github.com/vramprof/vramprof/tracer/patience"
@@ -47,13 +47,13 @@ type Files struct {
 	prober   attacher
 	options  Options
 	known    map[libraries.FileKey]*file
-	places   ledger.Places  // shares of known, by process and user
-	tried    map[uint32]int // by pid: number of files that were first seen in this process
-	retired  uint64         // calls of Retire
+	places   quota.ByProcess // shares of known, by process and user
+	tried    map[uint32]int  // by pid: number of files that were first seen in this process
+	retired  uint64          // calls of Retire
 	loaders  map[libraries.FileKey]*Set
 	mapped   mappedFiles // by all processes, also those that are not traced
 	doubts   map[libraries.FileKey]*doubt
-	apart    ledger.Places // shares of the probes in single processes
+	apart    quota.ByProcess // shares of the probes in single processes
 	requests requests
 	tensors  atomic.Bool
 
@@ -113,9 +113,9 @@ func NewFiles(prober *Prober, options Options) *Files {
 
 func newFiles(prober attacher, options Options, most int) *Files {
 	return &Files{
-		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: ledger.NewPlaces(most),
+		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: quota.NewByProcess(most),
 		tried: map[uint32]int{}, loaders: map[libraries.FileKey]*Set{}, mapped: mappedFiles{},
-		doubts: map[libraries.FileKey]*doubt{}, apart: ledger.NewPlaces(maxApart), requests: requests{},
+		doubts: map[libraries.FileKey]*doubt{}, apart: quota.NewByProcess(maxApart), requests: requests{},
 		compare: (*patches.Code).Find, compareProbed: (*patches.Code).FindProbed, patience: attachPatience,
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
@@ -41,7 +41,7 @@ type stalls struct {
 	mu     sync.Mutex
 	by     map[uint32]*stall // by pid
 	users  map[uint32]*lostToUser
-	shares ledger.Shares // of the calls that may be stuck
+	shares quota.Quota // of the calls that may be stuck
 }
 
 // stall is a process that stalled a call.
@@ -63,7 +63,7 @@ type lostToUser struct {
 func newStalls() *stalls {
 	return &stalls{
 		now: time.Now, user: User, ticks: StartTicks, by: map[uint32]*stall{}, users: map[uint32]*lostToUser{},
-		shares: ledger.NewShares(patience.MaxStuck),
+		shares: quota.New(patience.MaxStuck),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
@@ -39,7 +39,7 @@ type Store struct {
 	known       map[uint64]*stack
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[callstack.Frame]
-	places      ledger.Places // places in known, by process and user
+	places      quota.ByProcess // places in known, by process and user
 	unplaced    unplaced
 	over        map[uint32]uint64 // stacks beyond the share of their process, by pid
 	full        uint64            // such stacks of processes that found no room in over, or have ended
@@ -68,7 +68,7 @@ func New(most int, names symbolize.Options) *Store {
 		perfMapRead: map[uint32]time.Time{},
 		now:         time.Now,
 		known:       map[uint64]*stack{},
-		places:      ledger.NewPlaces(most),
+		places:      quota.NewByProcess(most),
 		unplaced:    newUnplaced(),
 		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*callstack.Mapping{},

@@ -5,7 +5,7 @@ package stacks
 import (
 	"slices"
 
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -16,11 +16,11 @@ const maxUnplaced = 1 << 12
 // so in a file: in a library that was loaded a moment before, and whose mapping is not read yet.
 type unplaced struct {
 	by     map[uint32]map[uint64]bool
-	places ledger.Places // by process and user
+	places quota.ByProcess // by process and user
 }
 
 func newUnplaced() unplaced {
-	return unplaced{map[uint32]map[uint64]bool{}, ledger.NewPlaces(maxUnplaced)}
+	return unplaced{map[uint32]map[uint64]bool{}, quota.NewByProcess(maxUnplaced)}
 }
 
 func (u *unplaced) add(pid, user uint32, id uint64) {

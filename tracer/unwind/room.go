@@ -5,10 +5,10 @@ package unwind
 import (
 	"fmt"
 
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
-// maxPythons limits the layouts with a Python, of which a user has a share by ledger.Shares.
+// maxPythons limits the layouts with a Python, of which a user has a share by quota.Quota.
 const maxPythons = 4096
 
 // Limits of the tree. A process of PyTorch with all of NVIDIA's libraries has 310 mappings and some
@@ -28,13 +28,13 @@ type room struct {
 
 	total     int
 	by        map[uint32]int // by user
-	pythons   ledger.Shares
+	pythons   quota.Quota
 	pythonsBy map[uint32]int // by user
 }
 
 func newRoom() room {
 	return room{most: maxPrefixes, ofUser: maxPrefixesOfUser, reserved: reservedPrefixes, small: smallLayoutPrefixes, by: map[uint32]int{},
-		pythons: ledger.NewShares(maxPythons), pythonsBy: map[uint32]int{}}
+		pythons: quota.New(maxPythons), pythonsBy: map[uint32]int{}}
 }
 
 // take counts n prefixes of a user's process, and its Python if it has one, or returns the limit that

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/tablecache"
 )
 
@@ -41,14 +41,14 @@ const (
 
 var amountNames = [...]string{ofFiles: "files", ofRows: "rows", ofPages: "pages of code", ofRules: "rules"}
 
-// shares gives each file's unwind table its part of the kernel's tables, by ledger.Shares, and counts
+// shares gives each file's unwind table its part of the kernel's tables, by quota.Quota, and counts
 // it for the process in which the file was first seen, and for its user, until the table is removed.
 // A rule counts for the process that needed it first, until no table has it.
 type shares struct {
 	put func(number uint16, rule stackdeltatypes.UnwindInfo) error // writes a rule into the kernel
 
 	mu       sync.Mutex
-	tables   [len(amounts{})]ledger.Shares
+	tables   [len(amounts{})]quota.Quota
 	users    map[uint32]*amounts
 	holders  map[uint32]*holder // by pid
 	files    map[host.FileID]fileShare
@@ -90,7 +90,7 @@ func newShares(put func(uint16, stackdeltatypes.UnwindInfo) error) *shares {
 	s := &shares{put: put, users: map[uint32]*amounts{}, holders: map[uint32]*holder{}, files: map[host.FileID]fileShare{},
 		known: map[tablecache.Rule]*rule{}, next: profilerRules, waiting: map[uint32]refusal{}}
 	for i, size := range (amounts{ofFiles: maxFiles, ofRows: maxRows, ofPages: maxPages, ofRules: maxRules - profilerRules}) {
-		s.tables[i] = ledger.NewShares(size)
+		s.tables[i] = quota.New(size)
 	}
 	return s
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
@@ -51,7 +52,7 @@ type Walker struct {
 
 	mu     sync.Mutex // guards what follows
 	known  map[uint32]*target
-	urgent ledger.Places // walks by Now under way
+	urgent quota.ByProcess // walks by Now under way
 }
 
 // target is a process that is walked.
@@ -73,7 +74,7 @@ const (
 	// DefaultMemory is the most that a walk of a session copies by default.
 	DefaultMemory = 256 << 20
 
-	// Walks of processes that run out of memory at the same time, shared by ledger.Shares, and how long
+	// Walks of processes that run out of memory at the same time, shared by quota.Quota, and how long
 	// each is waited for.
 	mostUrgent = 4
 	urgentTime = walkTime
@@ -104,7 +105,7 @@ func New(o Options) *Walker {
 	if o.LastTime == 0 {
 		o.LastTime = DefaultLastTime
 	}
-	w := &Walker{Options: o, known: map[uint32]*target{}, urgent: ledger.NewPlaces(mostUrgent)}
+	w := &Walker{Options: o, known: map[uint32]*target{}, urgent: quota.NewByProcess(mostUrgent)}
 	w.visit = w.walk
 	return w
 }

@@ -2,119 +2,9 @@
 
 package ledger
 
-import "math"
-
-// Shares rations the places of a table that all processes use, so that one process, or all
-// processes of one user, cannot fill it:
-//
-//   - one process has at most a quarter of the places, the processes of one user at most half;
-//   - the last quarter is a reserve for newcomers: processes with less than a 64th, of users
-//     with less than a 16th.
-//
-// The zero value has no places. The caller counts what a process and its user hold.
-type Shares struct {
-	size  int // places
-	limit int // places that shares are fractions of: size, or fewer if memory is scarce
-	used  int
-}
-
-const (
-	processPart = 4
-	userPart    = 2
-	reservePart = 4
-	newProcess  = 64
-	newUser     = 16
-
-	// Shares do not shrink below the share of a newcomer.
-	leastLimit = newProcess / processPart
+import (
+	"math"
 )
-
-// NewShares returns the shares of a table with so many places.
-func NewShares(size int) Shares { return Shares{size: size, limit: size} }
-
-// Room reports whether a process that holds process places, and whose user holds user places, may
-// take one more.
-func (s *Shares) Room(process, user int) bool { return s.RoomFor(1, process, user) }
-
-// RoomFor reports whether such a process may take n more.
-func (s *Shares) RoomFor(n, process, user int) bool {
-	process, user, used := process+n, user+n, s.used+n
-	if process <= s.limit/processPart && user <= s.limit/userPart && used <= s.size-s.size/reservePart {
-		return true
-	}
-	return used <= s.size && process <= max(s.size/newProcess, 1) && user <= max(s.size/newUser, 1)
-}
-
-// Take counts one place that a process has taken.
-func (s *Shares) Take() { s.used++ }
-
-// Give counts one place that a process has given back.
-func (s *Shares) Give() { s.used-- }
-
-// Add counts n places that were taken, or given back if n is negative.
-func (s *Shares) Add(n int) { s.used += n }
-
-// Size returns how many places there are.
-func (s *Shares) Size() int { return s.size }
-
-// Used returns how many places are taken.
-func (s *Shares) Used() int { return s.used }
-
-// OfProcess returns the most places that one process may hold.
-func (s *Shares) OfProcess() int { return s.limit / processPart }
-
-// Shrink lowers the shares, but not the reserve, as if the table had so many places. Held places
-// stay held.
-func (s *Shares) Shrink(limit int) { s.limit = max(min(limit, s.limit), s.size/leastLimit) }
-
-// Resize makes a table smaller that has no places taken.
-func (s *Shares) Resize(size int) { s.size, s.limit = min(size, s.size), min(size, s.size) }
-
-// Places is a Shares that counts what each process holds, for callers that keep no such counts. It
-// must not be used concurrently.
-type Places struct {
-	Shares
-	processes map[uint32]int // by pid
-	users     map[uint32]int
-	userOf    map[uint32]uint32 // by pid
-}
-
-// NewPlaces returns Places of a table with so many places.
-func NewPlaces(size int) Places {
-	return Places{Shares: NewShares(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
-}
-
-// Take takes a place for a process, and reports whether there was room. User is as in Process;
-// processes of unknown users count as one user's.
-func (p *Places) Take(pid, user uint32) bool {
-	if before, ok := p.userOf[pid]; ok {
-		user = before // a process does not escape its share by changing its user
-	}
-	if !p.Room(p.processes[pid], p.users[user]) {
-		return false
-	}
-	p.Shares.Take()
-	p.processes[pid]++
-	p.userOf[pid] = user
-	p.users[user]++
-	return true
-}
-
-// Give gives a place of a process back.
-func (p *Places) Give(pid uint32) {
-	p.Shares.Give()
-	user := p.userOf[pid]
-	if p.users[user]--; p.users[user] == 0 {
-		delete(p.users, user)
-	}
-	if p.processes[pid]--; p.processes[pid] == 0 {
-		delete(p.processes, pid)
-		delete(p.userOf, pid)
-	}
-}
-
-// Held returns how many places a process holds.
-func (p *Places) Held(pid uint32) int { return p.processes[pid] }
 
 // table is a table of the ledger that all processes share.
 type table uint8
@@ -161,7 +51,7 @@ type places struct {
 
 // room reports whether a process may take a place of a table, and counts if not.
 func (l *Ledger) room(t table, p *process) bool {
-	if l.shares[t].Room(int(p.held[t]), int(p.user[t])) {
+	if l.quotas[t].Room(int(p.held[t]), int(p.user[t])) {
 		return true
 	}
 	p.beyond[t]++
@@ -169,7 +59,7 @@ func (l *Ledger) room(t table, p *process) bool {
 }
 
 func (l *Ledger) hold(t table, p *process) {
-	l.shares[t].Take()
+	l.quotas[t].Take()
 	p.held[t]++
 	p.user[t]++
 }
@@ -177,7 +67,7 @@ func (l *Ledger) hold(t table, p *process) {
 func (l *Ledger) give(t table, p *process) { l.giveAll(t, p, 1) }
 
 func (l *Ledger) giveAll(t table, p *process, n int) {
-	l.shares[t].used -= n
+	l.quotas[t].Add(-n)
 	p.held[t] -= int32(n)
 	p.user[t] -= int32(n)
 }
@@ -201,7 +91,7 @@ func (l *Ledger) setUser(p *process, user uint32) {
 	p.user = all
 }
 
-// Limits are the sizes of the ledger's largest tables: see Shares.
+// Limits are the sizes of the ledger's largest tables: see quota.Quota.
 type Limits struct {
 	Sites uint64
 	Live  uint64 // allocations
@@ -213,8 +103,8 @@ type Limits struct {
 // change nothing.
 func (l *Ledger) setLimits(x Limits) {
 	shrink := func(t table, n uint64) {
-		switch s := &l.shares[t]; {
-		case n == 0 || n >= uint64(s.limit):
+		switch s := &l.quotas[t]; {
+		case n == 0 || n >= uint64(s.Limit()):
 		case !l.began:
 			s.Resize(int(n))
 		default:

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
 // checkShares tests that processes hold as many places as are taken.
@@ -41,8 +43,8 @@ func checkShares(t *testing.T, l *Ledger, have map[table]int) {
 		users[p.user] = sum
 	}
 	for x := range table(tableWarnings) {
-		if want, known := have[x]; held[x] != l.shares[x].used || known && want != held[x] {
-			t.Errorf("%s: processes hold %d, %d are taken, %d are there", tableNames[x], held[x], l.shares[x].used, want)
+		if want, known := have[x]; held[x] != l.quotas[x].Used() || known && want != held[x] {
+			t.Errorf("%s: processes hold %d, %d are taken, %d are there", tableNames[x], held[x], l.quotas[x].Used(), want)
 		}
 	}
 	for user, sum := range users {
@@ -187,15 +189,15 @@ func TestAFloodIsMarkedAndLeavesOthersExact(t *testing.T) {
 		for _, processes := range []uint32{1, flooders} {
 			t.Run(fmt.Sprintf("%s, processes: %d", tableNames[x], processes), func(t *testing.T) {
 				l := New(Options{})
-				l.shares[x] = NewShares(floodPlaces)
+				l.quotas[x] = quota.New(floodPlaces)
 				if x == tableBare {
-					l.shares[tableSites] = NewShares(floodPlaces)
+					l.quotas[tableSites] = quota.New(floodPlaces)
 				}
 				flood(l, x, processes)
 				honest(t, l, 1e6)
 				checkShares(t, l, map[table]int{tableUnmapped: 0})
-				if used := l.shares[x].used; used > l.shares[x].size {
-					t.Errorf("%d places are taken of %d", used, l.shares[x].size)
+				if used := l.quotas[x].Used(); used > l.quotas[x].Size() {
+					t.Errorf("%d places are taken of %d", used, l.quotas[x].Size())
 				}
 				marked := false
 				for _, p := range l.Snapshot(1e6, time.Time{}).Processes {
@@ -224,7 +226,7 @@ func TestSitesWithoutRoomAreOneRowThatIsMarked(t *testing.T) {
 	l = New(Options{})
 	l.Tell(Process{PID: 1})
 	l.Tell(Limits{Sites: 1})
-	for i := range uint64(2 * maxSites / newProcess) {
+	for i := range uint64(2 * maxSites / quota.NewProcess) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Address: i + 1, Size: 10, Stack: 1 + i})
 	}
 	var crowded uint64
@@ -233,8 +235,8 @@ func TestSitesWithoutRoomAreOneRowThatIsMarked(t *testing.T) {
 			t.Errorf("site %+v", x)
 		}
 	}
-	if crowded != maxSites/newProcess {
-		t.Errorf("%d allocations are marked, want %d", crowded, maxSites/newProcess)
+	if crowded != maxSites/quota.NewProcess {
+		t.Errorf("%d allocations are marked, want %d", crowded, maxSites/quota.NewProcess)
 	}
 }
 
@@ -305,7 +307,7 @@ func TestSitesOfEndedProcessesAreBoundedForEachUser(t *testing.T) {
 		t.Skip("takes 300 MB")
 	}
 	l := New(Options{})
-	l.shares[tableEver] = NewShares(1 << 14)
+	l.quotas[tableEver] = quota.New(1 << 14)
 	for pid := range uint32(200) {
 		at := uint64(pid+1) * 10e9
 		l.Tell(Process{PID: 1 + pid, User: floodUser, Begin: at})
@@ -344,39 +346,4 @@ func TestFreesOfAFloodLeaveOthersToBeUndone(t *testing.T) {
 		t.Errorf("sites %+v, want what the failed free left", x)
 	}
 	checkShares(t, l, map[table]int{tableUnmapped: 0})
-}
-
-func TestShares(t *testing.T) {
-	h := NewPlaces(256)
-	take := func(pid, user uint32, n int) (got int) {
-		for range n {
-			if h.Take(pid, user) {
-				got++
-			}
-		}
-		return got
-	}
-	for _, c := range []struct {
-		pid, user uint32
-		want      int
-	}{
-		{1, 1, 64}, // a quarter
-		{2, 1, 64},
-		{3, 1, 0},  // the user has half
-		{4, 2, 64}, // up to the reserve
-		{5, 3, 4},  // a newcomer
-		{6, 3, 4},
-		{7, 3, 4},
-		{8, 3, 4},
-		{9, 3, 0}, // its user has none any more
-		{10, 4, 4},
-	} {
-		if got := take(c.pid, c.user, 1000); got != c.want {
-			t.Errorf("process %d of user %d got %d places, want %d", c.pid, c.user, got, c.want)
-		}
-	}
-	h.Give(1)
-	if !h.Room(3, 15) || take(1, 1, 2) != 0 {
-		t.Error("what is given back while others have more than the reserve leaves goes to newcomers")
-	}
 }

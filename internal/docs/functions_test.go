@@ -20,7 +20,8 @@ const functionsHead = `# Functions
 Written by ` + "`go test ./internal/docs -update`" + ` from the probe table (tracer/functions/table.go). A probe on
 a function of the runtime gives the stack trace and the name of the call, one on a function of the driver the
 memory; see [How it works](how-it-works.md). Functions with an asterisk are probed only for a second at a time.
-PyTorch's allocator is traced at the one function of ` + "`libc10`" + ` to which it reports: see [Planes](planes.md#planes).
+PyTorch's allocator is traced at the one function of ` + "`libc10`" + ` to which it reports: see [Planes](planes.md#planes). With
+` + "`--driver-objects`" + `, ` + "`ioctl`" + ` and ` + "`cuGraphLaunch`" + ` are probed too: see [Who makes the driver take it](planes.md#who-makes-the-driver-take-it).
 
 | a call | driver | runtime |
 |---|---|---|
@@ -36,6 +37,9 @@ func TestFunctions(t *testing.T) {
 	names := map[key][]string{}
 	for i := range functions.Table {
 		f := &functions.Table[i]
+		if f.Layer == functions.System {
+			continue
+		}
 		k := key{does(t, f), f.Layer}
 		if !slices.Contains(order, k.does) {
 			order = append(order, k.does)

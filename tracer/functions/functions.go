@@ -19,7 +19,7 @@ const (
 	Runtime = Layer(bpf.LayerRuntime) // libcudart, or an executable that contains it
 	Driver  = Layer(bpf.LayerDriver)  // libcuda
 	Torch   = Driver + 1              // PyTorch's libc10, which has no rows in the probe table
-	System  = Layer(bpf.LayerSystem)  // ioctl, and what tells what its requests are for
+	System  = Layer(bpf.LayerSystem)  // ioctl, and functions that show why libcuda calls it
 )
 
 // Role is the moment at which a traced function reports.

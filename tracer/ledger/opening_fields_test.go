@@ -15,7 +15,7 @@ import (
 // that are made from the opening, or belong to processes that an opening leaves out.
 func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 	for of, known := range map[reflect.Type]string{
-		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners shares lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used renewed pools sites procs live entries" +
+		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners quotas lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used renewed pools sites procs live entries" +
 			" | options noProcs began byPID alive windows levels classes siteOf freeSites apis segments recent noPools users processesOf limiter observer openWalks heldBlocks listed carrying opening openedAt",
 		reflect.TypeFor[process](): "Process older totals sites devices misnamed readings olderFreed objects physical primaries releases pools tensors blockList freeRuns strays crowded graphs atEnd exported asleep bareFailures stacksLost selected own walks peak oom places" +
 			" | archived purged free unsized system high pages past",

@@ -81,7 +81,8 @@ func TestEveryRowOfTheProbeTableHasItsProof(t *testing.T) {
 		t.Errorf("%d rows, but ids have a byte", len(functions.Table))
 	}
 	for i := range functions.Table {
-		if f := &functions.Table[i]; !proved[f.Name] && !f.Brief && f.Role != functions.Initializes {
+		// Requests to the kernel driver are proved on NVIDIA's libraries: TestSimulatedDriverNamesTheCallOfEachByte.
+		if f := &functions.Table[i]; !proved[f.Name] && !f.Brief && f.Role != functions.Initializes && f.Layer != functions.System {
 			t.Errorf("%s has no block in %s", f.Name, rowsFile)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/profile"
@@ -37,14 +38,14 @@ func diffSessions(c *cli.Context) error {
 	if c.Args().Len() != 2 {
 		return usageError{fmt.Errorf("diff needs two files (see vramprof diff --help)")}
 	}
-	var out destination
+	var out output.Destination
 	var profiles [2]profile.Profile
 	var err error
 	if c.IsSet("output") {
-		if out, err = openDestination(c.String("output"), c.Bool("force"), binaryContent); err != nil {
+		if out, err = output.Open(c.String("output"), c.Bool("force"), output.BinaryContent); err != nil {
 			return err
 		}
-		defer out.discard()
+		defer out.Discard()
 	}
 	names := [2]string{c.Args().Get(0), c.Args().Get(1)}
 	for i, name := range names {
@@ -53,7 +54,7 @@ func diffSessions(c *cli.Context) error {
 		}
 	}
 	if out != nil {
-		err := out.save(func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
+		err := out.Save(func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -62,18 +63,18 @@ func exportSession(c *cli.Context) error {
 	}
 	name := strings.TrimSuffix(filepath.Base(c.Args().First()), ".vram") + suffix
 	if !c.Args().Present() {
-		name = defaultName(time.Now()) + suffix
+		name = output.DefaultName(time.Now()) + suffix
 	}
 	path := c.String("output")
 	if path == "" {
 		path = name
 	}
 	binary := format == "pprof" || format == "torch"
-	out, err := openDestination(path, c.Bool("force"), binary)
+	out, err := output.Open(path, c.Bool("force"), binary)
 	if err != nil {
 		return err
 	}
-	defer out.discard()
+	defer out.Discard()
 	var write func(io.Writer) error
 	if connecting(c) {
 		write, err = exportRemote(c, format)
@@ -88,7 +89,7 @@ func exportSession(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := out.save(write, name); err != nil {
+	if err := out.Save(write, name); err != nil {
 		return err
 	}
 	sayWrote(c, out)

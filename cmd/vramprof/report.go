@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/json"
@@ -75,15 +76,15 @@ func reportSession(c *cli.Context) error {
 	if err := checkSource(c); err != nil {
 		return err
 	}
-	var page destination
+	var page output.Destination
 	if c.IsSet("html") {
 		if between != nil {
 			return usageError{fmt.Errorf("--html and --between exclude each other (the page shows every interval)")}
 		}
-		if page, err = openDestination(c.String("html"), c.Bool("force"), textContent); err != nil {
+		if page, err = output.Open(c.String("html"), c.Bool("force"), output.TextContent); err != nil {
 			return err
 		}
-		defer page.discard()
+		defer page.Discard()
 	}
 	if page != nil && filterOf(c) != (archive.Filter{}) {
 		return usageError{errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)")}
@@ -275,12 +276,12 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 	return profiles, nil
 }
 
-func writePage(c *cli.Context, r *capture.Reader, page destination) error {
+func writePage(c *cli.Context, r *capture.Reader, page output.Destination) error {
 	in, err := pageOf(r, mine(c, r))
 	if err != nil {
 		return err
 	}
-	err = page.save(func(w io.Writer) error { return html.Write(w, in) }, "vramprof-report.html")
+	err = page.Save(func(w io.Writer) error { return html.Write(w, in) }, "vramprof-report.html")
 	if err == nil {
 		sayWrote(c, page)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -83,7 +84,7 @@ func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
 	if len(s.config.Command) > 0 {
 		return nil, nil, usageError{fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
 	}
-	file, err := unnamedFile()
+	file, err := output.Temporary()
 	if err != nil {
 		return nil, nil, err
 	}

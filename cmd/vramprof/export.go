@@ -18,6 +18,7 @@ import (
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
@@ -114,7 +115,7 @@ func exporter(c *cli.Context, r *capture.Reader, format string, at moment, betwe
 	st := mine(c, r)
 	switch format {
 	case "chrome":
-		s, t, _, err := timelineOf(r, firstMoment(r), end)
+		s, t, _, err := replay.Timeline(r, replay.First(r), end)
 		return func(w io.Writer) error { return export.Chrome(w, t, s, st) }, err
 	case "torch":
 		return torchExporter(c, r, end)

@@ -17,10 +17,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/top"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -172,24 +171,20 @@ func leaksRemote(c *cli.Context) (*ledger.Snapshot, callstack.Stacks, func(), er
 
 // exportRemote is export --connect: it does what can fail before anything is written, and returns
 // the function that writes.
-func exportRemote(c *cli.Context, format string) (func(io.Writer) error, error) {
+func exportRemote(c *cli.Context, format output.Format) (func(io.Writer) error, error) {
 	r, err := connectTo(c)
 	if err != nil {
 		return nil, err
 	}
-	if format != "pprof" && format != "folded" {
-		return nil, usageError{fmt.Errorf("--format %s needs a capture, and --connect shows the present (formats: pprof, folded)", format)}
+	if format.NeedsCapture() {
+		able := output.Exported.Only(func(f output.Format) bool { return !f.NeedsCapture() })
+		return nil, usageError{fmt.Errorf("--format %s needs a capture, and --connect shows the present (formats: %s)", format.Name, able)}
 	}
 	s, err := r.books(c.Context, true)
 	if err != nil {
 		return nil, err
 	}
-	return func(w io.Writer) error {
-		if format == "folded" {
-			return export.Folded(w, s, mine(c, r), export.FoldedOptions{})
-		}
-		return profile.Write(w, s, mine(c, r))
-	}, nil
+	return func(w io.Writer) error { return format.Write(w, s, mine(c, r)) }, nil
 }
 
 // topRemote is top --connect.

@@ -42,7 +42,7 @@ func diffSessions(c *cli.Context) error {
 	var profiles [2]profile.Profile
 	var err error
 	if c.IsSet("output") {
-		if out, err = output.Open(c.String("output"), c.Bool("force"), output.BinaryContent); err != nil {
+		if out, err = output.Pprof.Open(c.String("output"), c.Bool("force")); err != nil {
 			return err
 		}
 		defer out.Discard()
@@ -54,7 +54,7 @@ func diffSessions(c *cli.Context) error {
 		}
 	}
 	if out != nil {
-		err := out.Save(func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
+		err := out.Save(func(w io.Writer) error { return output.Pprof.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff"+output.Pprof.Suffix)
 		if err != nil {
 			return err
 		}

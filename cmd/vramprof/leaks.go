@@ -83,7 +83,7 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 	if connecting(c) {
 		return leaksRemote(c)
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, output.CaptureEnding)) {
+	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
 		at, err := parseMoment(c.String("at"))
 		if err != nil {
 			return nil, nil, nil, usageError{err}

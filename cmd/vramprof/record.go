@@ -14,7 +14,6 @@ import (
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -31,7 +30,7 @@ func recordCommand() *cli.Command {
 			"A second Ctrl-C aborts, or skips the walks for holders at the end. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
 		Flags: append(append(traceFlags(), mineFlag()),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
-			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other file is written beside it"},
+			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: " + output.Recorded.Choice() + "; with both, the other file is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
@@ -57,7 +56,7 @@ func record(c *cli.Context) error {
 	defer s.close()
 	var out output.Destination
 	if path != "" {
-		if out, err = output.Open(path, c.Bool("force"), output.BinaryContent); err != nil {
+		if out, err = output.Pprof.Open(path, c.Bool("force")); err != nil {
 			return err
 		}
 		defer out.Discard()
@@ -83,7 +82,7 @@ func record(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.writeRecord(c, snapshot, out, file, name+output.ProfileEnding)
+	return s.writeRecord(c, snapshot, out, file, name+output.Pprof.Suffix)
 }
 
 // writeRecord writes the profile, the capture and the summary, and goes on after errors; out and
@@ -103,7 +102,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out out
 	}
 	if out != nil {
 		saved(out, out.Save(func(w io.Writer) error {
-			return profile.Write(w, snapshot, stacks)
+			return output.Pprof.Write(w, snapshot, stacks)
 		}, name))
 	}
 	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.records()}, screen()))

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -14,12 +13,10 @@ import (
 
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -77,7 +74,7 @@ func reportSession(c *cli.Context) error {
 		if between != nil {
 			return usageError{fmt.Errorf("--html and --between exclude each other (the page shows every interval)")}
 		}
-		if page, err = output.Open(c.String("html"), c.Bool("force"), output.TextContent); err != nil {
+		if page, err = output.HTML.Open(c.String("html"), c.Bool("force")); err != nil {
 			return err
 		}
 		defer page.Discard()
@@ -233,24 +230,15 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 }
 
 func writePage(c *cli.Context, r *capture.Reader, page output.Destination) error {
-	in, err := pageOf(r, mine(c, r))
+	write, err := output.HTML.Prepare(output.Session{Capture: r, At: r.End(), Stacks: mine(c, r)})
 	if err != nil {
 		return err
 	}
-	err = page.Save(func(w io.Writer) error { return html.Write(w, in) }, "vramprof-report.html")
+	err = page.Save(write, "vramprof-report"+output.HTML.Suffix)
 	if err == nil {
 		sayWrote(c, page)
 	}
 	return err
-}
-
-func pageOf(r *capture.Reader, st callstack.Stacks) (html.Input, error) {
-	s, t, _, err := replay.Timeline(r, replay.First(r), r.End())
-	if err != nil {
-		return html.Input{}, err
-	}
-	found := report.Judge(s, st)
-	return html.Input{Snapshot: s, Stacks: st, Timeline: t, Verdicts: found.Sites(), Advice: found.Advice}, nil
 }
 
 // colors reports whether to color stdout.

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -33,7 +32,7 @@ func profileWriter(dir folder, stacks callstack.Stacks) func(*ledger.Snapshot) (
 	return func(s *ledger.Snapshot) (path string, err error) {
 		stem := output.DefaultName(time.Now())
 		for n := range maxNames {
-			name := numbered(stem, n) + output.ProfileEnding
+			name := numbered(stem, n) + output.Pprof.Suffix
 			o, err := dir.Create(name)
 			if errors.Is(err, output.ErrExists) {
 				continue
@@ -42,12 +41,12 @@ func profileWriter(dir folder, stacks callstack.Stacks) func(*ledger.Snapshot) (
 				return "", err
 			}
 			defer o.Discard()
-			if err := profile.Write(o, s, stacks); err != nil {
+			if err := output.Pprof.Write(o, s, stacks); err != nil {
 				return "", o.Failed(err)
 			}
 			return name, o.Commit()
 		}
-		return "", fmt.Errorf("write %s: %w", stem+output.ProfileEnding, output.ErrExists)
+		return "", fmt.Errorf("write %s: %w", stem+output.Pprof.Suffix, output.ErrExists)
 	}
 }
 
@@ -96,7 +95,7 @@ func (f *limitedFile) WriteAt(b []byte, offset int64) (int, error) {
 // keepCapture makes the session write a capture into the current folder. It returns nil if that is
 // not possible.
 func (s *session) keepCapture(c *cli.Context, dir folder) *keptCapture {
-	out, err := dir.Create(output.DefaultName(time.Now()) + output.CaptureEnding)
+	out, err := dir.Create(output.DefaultName(time.Now()) + output.Capture.Suffix)
 	if err != nil || !out.Unnamed() { // it would be left if vramprof is killed
 		if err == nil {
 			out.Discard()
@@ -153,7 +152,7 @@ func (k *keptCapture) name() (string, error) {
 	k.limit.most.Store(0)
 	stem := output.DefaultName(time.Now())
 	for n := range maxNames {
-		name := numbered(stem, n) + output.CaptureEnding
+		name := numbered(stem, n) + output.Capture.Suffix
 		err := k.out.PublishAs(name)
 		if errors.Is(err, os.ErrExist) {
 			continue
@@ -164,7 +163,7 @@ func (k *keptCapture) name() (string, error) {
 		k.path = name
 		return k.path, nil
 	}
-	return "", fmt.Errorf("write %s: %w", stem+output.CaptureEnding, output.ErrExists)
+	return "", fmt.Errorf("write %s: %w", stem+output.Capture.Suffix, output.ErrExists)
 }
 
 // end completes the capture.

@@ -45,7 +45,7 @@ func captureOutput(path string, force bool) (o *File, to Destination, err error)
 		o, err = Create(path, force)
 		return o, nil, err
 	}
-	if to, err = openStream(path, BinaryContent); err != nil {
+	if to, err = openStream(path, Capture.Binary); err != nil {
 		return nil, nil, err
 	}
 	f, err := Temporary()
@@ -98,7 +98,7 @@ func (f *CaptureFile) copyTo(to Destination) error {
 	return to.Save(func(w io.Writer) error {
 		_, err := io.Copy(w, io.NewSectionReader(f, 0, 1<<62))
 		return err
-	}, DefaultName(time.Now())+CaptureEnding)
+	}, DefaultName(time.Now())+Capture.Suffix)
 }
 
 // IsStdout implements Destination.

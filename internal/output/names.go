@@ -11,45 +11,35 @@ import (
 	"time"
 )
 
-// The formats of record.
-const (
-	formatProfile = "pprof"
-	formatCapture = "capture"
-
-	// Endings of their files.
-	ProfileEnding = ".pb.gz"
-	CaptureEnding = ".vram"
-)
-
 // Paths returns the paths of the files that record writes, "" for none. With one format, its file
 // has the path output. With two, the other file has that path with its own ending. Without output,
 // name is the path without an ending. Errors are mistakes of the user: an unknown format, or two
 // results for one stream.
 func Paths(output string, formats []string, name string) (profile, capture string, err error) {
 	for _, format := range formats {
-		if format != formatProfile && format != formatCapture {
-			return "", "", fmt.Errorf("unknown format %q (formats: %s, %s)", format, formatProfile, formatCapture)
+		if _, err := Recorded.Find(format); err != nil {
+			return "", "", err
 		}
 	}
-	wantCapture := slices.Contains(formats, formatCapture)
-	wantProfile := slices.Contains(formats, formatProfile)
+	wantCapture := slices.Contains(formats, Capture.Name)
+	wantProfile := slices.Contains(formats, Pprof.Name)
 	if len(formats) == 0 {
-		wantCapture = strings.HasSuffix(output, CaptureEnding)
+		wantCapture = strings.HasSuffix(output, Capture.Suffix)
 		wantProfile = !wantCapture
 	}
 	stem := output
-	for _, ending := range []string{ProfileEnding, CaptureEnding} {
-		stem = strings.TrimSuffix(stem, ending)
+	for _, f := range Recorded {
+		stem = strings.TrimSuffix(stem, f.Suffix)
 	}
 	switch {
 	case wantProfile && wantCapture && IsStream(output):
 		return "", "", fmt.Errorf("%s takes one result, but --format asks for two", output)
 	case output == "":
-		profile, capture = name+ProfileEnding, name+CaptureEnding
-	case wantProfile && wantCapture && strings.HasSuffix(output, CaptureEnding):
-		profile, capture = stem+ProfileEnding, output
+		profile, capture = name+Pprof.Suffix, name+Capture.Suffix
+	case wantProfile && wantCapture && strings.HasSuffix(output, Capture.Suffix):
+		profile, capture = stem+Pprof.Suffix, output
 	case wantProfile && wantCapture:
-		profile, capture = output, stem+CaptureEnding
+		profile, capture = output, stem+Capture.Suffix
 	default:
 		profile, capture = output, output
 	}

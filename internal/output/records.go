@@ -27,7 +27,7 @@ func NewRecords(dir Folder) *Records { return &Records{dir: dir} }
 func (f *Records) Write(pid uint32, text, profile []byte) (path string, err error) {
 	for number := f.number + 1; number <= f.number+maxNames; number++ {
 		base := fmt.Sprintf("vramprof-oom-%d-%d", pid, number)
-		if _, err := f.dir.stat(base+".pb.gz", unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		if _, err := f.dir.stat(base+Pprof.Suffix, unix.AT_SYMLINK_NOFOLLOW); err == nil {
 			continue
 		}
 		path = filepath.Join(f.dir.Name(), base+".txt")
@@ -36,7 +36,7 @@ func (f *Records) Write(pid uint32, text, profile []byte) (path string, err erro
 		} else if err != nil {
 			return "", err
 		}
-		if err = f.writeNew(base+".pb.gz", profile); errors.Is(err, ErrExists) {
+		if err = f.writeNew(base+Pprof.Suffix, profile); errors.Is(err, ErrExists) {
 			f.dir.Remove(base + ".txt") // the other name was just taken
 			continue
 		}

@@ -35,12 +35,6 @@ func (*File) IsStdout() bool { return false }
 // ErrTerminal says that a user named a terminal for binary data.
 var ErrTerminal = errors.New("binary data is not written to a terminal (use -o FILE, or redirect it)")
 
-// Content of a Destination: binary data is not written to a terminal.
-const (
-	TextContent   = false
-	BinaryContent = true
-)
-
 // Open opens the file or stream that a user named for a result: "-" is stdout. It returns
 // ErrTerminal for binary data to a terminal.
 func Open(path string, force, binary bool) (Destination, error) {

@@ -115,10 +115,11 @@ func readProfile(path string, unlimited bool) (p profile.Profile, isProfile bool
 	} else {
 		p, err = profile.Read(f)
 	}
-	if text := describeFile(path, "a capture or profile"); err != nil && text != "" && !strings.Contains(text, "a pprof profile") {
-		err = fmt.Errorf("read %s: %s", path, text)
-	} else if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+	if err == nil {
+		return p, true, nil
 	}
-	return p, err == nil, err
+	if k := kindOfFile(path); k.known() && k.class != profileClass {
+		return p, false, fmt.Errorf("read %s: %s", path, k.text(path, "a capture or profile"))
+	}
+	return p, false, fmt.Errorf("%s: %w", path, err)
 }

@@ -63,8 +63,8 @@ func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
 		end()
-		if text := describeFile(path, "a capture"); errors.Is(err, capture.ErrNotCapture) && text != "" {
-			err = fmt.Errorf("read %s: %s", path, text)
+		if k := kindOfFile(path); errors.Is(err, capture.ErrNotCapture) && k.known() {
+			err = fmt.Errorf("read %s: %s", path, k.text(path, "a capture"))
 		}
 		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
 	}

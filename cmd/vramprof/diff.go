@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/filekind"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
@@ -118,8 +119,8 @@ func readProfile(path string, unlimited bool) (p profile.Profile, isProfile bool
 	if err == nil {
 		return p, true, nil
 	}
-	if k := kindOfFile(path); k.known() && k.class != profileClass {
-		return p, false, fmt.Errorf("read %s: %s", path, k.text(path, "a capture or profile"))
+	if k := filekind.Of(path); k.Known() && k.Class != filekind.Profile {
+		return p, false, fmt.Errorf("read %s: %s", path, k.Text(path, "a capture or profile"))
 	}
 	return p, false, fmt.Errorf("%s: %w", path, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/filekind"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -63,8 +64,8 @@ func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
 		end()
-		if k := kindOfFile(path); errors.Is(err, capture.ErrNotCapture) && k.known() {
-			err = fmt.Errorf("read %s: %s", path, k.text(path, "a capture"))
+		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
+			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
 		}
 		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
 	}

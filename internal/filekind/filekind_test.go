@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filekind
 
 import (
 	"bytes"
@@ -62,12 +62,12 @@ func TestAFileOfTheWrongKindIsNamedWithWhatReadsIt(t *testing.T) {
 		if err := os.WriteFile(name, x.content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		k := kindOfFile(name)
-		if got := k.text(name, "a capture"); k.known() && got != x.want || k.known() != (x.want != "") {
+		k := Of(name)
+		if got := k.Text(name, "a capture"); k.Known() && got != x.want || k.Known() != (x.want != "") {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}
-	if k := kindOfFile(filepath.Join(t.TempDir(), "missing")); k.known() {
+	if k := Of(filepath.Join(t.TempDir(), "missing")); k.Known() {
 		t.Errorf("a missing file is %s", k.what)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -71,6 +72,12 @@ type remote struct {
 	only archive.Filter // likewise
 }
 
+// What errors say after "needs a capture" with --connect.
+const (
+	onlyPresent = ", and --connect shows the present"
+	hasPast     = " (vramprof report /var/lib/vramprof has the past)"
+)
+
 // connecting reports whether the command asks a running vramprof serve.
 func connecting(c *cli.Context) bool { return c.IsSet("connect") }
 
@@ -85,10 +92,8 @@ func connectTo(c *cli.Context) (*remote, error) {
 			return nil, usageError{fmt.Errorf("--%s is only for tracing, and --connect does not trace", name)}
 		}
 	}
-	for _, name := range []string{"at", "between", noLimits} {
-		if c.IsSet(name) {
-			return nil, usageError{fmt.Errorf("--%s needs a capture, and --connect shows the present (vramprof report /var/lib/vramprof has the past)", name)}
-		}
+	if err := withoutCapture(c, onlyPresent+hasPast, "at", "between", noLimits); err != nil {
+		return nil, err
 	}
 	pids, err := pidsOf(c)
 	if err != nil {
@@ -147,8 +152,8 @@ func reportRemote(c *cli.Context) error {
 		return err
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
-	if view.Name == "stats" || view.Name == "timeline" || c.IsSet("html") {
-		return usageError{errors.New("the views stats and timeline and --html need a capture, and --connect shows the present (vramprof report /var/lib/vramprof has the past)")}
+	if slices.Contains(playedViews, view.Name) || c.IsSet("html") {
+		return usageError{fmt.Errorf("the views %s and --html need a capture%s%s", strings.Join(playedViews, " and "), onlyPresent, hasPast)}
 	}
 	if view.Snapshot, err = r.books(c.Context, true); err != nil {
 		return err
@@ -178,7 +183,7 @@ func exportRemote(c *cli.Context, format output.Format) (func(io.Writer) error, 
 	}
 	if format.NeedsCapture() {
 		able := output.Exported.Only(func(f output.Format) bool { return !f.NeedsCapture() })
-		return nil, usageError{fmt.Errorf("--format %s needs a capture, and --connect shows the present (formats: %s)", format.Name, able)}
+		return nil, usageError{fmt.Errorf("--format %s needs a capture%s (formats: %s)", format.Name, onlyPresent, able)}
 	}
 	s, err := r.books(c.Context, true)
 	if err != nil {

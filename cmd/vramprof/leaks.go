@@ -98,8 +98,8 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 		}
 		return snapshot, mine(c, r), done, err
 	}
-	if c.IsSet("at") {
-		return nil, nil, nil, usageError{errors.New("--at needs a capture")}
+	if err := withoutCapture(c, "", "at"); err != nil {
+		return nil, nil, nil, err
 	}
 	s, err := newSession(c)
 	if err != nil {

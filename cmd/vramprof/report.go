@@ -24,6 +24,9 @@ import (
 
 var views = []string{"summary", "tree", "table", "stats", "timeline", "cache"}
 
+// playedViews need all events of a session, so they need a capture.
+var playedViews = []string{"stats", "timeline"}
+
 func reportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "report",
@@ -85,8 +88,8 @@ func reportSession(c *cli.Context) error {
 	if between != nil && c.String("view") == "cache" {
 		return usageError{fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval")}
 	}
-	if between != nil && c.Bool("json") && c.String("view") != "stats" && c.String("view") != "timeline" {
-		return usageError{fmt.Errorf("--between has JSON only for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
+	if between != nil && c.Bool("json") && !slices.Contains(playedViews, c.String("view")) {
+		return usageError{fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and "))}
 	}
 	if path := c.Args().First(); c.Args().Len() == 1 && isArchive(path) {
 		return reportArchive(c, path, at, between, page)
@@ -145,7 +148,7 @@ func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 		return err
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
-	if view.Name == "stats" || view.Name == "timeline" {
+	if slices.Contains(playedViews, view.Name) {
 		view.Snapshot, view.Timeline, view.Sizes, err = replay.Timeline(r, replay.First(r), end)
 	} else {
 		view.Snapshot, err = r.Snapshot(end)

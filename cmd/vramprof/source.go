@@ -31,6 +31,17 @@ func checkSource(c *cli.Context) error {
 	return usageError{fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name)}
 }
 
+// withoutCapture returns an error if one of the flags is set, which need a capture. The error ends with
+// why there is none.
+func withoutCapture(c *cli.Context, why string, flags ...string) error {
+	for _, name := range flags {
+		if c.IsSet(name) {
+			return usageError{fmt.Errorf("--%s needs a capture%s", name, why)}
+		}
+	}
+	return nil
+}
+
 // openSource opens the capture that the command line names, or traces now into a file without a
 // name. In an archive it finds the capture that has all of the moments, and where they are in it.
 func openSource(c *cli.Context, moments ...*moment) (r *capture.Reader, done func(), err error) {

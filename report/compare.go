@@ -163,6 +163,7 @@ func newColumn(s *ledger.Snapshot, process int) Column {
 type Comparison struct {
 	Columns []Column
 	Names   []string      // of the columns; different, clean of control characters
+	ByRank  bool          // Names are ranks: "rank 3"
 	Total   ComparedRow   // all GPU memory
 	Rows    []ComparedRow // the largest difference first; they add up to Total
 	Odd     []Odd         // columns that are unlike the others, the largest difference first
@@ -186,7 +187,8 @@ type ComparedRow struct {
 
 // Compare puts columns side by side. There must be at least two.
 func Compare(columns []Column) *Comparison {
-	c := &Comparison{Columns: columns, Names: columnNames(columns)}
+	c := &Comparison{Columns: columns}
+	c.Names, c.ByRank = columnNames(columns)
 	c.Rows = alignRows(columns)
 	c.Total = ComparedRow{Bytes: make([]int64, len(columns))}
 	if len(c.Rows) > 0 {

@@ -13,7 +13,7 @@ import (
 
 // columnNames returns a short name for each column, by what differs: rank, moment, file, pod, job,
 // host or process.
-func columnNames(columns []Column) []string {
+func columnNames(columns []Column) (names []string, byRank bool) {
 	candidates := []func(*Column) string{
 		func(c *Column) string { return numbered("rank", words.Digits(c.Process.Rank)) },
 		func(c *Column) string {
@@ -37,16 +37,16 @@ func columnNames(columns []Column) []string {
 		func(c *Column) string { return words.Join(fileName(c), processName(c)) },
 		func(c *Column) string { return words.Join(untrusted.Clean(c.File), processName(c), c.Moment) },
 	}
-	for _, name := range candidates {
+	for i, name := range candidates {
 		if list := distinct(columns, name); list != nil {
-			return list
+			return list, i == 0
 		}
 	}
 	list := make([]string, len(columns)) // one file twice
 	for i := range columns {
 		list[i] = fmt.Sprintf("%d: %s", i+1, fileName(&columns[i]))
 	}
-	return list
+	return list, false
 }
 
 func numbered(noun, number string) string {

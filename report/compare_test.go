@@ -60,8 +60,8 @@ func rowTexts(c *report.Comparison) (list []string) {
 
 func TestTheOddRankIsNamedWithItsLines(t *testing.T) {
 	c := report.Compare(rankColumns(8))
-	if want := []string{"rank 0", "rank 1", "rank 2", "rank 3", "rank 4", "rank 5", "rank 6", "rank 7"}; !slices.Equal(c.Names, want) {
-		t.Errorf("columns %q", c.Names)
+	if want := []string{"rank 0", "rank 1", "rank 2", "rank 3", "rank 4", "rank 5", "rank 6", "rank 7"}; !slices.Equal(c.Names, want) || !c.ByRank {
+		t.Errorf("columns %q, by rank: %v", c.Names, c.ByRank)
 	}
 	if len(c.Odd) != 2 || c.Odd[0].Column != 3 || !c.Odd[0].InAll || len(c.Odd[0].Rows) != 2 {
 		t.Fatalf("odd: %+v", c.Odd)
@@ -177,11 +177,16 @@ func TestColumnsAreNamedByWhatDiffers(t *testing.T) {
 		{[]report.Column{column("a.vram", "end", "h", "", "", 1), column("a.vram", "end", "h", "", "", 2)}, []string{"python3 [1]", "python3 [2]"}},
 		{[]report.Column{column("1/a.vram", "end", "h", "", "", 1), column("2/a.vram", "end", "h", "", "", 1)}, []string{"1/a.vram", "2/a.vram"}},
 		{[]report.Column{column("a.vram", "end", "h", "", "", 1), column("a.vram", "end", "h", "", "", 1)}, []string{"1: a", "2: a"}},
+		{[]report.Column{column("rank0.vram", "end", "h", "x", "", 1), column("rank1.vram", "end", "h", "x", "", 1)}, []string{"rank0", "rank1"}},
 		{[]report.Column{column("\x1b.vram", "end", "\x1b", "", "\x1b", 1), column("b.vram", "end", "", "", "2", 1)}, []string{"", ""}},
 	} {
-		got := report.Compare(x.columns).Names
+		c := report.Compare(x.columns)
+		got := c.Names
 		if !slices.Equal(got, x.want) && x.want[0] != "" {
 			t.Errorf("%q, want %q", got, x.want)
+		}
+		if c.ByRank != (x.want[0] == "rank 0") && x.want[0] != "" {
+			t.Errorf("%q are by rank: %v", got, c.ByRank)
 		}
 		if !reporttest.Printable(strings.Join(got, "")) || got[0] == got[1] {
 			t.Errorf("%q", got)

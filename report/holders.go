@@ -33,7 +33,9 @@ type HolderLine struct {
 	On    string   // the device as PyTorch names it: "cuda:0", "cpu"
 	Steps []string // of the path, of a walk beside a session: see holders.Line
 	Place string   // likewise
-	Now   int      // the line that the function of the place executed; 0: unknown
+	// The function of Place, and the line that it executed; 0: unknown.
+	Function string
+	Now      int
 }
 
 // GrownLine is a holder that keeps more than at an earlier walk.
@@ -77,7 +79,7 @@ func holderLine(l *holders.Line) HolderLine {
 			},
 			Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		},
-		On: l.Device, Steps: l.Path, Place: l.Place, Now: l.Now,
+		On: l.Device, Steps: l.Path, Place: l.Place, Function: l.Function, Now: l.Now,
 	}
 }
 
@@ -157,8 +159,7 @@ func DetailText(l *HolderLine) string {
 		parts = append(parts, words.Bytes(l.Older)+" from before the attach")
 	}
 	if l.Now > 0 {
-		function, _, _ := strings.Cut(strings.TrimPrefix(l.Place, " of "), " (")
-		parts = append(parts, fmt.Sprintf("%s is at line %d", function, l.Now))
+		parts = append(parts, fmt.Sprintf("%s is at line %d", l.Function, l.Now))
 	}
 	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
 }

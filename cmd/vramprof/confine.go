@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/tracer/confine"
 )
 
@@ -72,14 +73,14 @@ func folders(c *cli.Context) (paths []string) {
 	}
 	streamed := false
 	for _, flag := range []string{"output", "html"} {
-		if path := c.String(flag); isStream(path) {
+		if path := c.String(flag); output.IsStream(path) {
 			streamed = true
 		} else if path != "" {
 			paths = append(paths, path)
 		}
 	}
 	if c.Command.Name != "leaks" && len(paths) == 0 && (!streamed || c.Command.Name == "record") { // record writes records beside its result
-		paths = append(paths, defaultName(time.Now()))
+		paths = append(paths, output.DefaultName(time.Now()))
 	}
 	if dir := c.String("oom-dir"); dir != "" {
 		paths = append(paths, filepath.Join(dir, "record"))

@@ -12,15 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/top"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -72,6 +72,12 @@ type remote struct {
 	only archive.Filter // likewise
 }
 
+// What errors say after "needs a capture" with --connect.
+const (
+	onlyPresent = ", and --connect shows the present"
+	hasPast     = " (vramprof report /var/lib/vramprof has the past)"
+)
+
 // connecting reports whether the command asks a running vramprof serve.
 func connecting(c *cli.Context) bool { return c.IsSet("connect") }
 
@@ -86,10 +92,8 @@ func connectTo(c *cli.Context) (*remote, error) {
 			return nil, usageError{fmt.Errorf("--%s is only for tracing, and --connect does not trace", name)}
 		}
 	}
-	for _, name := range []string{"at", "between", noLimits} {
-		if c.IsSet(name) {
-			return nil, usageError{fmt.Errorf("--%s needs a capture, and --connect shows the present (vramprof report /var/lib/vramprof has the past)", name)}
-		}
+	if err := withoutCapture(c, onlyPresent+hasPast, "at", "between", noLimits); err != nil {
+		return nil, err
 	}
 	pids, err := pidsOf(c)
 	if err != nil {
@@ -148,8 +152,8 @@ func reportRemote(c *cli.Context) error {
 		return err
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
-	if view.Name == "stats" || view.Name == "timeline" || c.IsSet("html") {
-		return usageError{errors.New("the views stats and timeline and --html need a capture, and --connect shows the present (vramprof report /var/lib/vramprof has the past)")}
+	if slices.Contains(playedViews, view.Name) || c.IsSet("html") {
+		return usageError{fmt.Errorf("the views %s and --html need a capture%s%s", strings.Join(playedViews, " and "), onlyPresent, hasPast)}
 	}
 	if view.Snapshot, err = r.books(c.Context, true); err != nil {
 		return err
@@ -172,24 +176,20 @@ func leaksRemote(c *cli.Context) (*ledger.Snapshot, callstack.Stacks, func(), er
 
 // exportRemote is export --connect: it does what can fail before anything is written, and returns
 // the function that writes.
-func exportRemote(c *cli.Context, format string) (func(io.Writer) error, error) {
+func exportRemote(c *cli.Context, format output.Format) (func(io.Writer) error, error) {
 	r, err := connectTo(c)
 	if err != nil {
 		return nil, err
 	}
-	if format != "pprof" && format != "folded" {
-		return nil, usageError{fmt.Errorf("--format %s needs a capture, and --connect shows the present (formats: pprof, folded)", format)}
+	if format.NeedsCapture() {
+		able := output.Exported.Only(func(f output.Format) bool { return !f.NeedsCapture() })
+		return nil, usageError{fmt.Errorf("--format %s needs a capture%s (formats: %s)", format.Name, onlyPresent, able)}
 	}
 	s, err := r.books(c.Context, true)
 	if err != nil {
 		return nil, err
 	}
-	return func(w io.Writer) error {
-		if format == "folded" {
-			return export.Folded(w, s, mine(c, r), export.FoldedOptions{})
-		}
-		return profile.Write(w, s, mine(c, r))
-	}, nil
+	return func(w io.Writer) error { return format.Write(w, s, mine(c, r)) }, nil
 }
 
 // topRemote is top --connect.

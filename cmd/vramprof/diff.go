@@ -10,6 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/filekind"
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/profile"
@@ -37,14 +39,14 @@ func diffSessions(c *cli.Context) error {
 	if c.Args().Len() != 2 {
 		return usageError{fmt.Errorf("diff needs two files (see vramprof diff --help)")}
 	}
-	var out destination
+	var out output.Destination
 	var profiles [2]profile.Profile
 	var err error
 	if c.IsSet("output") {
-		if out, err = openDestination(c.String("output"), c.Bool("force"), binaryContent); err != nil {
+		if out, err = output.Pprof.Open(c.String("output"), c.Bool("force")); err != nil {
 			return err
 		}
-		defer out.discard()
+		defer out.Discard()
 	}
 	names := [2]string{c.Args().Get(0), c.Args().Get(1)}
 	for i, name := range names {
@@ -53,7 +55,7 @@ func diffSessions(c *cli.Context) error {
 		}
 	}
 	if out != nil {
-		err := out.save(func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
+		err := out.Save(func(w io.Writer) error { return output.Pprof.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff"+output.Pprof.Suffix)
 		if err != nil {
 			return err
 		}
@@ -114,10 +116,11 @@ func readProfile(path string, unlimited bool) (p profile.Profile, isProfile bool
 	} else {
 		p, err = profile.Read(f)
 	}
-	if text := describeFile(path, "a capture or profile"); err != nil && text != "" && !strings.Contains(text, "a pprof profile") {
-		err = fmt.Errorf("read %s: %s", path, text)
-	} else if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+	if err == nil {
+		return p, true, nil
 	}
-	return p, err == nil, err
+	if k := filekind.Of(path); k.Known() && k.Class != filekind.Profile {
+		return p, false, fmt.Errorf("read %s: %s", path, k.Text(path, "a capture or profile"))
+	}
+	return p, false, fmt.Errorf("%s: %w", path, err)
 }

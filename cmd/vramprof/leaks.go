@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
@@ -82,7 +83,7 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 	if connecting(c) {
 		return leaksRemote(c)
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, captureEnding)) {
+	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
 		at, err := parseMoment(c.String("at"))
 		if err != nil {
 			return nil, nil, nil, usageError{err}
@@ -97,8 +98,8 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 		}
 		return snapshot, mine(c, r), done, err
 	}
-	if c.IsSet("at") {
-		return nil, nil, nil, usageError{errors.New("--at needs a capture")}
+	if err := withoutCapture(c, "", "at"); err != nil {
+		return nil, nil, nil, err
 	}
 	s, err := newSession(c)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/alert"
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer"
@@ -218,10 +219,13 @@ func (e codedError) Unwrap() error { return e.error }
 func exitCode(err error) int {
 	var coded codedError
 	var usage usageError
+	var unwritten output.Error
 	switch {
 	case errors.As(err, &coded):
 		return coded.code
-	case errors.As(err, &usage):
+	case errors.As(err, &unwritten):
+		return exitError
+	case errors.As(err, &usage), errors.Is(err, output.ErrTerminal):
 		return exitUsage
 	case errors.Is(err, tracer.ErrNoProcess):
 		return exitNoProcess

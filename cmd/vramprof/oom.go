@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/profile"
@@ -32,7 +33,6 @@ import (
 
 const (
 	maxOOMPending = 10          // records that are written, or wait for it
-	maxOOMNames   = 100_000     // names to try until one is free
 	maxOOMPIDs    = 4096        // processes whose errors are counted by process
 	maxOOMTold    = 32          // processes named in the summary: those with the most errors that were not recorded
 	maxOOMUsers   = 1000        // processes of a reading that get names
@@ -357,14 +357,14 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 	if err != nil {
 		return codedError{fmt.Errorf("write to %s: %w", dir, err), exitError}
 	}
-	files := oomFiles{dir: open}
+	files := output.NewRecords(open)
 	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {
 		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: mine(c, s.tracer)}
 		text, profile, err := source.content(o)
 		if err != nil {
 			return "", err
 		}
-		return files.write(o.PID, text, profile)
+		return files.Write(o.PID, text, profile)
 	})
 	s.ooms.lost = func() (uint64, map[uint32]uint64) {
 		if s.tracer == nil {

@@ -5,30 +5,27 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// chartSteps is the number of moments in a chart of a session.
-const chartSteps = 200
-
 var views = []string{"summary", "tree", "table", "stats", "timeline", "cache"}
+
+// playedViews need all events of a session, so they need a capture.
+var playedViews = []string{"stats", "timeline"}
 
 func reportCommand() *cli.Command {
 	return &cli.Command{
@@ -75,15 +72,15 @@ func reportSession(c *cli.Context) error {
 	if err := checkSource(c); err != nil {
 		return err
 	}
-	var page destination
+	var page output.Destination
 	if c.IsSet("html") {
 		if between != nil {
 			return usageError{fmt.Errorf("--html and --between exclude each other (the page shows every interval)")}
 		}
-		if page, err = openDestination(c.String("html"), c.Bool("force"), textContent); err != nil {
+		if page, err = output.HTML.Open(c.String("html"), c.Bool("force")); err != nil {
 			return err
 		}
-		defer page.discard()
+		defer page.Discard()
 	}
 	if page != nil && filterOf(c) != (archive.Filter{}) {
 		return usageError{errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)")}
@@ -91,8 +88,8 @@ func reportSession(c *cli.Context) error {
 	if between != nil && c.String("view") == "cache" {
 		return usageError{fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval")}
 	}
-	if between != nil && c.Bool("json") && c.String("view") != "stats" && c.String("view") != "timeline" {
-		return usageError{fmt.Errorf("--between has JSON only for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
+	if between != nil && c.Bool("json") && !slices.Contains(playedViews, c.String("view")) {
+		return usageError{fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and "))}
 	}
 	if path := c.Args().First(); c.Args().Len() == 1 && isArchive(path) {
 		return reportArchive(c, path, at, between, page)
@@ -151,8 +148,8 @@ func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 		return err
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
-	if view.Name == "stats" || view.Name == "timeline" {
-		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, firstMoment(r), end)
+	if slices.Contains(playedViews, view.Name) {
+		view.Snapshot, view.Timeline, view.Sizes, err = replay.Timeline(r, replay.First(r), end)
 	} else {
 		view.Snapshot, err = r.Snapshot(end)
 	}
@@ -185,31 +182,6 @@ func printView(c *cli.Context, view json.View, o report.Options) error {
 	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5), Job: c.IsSet("job")}, screen())
 }
 
-// firstMoment returns from when on a capture shows its session.
-func firstMoment(r *capture.Reader) uint64 { return max(r.Begin(), r.Opened()) }
-
-// timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return
-// for the later one.
-func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
-	l, player, end := r.NewLedger(), r.Player(), min(max(at, r.Begin()), r.End())
-	t, sizes, err := timeline.Play(player, r.Player(), from, end, chartSteps, l, func(at uint64) *ledger.Snapshot {
-		if at == end {
-			return r.SnapshotOf(l, at)
-		}
-		return r.LevelsOf(l, at)
-	})
-	if err == nil && at >= r.End() { // some of the last readings are later
-		err = player.PlayTo(math.MaxUint64, l)
-	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	s := r.SnapshotOf(l, at)
-	l.AddStuck(s)
-	l.AddPeaks(s)
-	return s, t, sizes, nil
-}
-
 // writeBetween writes a view of an interval. The summary is the lines that changed most.
 func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	from, to, err := interval(r, between)
@@ -226,9 +198,9 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 		}
 		switch view.Name {
 		case "stats":
-			view.Snapshot, view.Sizes, err = sizesBetween(r, from, to)
+			view.Snapshot, view.Sizes, err = replay.Sizes(r, from, to)
 		case "timeline":
-			view.Snapshot, view.Timeline, _, err = timelineOf(r, from, to)
+			view.Snapshot, view.Timeline, _, err = replay.Timeline(r, from, to)
 		default:
 			view.Snapshot, err = r.Snapshot(to)
 		}
@@ -243,21 +215,6 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	}
 	names := [2]string{between[0].text, between[1].text}
 	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, screen())
-}
-
-// sizesBetween returns the snapshot of the end of an interval, and counts by size what was
-// allocated in it.
-func sizesBetween(r *capture.Reader, from, to uint64) (s *ledger.Snapshot, sizes *timeline.Sizes, err error) {
-	var counted [2]*timeline.Sizes
-	for i, at := range []uint64{from, to} {
-		l := r.NewLedger()
-		take := func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) }
-		if _, counted[i], err = timeline.Build(r.Player(), []uint64{at}, l, take); err != nil {
-			return nil, nil, err
-		}
-	}
-	s, err = r.Snapshot(to)
-	return s, counted[1].Since(counted[0]), err
 }
 
 func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2]profile.Profile, err error) {
@@ -275,25 +232,16 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 	return profiles, nil
 }
 
-func writePage(c *cli.Context, r *capture.Reader, page destination) error {
-	in, err := pageOf(r, mine(c, r))
+func writePage(c *cli.Context, r *capture.Reader, page output.Destination) error {
+	write, err := output.HTML.Prepare(output.Session{Capture: r, At: r.End(), Stacks: mine(c, r)})
 	if err != nil {
 		return err
 	}
-	err = page.save(func(w io.Writer) error { return html.Write(w, in) }, "vramprof-report.html")
+	err = page.Save(write, "vramprof-report"+output.HTML.Suffix)
 	if err == nil {
 		sayWrote(c, page)
 	}
 	return err
-}
-
-func pageOf(r *capture.Reader, st callstack.Stacks) (html.Input, error) {
-	s, t, _, err := timelineOf(r, firstMoment(r), r.End())
-	if err != nil {
-		return html.Input{}, err
-	}
-	found := report.Judge(s, st)
-	return html.Input{Snapshot: s, Stacks: st, Timeline: t, Verdicts: found.Sites(), Advice: found.Advice}, nil
 }
 
 // colors reports whether to color stdout.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
@@ -31,7 +32,7 @@ func filterOf(c *cli.Context) archive.Filter {
 }
 
 // reportArchive shows a moment of an archive, what changed between two, or what is in it.
-func reportArchive(c *cli.Context, path string, at moment, between *[2]moment, page destination) error {
+func reportArchive(c *cli.Context, path string, at moment, between *[2]moment, page output.Destination) error {
 	if between == nil && (c.IsSet("at") || c.IsSet("view") || page != nil) {
 		r, done, err := openSource(c, &at)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -70,11 +70,11 @@ func TestAPageReadsACaptureOnce(t *testing.T) {
 	defer r.Close()
 	clear(reads.times)
 	reads.bytes = 0
-	in, err := pageOf(r, r)
+	write, err := output.HTML.Prepare(output.Session{Capture: r, At: r.End(), Stacks: r})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := html.Write(io.Discard, in); err != nil {
+	if err := write(io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	for at, n := range reads.times {

@@ -15,6 +15,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"go.yaml.in/yaml/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/output"
 )
 
 // maxConfig is the most bytes of a configuration file.
@@ -56,12 +58,12 @@ func readServeConfig(c *cli.Context) (*serveConfig, error) {
 func (x *serveConfig) read() (map[string][]string, error) {
 	f, err := os.Open(x.path)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", x.path, cause(err))
+		return nil, fmt.Errorf("read %s: %w", x.path, output.Cause(err))
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", x.path, cause(err))
+		return nil, fmt.Errorf("read %s: %w", x.path, output.Cause(err))
 	}
 	if len(text) > maxConfig {
 		return nil, fmt.Errorf("read %s: larger than %d bytes", x.path, maxConfig)

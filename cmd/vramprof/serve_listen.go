@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/web"
 )
@@ -50,7 +51,7 @@ func (s *server) listen(c *cli.Context) (_ *listeners, err error) {
 	for _, address := range c.StringSlice("web.listen-address") {
 		socket, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, codedError{fmt.Errorf("listen on %s: %w (use another --web.listen-address)", address, cause(err)), exitError}
+			return nil, codedError{fmt.Errorf("listen on %s: %w (use another --web.listen-address)", address, output.Cause(err)), exitError}
 		}
 		l.tcp = append(l.tcp, socket)
 	}
@@ -66,7 +67,7 @@ func (s *server) listen(c *cli.Context) (_ *listeners, err error) {
 // listens on is left from a server that was killed.
 func listenIn(dir string) (net.Listener, error) {
 	if err := openRunDir(dir); err != nil {
-		return nil, fmt.Errorf("create a socket in %s: %w", dir, cause(err))
+		return nil, fmt.Errorf("create a socket in %s: %w", dir, output.Cause(err))
 	}
 	path := filepath.Join(dir, socketName)
 	if other, err := net.Dial("unix", path); err == nil {
@@ -79,7 +80,7 @@ func listenIn(dir string) (net.Listener, error) {
 	defer unix.Umask(before)
 	socket, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, cause(err))
+		return nil, fmt.Errorf("listen on %s: %w", path, output.Cause(err))
 	}
 	return socket, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
@@ -37,7 +38,7 @@ func (m moments) Chart(ctx context.Context, t time.Time, length time.Duration) (
 	}
 	defer stopWith(ctx, r)()
 	from := max(at-min(at, uint64(length)), r.Opened())
-	s, tl, _, err := timelineOf(r, from, max(at, from))
+	s, tl, _, err := replay.Timeline(r, from, max(at, from))
 	if err != nil {
 		r.Close()
 		return nil, nil, nil, nil, err

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -81,7 +82,7 @@ func newSession(c *cli.Context) (*session, error) {
 	}
 	if len(config.Command) > 0 {
 		if _, err := exec.LookPath(config.Command[0]); err != nil {
-			return nil, codedError{fmt.Errorf("start %s: %w", config.Command[0], cause(err)), exitError}
+			return nil, codedError{fmt.Errorf("start %s: %w", config.Command[0], output.Cause(err)), exitError}
 		}
 	}
 	return s, nil

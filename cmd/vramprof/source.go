@@ -9,6 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/filekind"
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -27,6 +29,17 @@ func checkSource(c *cli.Context) error {
 		return nil
 	}
 	return usageError{fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name)}
+}
+
+// withoutCapture returns an error if one of the flags is set, which need a capture. The error ends with
+// why there is none.
+func withoutCapture(c *cli.Context, why string, flags ...string) error {
+	for _, name := range flags {
+		if c.IsSet(name) {
+			return usageError{fmt.Errorf("--%s needs a capture%s", name, why)}
+		}
+	}
+	return nil
 }
 
 // openSource opens the capture that the command line names, or traces now into a file without a
@@ -62,8 +75,8 @@ func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
 		end()
-		if text := describeFile(path, "a capture"); errors.Is(err, capture.ErrNotCapture) && text != "" {
-			err = fmt.Errorf("read %s: %s", path, text)
+		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
+			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
 		}
 		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
 	}
@@ -83,7 +96,7 @@ func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
 	if len(s.config.Command) > 0 {
 		return nil, nil, usageError{fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
 	}
-	file, err := unnamedFile()
+	file, err := output.Temporary()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -60,10 +60,8 @@ func topSession(c *cli.Context) error {
 	if c.Args().Present() && !afterDashes(c) {
 		return topFile(c)
 	}
-	for _, name := range []string{"speed", "at", noLimits} {
-		if c.IsSet(name) {
-			return usageError{fmt.Errorf("--%s needs a capture", name)}
-		}
+	if err := withoutCapture(c, "", "speed", "at", noLimits); err != nil {
+		return err
 	}
 	dir, err := oomDir(c, ".")
 	if err != nil {

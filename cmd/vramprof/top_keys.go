@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -30,23 +30,23 @@ const maxNames = 100
 // profileWriter returns what the key w does: it writes a profile of a snapshot into dir.
 func profileWriter(dir folder, stacks callstack.Stacks) func(*ledger.Snapshot) (string, error) {
 	return func(s *ledger.Snapshot) (path string, err error) {
-		stem := defaultName(time.Now())
+		stem := output.DefaultName(time.Now())
 		for n := range maxNames {
-			name := numbered(stem, n) + profileEnding
-			o, err := createIn(dir, name)
-			if errors.Is(err, errExists) {
+			name := numbered(stem, n) + output.Pprof.Suffix
+			o, err := dir.Create(name)
+			if errors.Is(err, output.ErrExists) {
 				continue
 			}
 			if err != nil {
 				return "", err
 			}
-			defer o.discard()
-			if err := profile.Write(o, s, stacks); err != nil {
-				return "", o.failed(err)
+			defer o.Discard()
+			if err := output.Pprof.Write(o, s, stacks); err != nil {
+				return "", o.Failed(err)
 			}
-			return name, o.commit()
+			return name, o.Commit()
 		}
-		return "", fmt.Errorf("write %s: %w", stem+profileEnding, errExists)
+		return "", fmt.Errorf("write %s: %w", stem+output.Pprof.Suffix, output.ErrExists)
 	}
 }
 
@@ -62,7 +62,7 @@ func numbered(stem string, n int) string {
 // a name. The key s gives it one: a capture that begins in the middle would know nothing of what is
 // live. A nil keptCapture is none.
 type keptCapture struct {
-	out    *output
+	out    *output.File
 	dir    folder
 	writer *capture.Writer
 	limit  *limitedFile
@@ -95,10 +95,10 @@ func (f *limitedFile) WriteAt(b []byte, offset int64) (int, error) {
 // keepCapture makes the session write a capture into the current folder. It returns nil if that is
 // not possible.
 func (s *session) keepCapture(c *cli.Context, dir folder) *keptCapture {
-	out, err := createIn(dir, defaultName(time.Now())+captureEnding)
-	if err != nil || out.temporary != "" { // it would be left if vramprof is killed
+	out, err := dir.Create(output.DefaultName(time.Now()) + output.Capture.Suffix)
+	if err != nil || !out.Unnamed() { // it would be left if vramprof is killed
 		if err == nil {
-			out.discard()
+			out.Discard()
 		}
 		return nil
 	}
@@ -115,7 +115,7 @@ func (s *session) keepCapture(c *cli.Context, dir folder) *keptCapture {
 		}
 	}})
 	if err != nil {
-		out.discard()
+		out.Discard()
 		return nil
 	}
 	s.config.Capture = k.writer
@@ -150,20 +150,20 @@ func (k *keptCapture) name() (string, error) {
 		return "", errors.New("this session's capture is written already: " + k.path)
 	}
 	k.limit.most.Store(0)
-	stem := defaultName(time.Now())
+	stem := output.DefaultName(time.Now())
 	for n := range maxNames {
-		k.out.name = numbered(stem, n) + captureEnding
-		err := k.out.publish()
+		name := numbered(stem, n) + output.Capture.Suffix
+		err := k.out.PublishAs(name)
 		if errors.Is(err, os.ErrExist) {
 			continue
 		}
 		if err != nil {
-			return "", k.out.failed(err)
+			return "", k.out.Failed(err)
 		}
-		k.path = k.out.name
+		k.path = name
 		return k.path, nil
 	}
-	return "", fmt.Errorf("write %s: %w", stem+captureEnding, errExists)
+	return "", fmt.Errorf("write %s: %w", stem+output.Capture.Suffix, output.ErrExists)
 }
 
 // end completes the capture.
@@ -177,7 +177,7 @@ func (k *keptCapture) end(s *ledger.Snapshot) error {
 		err = e
 	}
 	if err != nil {
-		return k.out.failed(err)
+		return k.out.Failed(err)
 	}
 	return nil
 }
@@ -203,6 +203,5 @@ func (k *keptCapture) close() {
 		k.ended = true
 		_ = k.writer.End(nil)
 	}
-	k.out.done = true
-	k.out.Close()
+	k.out.Discard()
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
@@ -73,7 +74,7 @@ func (s *session) keepOutput() (*commandOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := unnamedFile()
+	file, err := output.Temporary()
 	if err != nil {
 		null.Close()
 		return nil, err

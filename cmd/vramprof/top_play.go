@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/top"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -45,7 +46,7 @@ func topFile(c *cli.Context) error {
 		}
 		return writeOnce(c, snapshot, stacks)
 	}
-	from := firstMoment(r)
+	from := replay.First(r)
 	if c.IsSet("at") {
 		if from, err = at.in(r); err != nil {
 			return err

@@ -112,7 +112,7 @@ func (p *comparedPage) legend(c *report.Column, sameFile, sameHost, sameMoment b
 	switch {
 	case c.Process.PID != 0:
 		parts = append(parts, words.Process(&c.Process))
-		if !strings.HasPrefix(p.Names[0], "rank") {
+		if !p.ByRank {
 			parts = append(parts, report.WorkloadText(c.Process.Workload)...)
 		}
 	case c.All > 1:

@@ -187,19 +187,27 @@ func (r *Root) end() string {
 	switch r.Kind {
 	case RootLocal, RootTemporary, RootGlobals:
 		if r.Function == "" {
-			return " of a function"
+			return " of " + r.function()
 		}
-		function := r.Function
-		if !strings.HasSuffix(function, ">") || strings.Contains(function, "<locals>") {
-			function += "()"
-		}
-		place := fmt.Sprintf(" of %s (%s:%d)", function, r.File, r.Line)
+		place := fmt.Sprintf(" of %s (%s:%d)", r.function(), r.File, r.Line)
 		if r.Ended {
 			place += endedByError
 		}
 		return place
 	}
 	return ""
+}
+
+// function returns the root's function as paths name it: "main()", "<module>".
+func (r *Root) function() string {
+	switch name := r.Function; {
+	case name == "":
+		return "a function"
+	case !strings.HasSuffix(name, ">") || strings.Contains(name, "<locals>"):
+		return name + "()"
+	default:
+		return name
+	}
 }
 
 // write appends a step.

@@ -191,6 +191,20 @@ func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, erro
 	return none, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
 }
 
+// LoadError means that the library cannot be loaded.
+type LoadError struct{ Err error }
+
+// Error returns the reason, followed by the remedy in parentheses.
+func (e *LoadError) Error() string {
+	return e.Err.Error() + " (install the NVIDIA driver to reconcile results with its figures)"
+}
+
+// Unwrap returns the reason.
+func (e *LoadError) Unwrap() error { return e.Err }
+
+// Reason returns the reason without the remedy.
+func (e *LoadError) Reason() string { return e.Err.Error() }
+
 // InitError means that the library was loaded but cannot reach its driver.
 type InitError struct {
 	Err    error
@@ -202,6 +216,9 @@ func (e *InitError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Advi
 
 // Unwrap returns the reason.
 func (e *InitError) Unwrap() error { return e.Err }
+
+// Reason returns the reason without the remedy.
+func (e *InitError) Reason() string { return e.Err.Error() }
 
 // Remedy returns the remedy.
 func (e *InitError) Remedy() string { return e.Advice }

@@ -81,7 +81,7 @@ func open(path string) (library, string, error) {
 // start loads the library and initializes it. If that fails, it is as before.
 func (l *realLibrary) start() (err error) {
 	if l.loaded, err = load(l.path); err != nil {
-		return fmt.Errorf("%w: %w (install the NVIDIA driver to reconcile results with its figures)", ErrUnavailable, err)
+		return &LoadError{fmt.Errorf("%w: %w", ErrUnavailable, err)}
 	}
 	defer func() {
 		if err != nil {
@@ -108,7 +108,7 @@ func (l *realLibrary) start() (err error) {
 		}
 	}
 	if ret := l.loaded.call("nvmlInit"); ret != gonvml.SUCCESS {
-		return fmt.Errorf("%w: %w", ErrUnavailable, &InitError{callError("nvmlInit", ret), initRemedy(ret)})
+		return &InitError{fmt.Errorf("%w: %w", ErrUnavailable, callError("nvmlInit", ret)), initRemedy(ret)}
 	}
 	return nil
 }

@@ -282,12 +282,13 @@ func checkDriver(ctx context.Context, env Env) Result {
 		return Result{Name: name, Status: OK, Detail: strings.TrimSpace("NVML " + version)}
 	}
 	remedy, reason := "install the driver's libnvidia-ml.so.1; in a container, use the NVIDIA runtime with the capability \"utility\"", err.Error()
+	if x := interface{ Reason() string }(nil); errors.As(err, &x) { // the remedy is shown apart
+		reason = x.Reason()
+	}
 	if known := interface{ Remedy() string }(nil); errors.As(err, &known) { // the library was found
 		remedy = known.Remedy()
-		reason = strings.TrimSuffix(reason, " ("+remedy+")")
 		return Result{Name: name, Status: Warn, Detail: "results are not reconciled with the driver's figures: " + reason, Remedy: remedy}
 	}
-	reason, _, _ = strings.Cut(reason, " (install ") // the hint of package nvml: the remedy is shown instead
 	detail := "not found, so results are not reconciled with the driver's figures: " + reason
 	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
 		detail = "loaded but unusable: " + reason

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
 const rootStatus = "Name:\tvramprof\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"
@@ -167,6 +169,16 @@ func TestCheckReportsEachProblem(t *testing.T) {
 			Result{Name: "user stacks", Status: Warn, Detail: "6.6.60 can panic", Remedy: "6.6.81"}},
 		{"no driver", func(e *Env) { e.NVML = func(context.Context) (string, error) { return "", errors.New("dlopen") } },
 			Result{Name: "NVIDIA driver", Status: Warn, Detail: "not found", Remedy: "install"}},
+		{"no library", func(e *Env) {
+			e.NVML = func(context.Context) (string, error) {
+				return "", &nvml.LoadError{Err: errors.New("dlopen (install path)")}
+			}
+		}, Result{Name: "NVIDIA driver", Status: Warn, Detail: "driver's figures: dlopen (install path)", Remedy: "install the driver's"}},
+		{"driver that does not answer", func(e *Env) {
+			e.NVML = func(context.Context) (string, error) {
+				return "", &nvml.InitError{Err: errors.New("nvmlInit: unknown"), Advice: "load the driver"}
+			}
+		}, Result{Name: "NVIDIA driver", Status: Warn, Detail: "driver's figures: nvmlInit: unknown", Remedy: "load the driver"}},
 		{"driver without library", func(e *Env) {
 			e.NVML = func(context.Context) (string, error) { return "", errors.New("dlopen") }
 			file(e, "proc/driver/nvidia/version", "NVRM\n")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filekind
 
 import (
 	"bytes"
@@ -62,11 +62,12 @@ func TestAFileOfTheWrongKindIsNamedWithWhatReadsIt(t *testing.T) {
 		if err := os.WriteFile(name, x.content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := describeFile(name, "a capture"); got != x.want {
+		k := Of(name)
+		if got := k.Text(name, "a capture"); k.Known() && got != x.want || k.Known() != (x.want != "") {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}
-	if got := describeFile(filepath.Join(t.TempDir(), "missing"), "a capture"); got != "" {
-		t.Errorf("a missing file: %q", got)
+	if k := Of(filepath.Join(t.TempDir(), "missing")); k.Known() {
+		t.Errorf("a missing file is %s", k.what)
 	}
 }

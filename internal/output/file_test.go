@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package output
 
 import (
 	"errors"
@@ -18,9 +18,9 @@ func writing(s string) func(io.Writer) error {
 }
 
 // named is an output on a file system without unnamed files.
-func named(t *testing.T, path string, force bool) *output {
+func named(t *testing.T, path string, force bool) *File {
 	t.Helper()
-	o := &output{path: path, name: filepath.Base(path), dir: opened(t, filepath.Dir(path)), force: force}
+	o := &File{path: path, name: filepath.Base(path), dir: opened(t, filepath.Dir(path)), force: force}
 	var err error
 	if o.File, o.temporary, err = o.dir.temporary(); err != nil {
 		t.Fatal(err)
@@ -28,18 +28,18 @@ func named(t *testing.T, path string, force bool) *output {
 	return o
 }
 
-func opened(t *testing.T, path string) folder {
+func opened(t *testing.T, path string) Folder {
 	t.Helper()
-	dir, err := openFolder(path)
+	dir, err := OpenFolder(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-func unnamed(t *testing.T, path string, force bool) *output {
+func unnamed(t *testing.T, path string, force bool) *File {
 	t.Helper()
-	o, err := createOutput(path, force)
+	o, err := Create(path, force)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,28 +47,28 @@ func unnamed(t *testing.T, path string, force bool) *output {
 }
 
 func TestOutputAppearsWholeOrNotAtAll(t *testing.T) {
-	for name, create := range map[string]func(*testing.T, string, bool) *output{"named": named, "unnamed": unnamed} {
+	for name, create := range map[string]func(*testing.T, string, bool) *File{"named": named, "unnamed": unnamed} {
 		for _, force := range []bool{false, true} {
 			t.Setenv("TMPDIR", t.TempDir())
 			dir := t.TempDir()
 			path := filepath.Join(dir, "out")
 			o := create(t, path, force)
-			if err := o.save(writing("all"), "other"); err != nil {
+			if err := o.Save(writing("all"), "other"); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			o.discard()
+			o.Discard()
 			checkFolder(t, dir, map[string]string{"out": "all"})
 
 			o = create(t, filepath.Join(dir, "second"), force)
 			_, _ = o.WriteString("half")
-			o.discard()
+			o.Discard()
 			checkFolder(t, dir, map[string]string{"out": "all"})
 		}
 	}
 }
 
 func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
-	for name, create := range map[string]func(*testing.T, string, bool) *output{"named": named, "unnamed": unnamed} {
+	for name, create := range map[string]func(*testing.T, string, bool) *File{"named": named, "unnamed": unnamed} {
 		temporary := t.TempDir()
 		t.Setenv("TMPDIR", temporary)
 		dir := t.TempDir()
@@ -77,12 +77,12 @@ func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
 		if err := os.WriteFile(path, []byte("theirs"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := kept.save(writing("ours"), "other"); !errors.Is(err, errExists) || exitCode(err) != exitError {
+		if err := kept.Save(writing("ours"), "other"); !errors.Is(err, ErrExists) || !errors.As(err, &Error{}) {
 			t.Errorf("%s: %v", name, err)
 		}
-		kept.discard()
+		kept.Discard()
 		checkFolder(t, temporary, map[string]string{"other": "ours"})
-		if err := forced.save(writing("forced"), "other"); err != nil {
+		if err := forced.Save(writing("forced"), "other"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		checkFolder(t, dir, map[string]string{"out": "forced"})
@@ -93,37 +93,21 @@ func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
 // complete.
 func TestOutputAppearsInTheFolderThatExistedWhenItWasCreated(t *testing.T) {
 	for how, swap := range swaps {
-		for name, create := range map[string]func(*testing.T, string, bool) *output{"named": named, "unnamed": unnamed} {
+		for name, create := range map[string]func(*testing.T, string, bool) *File{"named": named, "unnamed": unnamed} {
 			for _, force := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, force %v", how, name, force), func(t *testing.T) {
 					path, ours, theirs := swapped(t)
 					kept, dropped := create(t, filepath.Join(path, "out"), force), create(t, filepath.Join(path, "dropped"), force)
 					swap(t, path, ours, theirs)
-					if err := kept.save(writing("all"), "other"); err != nil {
+					if err := kept.Save(writing("all"), "other"); err != nil {
 						t.Error(err)
 					}
-					dropped.discard()
+					dropped.Discard()
 					checkFolder(t, ours, map[string]string{"out": "all"})
 					checkFolder(t, theirs, map[string]string{"out": "theirs"})
 				})
 			}
 		}
-	}
-}
-
-// TestRecordsOfOutOfMemoryErrorsStayInTheirFolder, which is opened once, when the session begins.
-func TestRecordsOfOutOfMemoryErrorsStayInTheirFolder(t *testing.T) {
-	for how, swap := range swaps {
-		t.Run(how, func(t *testing.T) {
-			path, ours, theirs := swapped(t)
-			files := oomFiles{dir: opened(t, path)}
-			swap(t, path, ours, theirs)
-			if _, err := files.write(7, []byte("text"), []byte("profile")); err != nil {
-				t.Error(err)
-			}
-			checkFolder(t, ours, map[string]string{"vramprof-oom-7-1.txt": "text", "vramprof-oom-7-1.pb.gz": "profile"})
-			checkFolder(t, theirs, map[string]string{"out": "theirs"})
-		})
 	}
 }
 
@@ -136,14 +120,14 @@ func TestACaptureIsNamedAndRemovedInItsFolder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := &captureFile{output: unnamed(t, filepath.Join(path, "out"), false), writer: w}
+			f := &CaptureFile{File: unnamed(t, filepath.Join(path, "out"), false), Writer: w}
 			swap(t, path, ours, theirs)
-			if err := f.name(); err != nil {
+			if err := f.Publish(); err != nil {
 				t.Error(err)
 			}
 			checkFolder(t, ours, map[string]string{"out": ""})
 			checkFolder(t, theirs, map[string]string{"out": "theirs"})
-			f.discard()
+			f.Discard()
 			checkFolder(t, ours, nil)
 			checkFolder(t, theirs, map[string]string{"out": "theirs"})
 		})

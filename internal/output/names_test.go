@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package output
 
 import "testing"
 
@@ -23,12 +23,12 @@ func TestNamesOfWhatRecordWrites(t *testing.T) {
 		{"a.pb.gz", []string{"capture", "pprof"}, "a.pb.gz", "a.vram"},
 		{"a.prof", []string{"capture", "pprof"}, "a.prof", "a.prof.vram"},
 	} {
-		profile, capture, err := recordPaths(x.output, x.formats, "name")
+		profile, capture, err := Paths(x.output, x.formats, "name")
 		if err != nil || profile != x.profile || capture != x.capture {
 			t.Errorf("%q %q: %q and %q, want %q and %q (%v)", x.output, x.formats, profile, capture, x.profile, x.capture, err)
 		}
 	}
-	if _, _, err := recordPaths("a", []string{"svg"}, "name"); exitCode(err) != exitUsage {
+	if _, _, err := Paths("a", []string{"svg"}, "name"); err == nil {
 		t.Errorf("an unknown format: %v", err)
 	}
 }

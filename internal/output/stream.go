@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package output
 
 import (
 	"errors"
@@ -11,39 +11,42 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
-// destination is the file or stream that a user names for a result. A file appears when it is
+// Destination is the file or stream that a user names for a result. A file appears when it is
 // complete.
-type destination interface {
-	save(write func(io.Writer) error, name string) error
-	discard()
-	label() string  // the path as the user gave it
-	isStdout() bool // then everything else goes to stderr
+type Destination interface {
+	// Save writes the result and completes it. If that fails, it saves the result under name in the
+	// folder for temporary files, and the error says so.
+	Save(write func(io.Writer) error, name string) error
+	Discard()       // removes what was not saved, as far as that is possible
+	Label() string  // the path as the user gave it
+	IsStdout() bool // then everything else goes to stderr
 }
 
-func (o *output) label() string { return o.path }
-func (*output) isStdout() bool  { return false }
+// Label implements Destination.
+func (o *File) Label() string { return o.path }
 
-// Content of a destination: binary data is not written to a terminal.
-const (
-	textContent   = false
-	binaryContent = true
-)
+// IsStdout implements Destination.
+func (*File) IsStdout() bool { return false }
 
-// openDestination opens the file or stream that a user named for a result: "-" is stdout.
-func openDestination(path string, force, binary bool) (destination, error) {
-	if !isStream(path) {
-		return createOutput(path, force)
+// ErrTerminal says that a user named a terminal for binary data.
+var ErrTerminal = errors.New("binary data is not written to a terminal (use -o FILE, or redirect it)")
+
+// Open opens the file or stream that a user named for a result: "-" is stdout. It returns
+// ErrTerminal for binary data to a terminal.
+func Open(path string, force, binary bool) (Destination, error) {
+	if !IsStream(path) {
+		return Create(path, force)
 	}
 	return openStream(path, binary)
 }
 
-// isStream reports whether a path is stdout, an open descriptor, a FIFO or a device, which are
+// IsStream reports whether a path is stdout, an open descriptor, a FIFO or a device, which are
 // written into and not replaced. It does not follow links, because others may have made them.
-func isStream(path string) bool {
+func IsStream(path string) bool {
 	if _, ours := descriptorOf(path); ours {
 		return true
 	}
@@ -69,15 +72,15 @@ func descriptorOf(path string) (fd int, ok bool) {
 	return 0, false
 }
 
-// streamOutput is a stream: it gets no name at the end, and written data cannot be removed.
-type streamOutput struct {
+// stream is a stream: it gets no name at the end, and written data cannot be removed.
+type stream struct {
 	*os.File
 	path string
 	own  bool // opened here
 }
 
-func openStream(path string, binary bool) (*streamOutput, error) {
-	s := &streamOutput{path: path}
+func openStream(path string, binary bool) (*stream, error) {
+	s := &stream{path: path}
 	var err error
 	if fd, ours := descriptorOf(path); ours {
 		err = s.take(fd)
@@ -85,22 +88,22 @@ func openStream(path string, binary bool) (*streamOutput, error) {
 		err = s.open()
 	}
 	if err != nil {
-		return nil, s.failed(err)
+		return nil, s.Failed(err)
 	}
-	if binary && isTerminal(s.File) {
-		s.discard()
-		return nil, usageError{fmt.Errorf("write %s: binary data is not written to a terminal (use -o FILE, or redirect it)", path)}
+	if binary && term.IsTerminal(int(s.Fd())) {
+		s.Discard()
+		return nil, fmt.Errorf("write %s: %w", path, ErrTerminal)
 	}
 	return s, nil
 }
 
-func (s *streamOutput) failed(err error) error {
-	return codedError{fmt.Errorf("write %s: %w", s.path, cause(err)), exitError}
+func (s *stream) Failed(err error) error {
+	return Error{fmt.Errorf("write %s: %w", s.path, Cause(err))}
 }
 
 // take uses a descriptor that vramprof inherited. For stdout it uses os.Stdout itself, so that
 // SIGPIPE ends vramprof as usual.
-func (s *streamOutput) take(fd int) error {
+func (s *stream) take(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return err
@@ -120,7 +123,7 @@ func (s *streamOutput) take(fd int) error {
 }
 
 // open opens a FIFO or a device. It never waits for a reader.
-func (s *streamOutput) open() error {
+func (s *stream) open() error {
 	var before, now unix.Stat_t
 	if err := unix.Lstat(s.path, &before); err != nil {
 		return err
@@ -171,16 +174,16 @@ func mayWriteInto(path string, st *unix.Stat_t) error {
 	return nil
 }
 
-// save writes the result. If that fails, it saves the result in the folder for temporary files,
+// Save writes the result. If that fails, it saves the result in the folder for temporary files,
 // unless the reader is gone.
-func (s *streamOutput) save(write func(io.Writer) error, name string) error {
+func (s *stream) Save(write func(io.Writer) error, name string) error {
 	err := write(s)
 	if err != nil {
-		err = s.failed(err)
+		err = s.Failed(err)
 	}
 	if s.own {
 		if closeErr := s.Close(); err == nil && closeErr != nil {
-			err = s.failed(closeErr)
+			err = s.Failed(closeErr)
 		}
 		s.own = false
 	}
@@ -190,37 +193,22 @@ func (s *streamOutput) save(write func(io.Writer) error, name string) error {
 	return saveElsewhere(err, write, name)
 }
 
-func (s *streamOutput) discard() {
+func (s *stream) Discard() {
 	if s.own {
 		s.Close()
 		s.own = false
 	}
 }
 
-func (s *streamOutput) label() string  { return s.path }
-func (s *streamOutput) isStdout() bool { return isStdout(s.path) }
+func (s *stream) Label() string  { return s.path }
+func (s *stream) IsStdout() bool { return IsStdout(s.path) }
 
-// isStdout reports whether one of the paths is stdout.
-func isStdout(paths ...string) bool {
+// IsStdout reports whether one of the paths is stdout.
+func IsStdout(paths ...string) bool {
 	for _, path := range paths {
 		if fd, ok := descriptorOf(path); ok && fd == 1 {
 			return true
 		}
 	}
 	return false
-}
-
-// besideResult returns the writer for a report printed besides a result, which may be nil: stdout
-// has only one of them.
-func besideResult(c *cli.Context, d destination) io.Writer {
-	if d != nil && d.isStdout() {
-		return c.App.ErrWriter
-	}
-	return c.App.Writer
-}
-
-func sayWrote(c *cli.Context, d destination) {
-	if !d.isStdout() {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", d.label())
-	}
 }

@@ -170,8 +170,8 @@ func TestProgramAndCLibraryAreFoundInMaps(t *testing.T) {
 7f200000-7f202000 r-xp 00028000 fd:01 13   /lib/libc.so.6
 `
 	program, libc, err := parseMaps(strings.NewReader(maps), 0x55550040)
-	if err != nil || program == nil || libc == nil ||
-		*program != (mapping{0x55551000, 0x55552000, 0x1000}) || *libc != (mapping{0x7f100000, 0x7f102000, 0x28000}) {
+	if err != nil || program == nil || libc == nil || program.Start != 0x55551000 || program.End != 0x55552000 || program.Offset != 0x1000 ||
+		libc.Start != 0x7f100000 || libc.End != 0x7f102000 || libc.Offset != 0x28000 {
 		t.Errorf("got %+v, %+v, %v", program, libc, err)
 	}
 	if program, libc, _ := parseMaps(strings.NewReader("[vdso]\nx-y r-xp 0 0:0 1 libc.so.6\n"), 1); program != nil || libc != nil {
@@ -191,7 +191,7 @@ func TestExecutableSegmentLocatesTheLibrary(t *testing.T) {
 	}{
 		{0x10000, 0x10000000 - 0x430000, true}, {0x40000, 0x10000000 - 0x480000, true}, {0, 0, false}, {0x20000, 0, false},
 	} {
-		bias, err := l.bias(&mapping{start: 0x10000000, offset: c.offset}, 4096)
+		bias, err := l.bias(&mapping{Start: 0x10000000, Offset: c.offset}, 4096)
 		if bias != c.want || (err == nil) != c.ok {
 			t.Errorf("offset %#x: got %#x, %v", c.offset, bias, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/functions"
 )
@@ -41,7 +42,8 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 		if c.ok {
 			c.want.PID, c.want.Address, c.want.Path = 42, 0x7f00, "/proc/42/map_files/7f00-8f00"
 		}
-		if got, ok := parseMapping(c.line, 42, exe); got != c.want || ok != c.ok {
+		m, parsed := procmaps.Parse(c.line)
+		if got, ok := libraryOf(m, 42, exe); ok && !parsed || got != c.want || ok != c.ok {
 			t.Errorf("%q: got %+v, %t, want %+v", c.line, got, ok, c.want)
 		}
 	}
@@ -109,7 +111,8 @@ func FuzzParseMapping(f *testing.F) {
 	f.Add("7f00-8f00 r-xp 00001000 fd:01 1234 /usr/lib/libcuda.so.550.1 (deleted)", "/usr/bin/python3")
 	f.Add("7f00-8f00 r-xp 00000000 00:00 0", "")
 	f.Fuzz(func(t *testing.T, line, exe string) {
-		l, ok := parseMapping(line, 7, exe)
+		m, _ := procmaps.Parse(line)
+		l, ok := libraryOf(m, 7, exe)
 		if !ok {
 			return
 		}

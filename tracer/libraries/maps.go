@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -145,10 +144,16 @@ func (l Mapped) Parts() (list []Part, err error) {
 
 // HasProbeArea reports whether the kernel has mapped its page for probes into a process: it does so
 // when the process first calls a probed function, of any tool, and never removes it.
-func HasProbeArea(pid uint32) bool { return probeArea.Match(procfs.Read(pid, "maps", maxMaps)) }
+func HasProbeArea(pid uint32) bool { return hasProbeArea(procfs.Read(pid, "maps", maxMaps)) }
 
-// A path that ends the same follows the number of an inode that is not 0.
-var probeArea = regexp.MustCompile(`(?m) 00:00 0 +\[uprobes\]$`)
+func hasProbeArea(maps []byte) bool {
+	for m := range procmaps.All(maps) {
+		if m.Inode == 0 && m.Path == "[uprobes]" {
+			return true
+		}
+	}
+	return false
+}
 
 // MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan
 // decides.

@@ -49,6 +49,22 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 	}
 }
 
+func TestProbeAreaIsTheKernels(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1000-2000 r-xp 00000000 fd:01 12 /bin/x\n7fffffffe000-7fffffffffff --xp 00000000 00:00 0                          [uprobes]\n": true,
+		"7fffffffe000-7fffffffffff --xp 00000000 00:00 0 [uprobes]":                                                                     true,
+		"1000-2000 r-xp 00000000 fd:01 12 /tmp/[uprobes]\n":                                                                             false,
+		"1000-2000 r-xp 00000000 fd:01 12 /tmp/x 00:00 0 [uprobes]\n":                                                                   false,
+		`1000-2000 r-xp 00000000 fd:01 12 /tmp/x\0121000-2000 --xp 0 00:00 0 [uprobes]`:                                                 false,
+		"1000-2000 rw-p 00000000 00:00 0 [anon:1000-2000 --xp 00000000 00:00 0 uprobes]\n":                                              false,
+		"": false,
+	} {
+		if got := hasProbeArea([]byte(text)); got != want {
+			t.Errorf("%q: got %t", text, got)
+		}
+	}
+}
+
 func TestReadingAllMapsFindsWhatTheIteratorFinds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/elffile"
 	"github.com/vramprof/vramprof/internal/procmaps"
 )
 
@@ -125,21 +126,25 @@ func (m *mapping) variable(pid int) (uint64, error) {
 		return 0, err
 	}
 	defer f.Close()
-	l, err := openLibrary(f)
+	info, err := f.Stat()
 	if err != nil {
 		return 0, err
 	}
-	value, err := l.variable()
+	file, err := elffile.Open(f, uint64(info.Size()), elffile.Native())
 	if err != nil {
 		return 0, err
 	}
-	bias, err := l.bias(m, uint64(os.Getpagesize()))
+	value, err := variable(file)
+	if err != nil {
+		return 0, err
+	}
+	bias, err := m.bias(file.Segments, uint64(os.Getpagesize()))
 	return value + bias, err
 }
 
 // bias returns what the dynamic linker added to the file's addresses.
-func (l *library) bias(m *mapping, page uint64) (uint64, error) {
-	for _, s := range l.segments {
+func (m *mapping) bias(segments []elf.Prog64, page uint64) (uint64, error) {
+	for _, s := range segments {
 		if elf.ProgType(s.Type) == elf.PT_LOAD && elf.ProgFlag(s.Flags)&elf.PF_X != 0 && s.Off&^(page-1) == m.Offset {
 			return m.Start - s.Vaddr&^(page-1), nil
 		}

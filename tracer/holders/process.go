@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/procmaps"
+	"github.com/vramprof/vramprof/internal/procmem"
 )
 
 const (
@@ -166,9 +167,7 @@ func readv(pid int, b []byte, spans []span) (int, error) {
 	for i, s := range spans {
 		remote[i] = unix.RemoteIovec{Base: uintptr(s.start), Len: int(s.bytes())}
 	}
-	local := []unix.Iovec{{Base: &b[0]}}
-	local[0].SetLen(len(b))
-	return unix.ProcessVMReadv(pid, local, remote, 0)
+	return procmem.Gather(pid, b, remote)
 }
 
 // residentSpans returns the resident pages of the process's own memory.

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/elffile"
 )
 
 func TestLookupReturnsFirstMatchLikeGetenv(t *testing.T) {
@@ -170,8 +172,8 @@ func TestProgramAndCLibraryAreFoundInMaps(t *testing.T) {
 7f200000-7f202000 r-xp 00028000 fd:01 13   /lib/libc.so.6
 `
 	program, libc, err := parseMaps(strings.NewReader(maps), 0x55550040)
-	if err != nil || program == nil || libc == nil ||
-		*program != (mapping{0x55551000, 0x55552000, 0x1000}) || *libc != (mapping{0x7f100000, 0x7f102000, 0x28000}) {
+	if err != nil || program == nil || libc == nil || program.Start != 0x55551000 || program.End != 0x55552000 || program.Offset != 0x1000 ||
+		libc.Start != 0x7f100000 || libc.End != 0x7f102000 || libc.Offset != 0x28000 {
 		t.Errorf("got %+v, %+v, %v", program, libc, err)
 	}
 	if program, libc, _ := parseMaps(strings.NewReader("[vdso]\nx-y r-xp 0 0:0 1 libc.so.6\n"), 1); program != nil || libc != nil {
@@ -180,18 +182,18 @@ func TestProgramAndCLibraryAreFoundInMaps(t *testing.T) {
 }
 
 func TestExecutableSegmentLocatesTheLibrary(t *testing.T) {
-	l := &library{segments: []elf.Prog64{
+	segments := []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: 0, Vaddr: 0x400000},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 0x10123, Vaddr: 0x430123},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 0x40123, Vaddr: 0x480123},
-	}}
+	}
 	for _, c := range []struct {
 		offset, want uint64
 		ok           bool
 	}{
 		{0x10000, 0x10000000 - 0x430000, true}, {0x40000, 0x10000000 - 0x480000, true}, {0, 0, false}, {0x20000, 0, false},
 	} {
-		bias, err := l.bias(&mapping{start: 0x10000000, offset: c.offset}, 4096)
+		bias, err := (&mapping{Start: 0x10000000, Offset: c.offset}).bias(segments, 4096)
 		if bias != c.want || (err == nil) != c.ok {
 			t.Errorf("offset %#x: got %#x, %v", c.offset, bias, err)
 		}
@@ -221,15 +223,18 @@ func FuzzLibrary(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if l, err := openLibrary(bytes.NewReader(program)); err != nil {
+	open := func(file []byte) (*elffile.File, error) {
+		return elffile.Open(bytes.NewReader(file), uint64(len(file)), elffile.Native())
+	}
+	if l, err := open(program); err != nil {
 		f.Fatal(err)
-	} else if _, err := l.variable(); err != nil {
+	} else if _, err := variable(l); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(program)
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if l, err := openLibrary(bytes.NewReader(file)); err == nil {
-			l.variable()
+		if l, err := open(file); err == nil {
+			variable(l)
 		}
 	})
 }

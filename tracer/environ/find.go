@@ -3,7 +3,6 @@
 package environ
 
 import (
-	"bufio"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -11,10 +10,12 @@ import (
 	"io"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/elffile"
+	"github.com/vramprof/vramprof/internal/procmaps"
 )
 
 const (
@@ -27,9 +28,7 @@ var errNoLibrary = errors.New("no C library is mapped")
 
 // mapping is a file mapped executable by the dynamic linker. Programs that only read a library map
 // it differently.
-type mapping struct {
-	start, end, offset uint64
-}
+type mapping procmaps.Mapping
 
 // findVariable returns the address of the environ pointer. If the program itself refers to it, the
 // linker may have copied it into the program (R_X86_64_COPY); then everybody uses that copy.
@@ -89,46 +88,28 @@ func findMappings(pid int, headers uint64) (program, libc *mapping, err error) {
 	return parseMaps(io.LimitReader(f, maxMaps), headers)
 }
 
-// parseMaps reads lines such as
-//
-//	7f0000028000-7f00001bd000 r-xp 00028000 fd:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
 func parseMaps(r io.Reader, headers uint64) (program, libc *mapping, err error) {
-	programFile := ""
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 64<<10), 64<<10)
-	for lines.Scan() && (program == nil || libc == nil) {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 {
-			continue // anonymous
+	var programFile procmaps.File
+	err = procmaps.Each(r, func(line procmaps.Mapping) bool {
+		if line.Inode == 0 || line.Path == "" {
+			return true // anonymous
 		}
-		m, ok := parseMapping(fields)
-		if !ok {
-			continue
+		m := mapping(line)
+		if m.Start <= headers && headers < m.End {
+			programFile = m.File
 		}
-		file := fields[3] + " " + fields[4]
-		if m.start <= headers && headers < m.end {
-			programFile = file
+		if !m.Executable {
+			return true
 		}
-		if !strings.Contains(fields[1], "x") {
-			continue
-		}
-		if program == nil && file == programFile {
+		if program == nil && m.File == programFile {
 			program = &m
 		}
-		if libc == nil && isCLibrary(path.Base(fields[5])) {
+		if name, _, _ := strings.Cut(m.Path, " "); libc == nil && isCLibrary(path.Base(name)) {
 			libc = &m
 		}
-	}
-	return program, libc, lines.Err()
-}
-
-func parseMapping(fields []string) (m mapping, ok bool) {
-	start, end, _ := strings.Cut(fields[0], "-")
-	var errs [3]error
-	m.start, errs[0] = strconv.ParseUint(start, 16, 64)
-	m.end, errs[1] = strconv.ParseUint(end, 16, 64)
-	m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
-	return m, errors.Join(errs[:]...) == nil && fields[4] != "0"
+		return program == nil || libc == nil
+	})
+	return program, libc, err
 }
 
 // isCLibrary recognizes libc.so.6, libc-2.31.so (glibc before 2.34), and musl's libc, which is also
@@ -140,28 +121,32 @@ func isCLibrary(name string) bool {
 
 // variable returns the address of the environ pointer in the mapped file.
 func (m *mapping) variable(pid int) (uint64, error) {
-	f, err := openRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+	f, err := openRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End))
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	l, err := openLibrary(f)
+	info, err := f.Stat()
 	if err != nil {
 		return 0, err
 	}
-	value, err := l.variable()
+	file, err := elffile.Open(f, uint64(info.Size()), elffile.Native())
 	if err != nil {
 		return 0, err
 	}
-	bias, err := l.bias(m, uint64(os.Getpagesize()))
+	value, err := variable(file)
+	if err != nil {
+		return 0, err
+	}
+	bias, err := m.bias(file.Segments, uint64(os.Getpagesize()))
 	return value + bias, err
 }
 
 // bias returns what the dynamic linker added to the file's addresses.
-func (l *library) bias(m *mapping, page uint64) (uint64, error) {
-	for _, s := range l.segments {
-		if elf.ProgType(s.Type) == elf.PT_LOAD && elf.ProgFlag(s.Flags)&elf.PF_X != 0 && s.Off&^(page-1) == m.offset {
-			return m.start - s.Vaddr&^(page-1), nil
+func (m *mapping) bias(segments []elf.Prog64, page uint64) (uint64, error) {
+	for _, s := range segments {
+		if elf.ProgType(s.Type) == elf.PT_LOAD && elf.ProgFlag(s.Flags)&elf.PF_X != 0 && s.Off&^(page-1) == m.Offset {
+			return m.Start - s.Vaddr&^(page-1), nil
 		}
 	}
 	return 0, errors.New("the C library is not mapped as the dynamic linker maps it")

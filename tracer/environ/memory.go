@@ -7,12 +7,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/procmem"
 )
 
 const (
@@ -33,13 +34,7 @@ type process int
 
 // readPage reads one page.
 func (p process) readPage(address uint64, page []byte) error {
-	local := []unix.Iovec{{Base: &page[0]}}
-	local[0].SetLen(len(page))
-	n, err := unix.ProcessVMReadv(int(p), local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(page)}}, 0)
-	if err == nil && n < len(page) {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
+	if err := procmem.Read(int(p), page, address); err != nil {
 		return fmt.Errorf("read memory at %#x: %w", address, err)
 	}
 	return nil

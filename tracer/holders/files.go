@@ -8,17 +8,14 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const (
-	maxFiles = 256 // that are kept open
-	deleted  = " (deleted)"
-)
+const maxFiles = 256 // that are kept open
 
 // errOther reports a path that leads to another file than the one that is mapped.
 var errOther = errors.New("its path leads to another file now")
@@ -66,7 +63,7 @@ func (p *Process) openByName(r Region) (*os.File, error) {
 		}
 		f.Close()
 	}
-	path, gone := strings.CutSuffix(r.Path, deleted)
+	path, gone := procmaps.CutDeleted(r.Path)
 	if gone {
 		return nil, fmt.Errorf("open %s: it was deleted or replaced, and opening it by its mapping needs CAP_CHECKPOINT_RESTORE", untrusted.Clean(path))
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/procmaps"
 )
 
 // waiting is a job in Python that needs no module of the library.
@@ -24,7 +26,8 @@ func checkFiles(t *testing.T, p *Process, read func(b []byte, r Region, address 
 	t.Helper()
 	files := 0
 	for _, r := range p.regions {
-		want, is := contents[strings.TrimSuffix(r.Path, deleted)]
+		path, _ := procmaps.CutDeleted(r.Path)
+		want, is := contents[path]
 		if !is || r.Writable || !r.Readable || r.Offset+pageSize > uint64(len(want)) {
 			continue
 		}
@@ -154,7 +157,7 @@ sys.stdin.read()`
 	// By name, it is not read at all: neither as the map has it now, nor as it was before the replacement.
 	for _, regions := range [][]Region{before, p.regions} {
 		for _, r := range regions {
-			if strings.TrimSuffix(r.Path, deleted) != library {
+			if path, _ := procmaps.CutDeleted(r.Path); path != library {
 				continue
 			}
 			f, err := p.openByName(r)

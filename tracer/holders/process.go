@@ -10,10 +10,11 @@ import (
 	"math/bits"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/procmaps"
+	"github.com/vramprof/vramprof/internal/procmem"
 )
 
 const (
@@ -166,9 +167,7 @@ func readv(pid int, b []byte, spans []span) (int, error) {
 	for i, s := range spans {
 		remote[i] = unix.RemoteIovec{Base: uintptr(s.start), Len: int(s.bytes())}
 	}
-	local := []unix.Iovec{{Base: &b[0]}}
-	local[0].SetLen(len(b))
-	return unix.ProcessVMReadv(pid, local, remote, 0)
+	return procmem.Gather(pid, b, remote)
 }
 
 // residentSpans returns the resident pages of the process's own memory.
@@ -246,36 +245,22 @@ func readMaps(pid int) ([]Region, error) {
 	}
 	defer f.Close()
 	var regions []Region
-	lines := bufio.NewScanner(f)
-	lines.Buffer(make([]byte, 64<<10), 64<<10)
-	for lines.Scan() && len(regions) < maxRegions {
-		if r, ok := parseRegion(lines.Text()); ok && (len(regions) == 0 || regions[len(regions)-1].End <= r.Start) {
+	err = procmaps.Each(f, func(m procmaps.Mapping) bool {
+		if r, ok := regionOf(m); ok && (len(regions) == 0 || regions[len(regions)-1].End <= r.Start) {
 			regions = append(regions, r)
 		}
-	}
-	return regions, lines.Err()
+		return len(regions) < maxRegions
+	})
+	return regions, err
 }
 
-// parseRegion reads a line such as
-// "7f0c8a000000-7f0c8a021000 rw-p 00001000 08:01 1234   /usr/lib/libtorch.so".
-func parseRegion(line string) (Region, bool) {
-	fields := strings.SplitN(line, " ", 6)
-	if len(fields) < 5 || len(fields[1]) != 4 {
+// regionOf returns the region of a mapping, and false for those of the kernel.
+func regionOf(m procmaps.Mapping) (Region, bool) {
+	if m.End > addressEnd {
 		return Region{}, false
 	}
-	from, to, ok := strings.Cut(fields[0], "-")
-	start, err1 := strconv.ParseUint(from, 16, 64)
-	end, err2 := strconv.ParseUint(to, 16, 64)
-	offset, err3 := strconv.ParseUint(fields[2], 16, 64)
-	var major, minor uint32
-	fmt.Sscanf(fields[3], "%x:%x", &major, &minor)
-	inode, _ := strconv.ParseUint(strings.TrimSpace(fields[4]), 10, 64)
-	if !ok || err1 != nil || err2 != nil || err3 != nil || start >= end || end > addressEnd {
-		return Region{}, false
-	}
-	r := Region{Start: start, End: end, Offset: offset, device: unix.Mkdev(major, minor), inode: inode, Readable: fields[1][0] == 'r', Writable: fields[1][1] == 'w', Private: fields[1][3] == 'p'}
-	if len(fields) == 6 {
-		r.Path = strings.TrimLeft(fields[5], " ")
-	}
-	return r, true
+	return Region{
+		Start: m.Start, End: m.End, Offset: m.Offset, Path: m.Path, Readable: m.Readable, Writable: m.Writable, Private: m.Private,
+		device: unix.Mkdev(m.Major, m.Minor), inode: m.Inode,
+	}, true
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/procmaps"
 )
 
 // resident returns how much of a process's memory is resident, in pages.
@@ -132,7 +134,9 @@ func TestParseRegion(t *testing.T) {
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]": {},
 		"": {}, "x": {}, "1-2 rw 0 0 0": {},
 	} {
-		got, ok := parseRegion(line)
+		m, ok := procmaps.Parse(line)
+		got, user := regionOf(m)
+		ok = ok && user
 		if got != want || ok != (want != Region{}) {
 			t.Errorf("%q: %+v, %v", line, got, ok)
 		}

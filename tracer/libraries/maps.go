@@ -3,16 +3,15 @@
 package libraries
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/procfs"
@@ -44,16 +43,15 @@ func lookAtMaps(pid uint32) (scan, error) {
 }
 
 // readMaps lists the libraries of a CUDA process in its /proc/PID/maps, and the program itself, which
-// is exe.
+// is exe. After a failed read, it has those before.
 func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
 	var c collector
-	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
-	lines.Buffer(nil, 64<<10) // a path has at most 4 KiB, or 16 KiB if each byte is escaped as \012
-	for lines.Scan() {
-		if l, ok := parseMapping(lines.Text(), pid, exe); ok {
+	_ = procmaps.Each(io.LimitReader(r, maxMaps), func(m procmaps.Mapping) bool {
+		if l, ok := libraryOf(m, pid, exe); ok {
 			c.add(l)
 		}
-	}
+		return true
+	})
 	c.end()
 	return c.list
 }
@@ -69,8 +67,8 @@ func Code(pid uint32) ([]Mapped, error) {
 		if err != nil {
 			return nil, err
 		}
-		for line := range bytes.Lines(maps) {
-			if l, _, ok := parseCode(strings.TrimSuffix(string(line), "\n"), pid); ok && len(list) < maxCode {
+		for m := range procmaps.All(maps) {
+			if l, ok := codeOf(m, pid); ok && len(list) < maxCode {
 				l.Layer = functions.System
 				list = append(list, l)
 			}
@@ -79,50 +77,27 @@ func Code(pid uint32) ([]Mapped, error) {
 	})
 }
 
-// parseMapping parses a line of a library of CUDA or PyTorch, or of the program, which is exe.
-func parseMapping(line string, pid uint32, exe string) (Mapped, bool) {
-	l, file, ok := parseCode(line, pid)
+// libraryOf returns the mapping of a library of CUDA or PyTorch, or of the program, which is exe.
+func libraryOf(m procmaps.Mapping, pid uint32, exe string) (Mapped, bool) {
+	l, ok := codeOf(m, pid)
 	layer, cuda := LayerOf(l.Name)
-	l.Layer, l.Program = layer, !cuda
-	if !ok || !cuda && file != exe {
+	if !ok || !cuda && m.Path != exe {
 		return Mapped{}, false
 	}
+	l.Layer, l.Program = layer, !cuda
 	return l, true
 }
 
-// parseCode parses a line of a mapping of code, such as
-// "7f0c8a000000-7f0c8a021000 r-xp 00001000 fd:01 1234   /usr/lib/libcuda.so.1 (deleted)".
-// It returns the file's path as the line has it, too.
-func parseCode(line string, pid uint32) (l Mapped, file string, ok bool) {
-	var fields [5]string
-	rest := line
-	for i := range fields {
-		fields[i], rest, ok = strings.Cut(strings.TrimLeft(rest, " "), " ")
-		if !ok {
-			return l, file, false
-		}
+// codeOf returns a mapping of code that is a file's.
+func codeOf(m procmaps.Mapping, pid uint32) (Mapped, bool) {
+	if !m.Executable || m.Inode == 0 {
+		return Mapped{}, false
 	}
-	file = strings.TrimLeft(rest, " ")
-	name := path.Base(strings.TrimSuffix(file, " (deleted)"))
-	if !strings.Contains(fields[1], "x") {
-		return l, file, false
-	}
-	var start, end uint64
-	var major, minor uint32
-	if _, err := fmt.Sscanf(fields[0], "%x-%x", &start, &end); err != nil {
-		return l, file, false
-	}
-	if _, err := fmt.Sscanf(fields[3], "%x:%x", &major, &minor); err != nil {
-		return l, file, false
-	}
-	inode, err := strconv.ParseUint(fields[4], 10, 64)
-	if err != nil || inode == 0 {
-		return l, file, false
-	}
-	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
+	file, _ := procmaps.CutDeleted(m.Path)
+	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End)
 	return Mapped{
-		PID: pid, File: keyOf(major<<20|minor, inode, open), Name: untrusted.Clean(name), Address: start, Path: open,
-	}, file, true
+		PID: pid, File: keyOf(m.Major<<20|m.Minor, m.Inode, open), Name: untrusted.Clean(path.Base(file)), Address: m.Start, Path: open,
+	}, true
 }
 
 // Range returns where the mapping begins and ends in its process, and false if it has no path in
@@ -158,32 +133,27 @@ func (l Mapped) Parts() (list []Part, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for line := range bytes.Lines(maps) {
-		fields := strings.Fields(string(line))
-		if len(fields) < 6 || !strings.HasPrefix(untrusted.Clean(path.Base(strings.TrimSuffix(string(line), "\n"))), l.Name) {
-			continue // the kernel's list of l has the first bytes of a long name
-		}
-		from, to, _ := strings.Cut(fields[0], "-")
-		p := Part{Start: hex(from), End: hex(to), Offset: hex(fields[2])}
-		if p.Start < end && p.End > start {
-			list = append(list, p)
+	for m := range procmaps.All(maps) {
+		// The kernel's list of l has the first bytes of a long name.
+		if m.Start < end && m.End > start && m.Path != "" && strings.HasPrefix(untrusted.Clean(path.Base(m.Path)), l.Name) {
+			list = append(list, Part{m.Start, m.End, m.Offset})
 		}
 	}
 	return list, nil
 }
 
-// hex returns 0 for what is no number.
-func hex(digits string) uint64 {
-	n, _ := strconv.ParseUint(digits, 16, 64)
-	return n
-}
-
 // HasProbeArea reports whether the kernel has mapped its page for probes into a process: it does so
 // when the process first calls a probed function, of any tool, and never removes it.
-func HasProbeArea(pid uint32) bool { return probeArea.Match(procfs.Read(pid, "maps", maxMaps)) }
+func HasProbeArea(pid uint32) bool { return hasProbeArea(procfs.Read(pid, "maps", maxMaps)) }
 
-// A path that ends the same follows the number of an inode that is not 0.
-var probeArea = regexp.MustCompile(`(?m) 00:00 0 +\[uprobes\]$`)
+func hasProbeArea(maps []byte) bool {
+	for m := range procmaps.All(maps) {
+		if m.Inode == 0 && m.Path == "[uprobes]" {
+			return true
+		}
+	}
+	return false
+}
 
 // MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan
 // decides.

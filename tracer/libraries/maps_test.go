@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/functions"
 )
@@ -41,8 +42,25 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 		if c.ok {
 			c.want.PID, c.want.Address, c.want.Path = 42, 0x7f00, "/proc/42/map_files/7f00-8f00"
 		}
-		if got, ok := parseMapping(c.line, 42, exe); got != c.want || ok != c.ok {
+		m, parsed := procmaps.Parse(c.line)
+		if got, ok := libraryOf(m, 42, exe); ok && !parsed || got != c.want || ok != c.ok {
 			t.Errorf("%q: got %+v, %t, want %+v", c.line, got, ok, c.want)
+		}
+	}
+}
+
+func TestProbeAreaIsTheKernels(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1000-2000 r-xp 00000000 fd:01 12 /bin/x\n7fffffffe000-7fffffffffff --xp 00000000 00:00 0                          [uprobes]\n": true,
+		"7fffffffe000-7fffffffffff --xp 00000000 00:00 0 [uprobes]":                                                                     true,
+		"1000-2000 r-xp 00000000 fd:01 12 /tmp/[uprobes]\n":                                                                             false,
+		"1000-2000 r-xp 00000000 fd:01 12 /tmp/x 00:00 0 [uprobes]\n":                                                                   false,
+		`1000-2000 r-xp 00000000 fd:01 12 /tmp/x\0121000-2000 --xp 0 00:00 0 [uprobes]`:                                                 false,
+		"1000-2000 rw-p 00000000 00:00 0 [anon:1000-2000 --xp 00000000 00:00 0 uprobes]\n":                                              false,
+		"": false,
+	} {
+		if got := hasProbeArea([]byte(text)); got != want {
+			t.Errorf("%q: got %t", text, got)
 		}
 	}
 }
@@ -109,7 +127,8 @@ func FuzzParseMapping(f *testing.F) {
 	f.Add("7f00-8f00 r-xp 00001000 fd:01 1234 /usr/lib/libcuda.so.550.1 (deleted)", "/usr/bin/python3")
 	f.Add("7f00-8f00 r-xp 00000000 00:00 0", "")
 	f.Fuzz(func(t *testing.T, line, exe string) {
-		l, ok := parseMapping(line, 7, exe)
+		m, _ := procmaps.Parse(line)
+		l, ok := libraryOf(m, 7, exe)
 		if !ok {
 			return
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/procmem"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
@@ -86,42 +87,42 @@ func (l *look) findIn(part libraries.Part, own func(address uint64) bool, found 
 	start, offset, size := part.Start, part.Offset, part.End-part.Start
 	var which []int // pieces in such pages
 	var first []uint64
-	var local []unix.Iovec
-	var remote []unix.RemoteIovec
-	var memory [][]byte
+	var ranges []unix.RemoteIovec
+	var total uint64
 	for i := range l.code.pieces {
 		p := &l.code.pieces[i]
 		from, to := max(p.offset, offset), min(p.end(), offset+size)
 		if from >= to || !own(start+from-offset) && !own(start+to-1-offset) {
 			continue
 		}
-		b := make([]byte, to-from)
-		which, first, memory = append(which, i), append(first, from-p.offset), append(memory, b)
-		local = append(local, unix.Iovec{Base: &b[0]})
-		local[len(local)-1].SetLen(len(b))
-		remote = append(remote, unix.RemoteIovec{Base: uintptr(start + from - offset), Len: len(b)})
+		which, first = append(which, i), append(first, from-p.offset)
+		ranges = append(ranges, unix.RemoteIovec{Base: uintptr(start + from - offset), Len: int(to - from)})
+		total += to - from
 	}
-	if err := read(l.pid, local, remote); err != nil {
+	all := make([]byte, total)
+	if err := read(l.pid, all, ranges); err != nil {
 		return err
 	}
 	for j, i := range which {
 		p := &l.code.pieces[i]
+		memory := all[:ranges[j].Len]
+		all = all[len(memory):]
 		want := p.bytes[first[j]:]
-		if bytes.Equal(memory[j], want[:len(memory[j])]) {
+		if bytes.Equal(memory, want[:len(memory)]) {
 			continue
 		}
 		probed, err := l.probed(i)
 		if err != nil {
 			return err
 		}
-		if l.isProbed(memory[j], want, probed[first[j]:]) {
+		if l.isProbed(memory, want, probed[first[j]:]) {
 			continue
 		}
 		if found.function == "" {
 			found.function = p.function
 		}
 		at := p.probe - min(first[j], p.probe)
-		found.trap = found.trap || first[j] <= p.probe && bytes.HasPrefix(memory[j][min(at, uint64(len(memory[j]))):], breakpoint)
+		found.trap = found.trap || first[j] <= p.probe && bytes.HasPrefix(memory[min(at, uint64(len(memory))):], breakpoint)
 	}
 	return nil
 }
@@ -200,42 +201,26 @@ func (c *Code) withProbes(path string) ([][]byte, error) {
 	}
 	defer unix.MunmapPtr(mapping, uintptr(last-first))
 	list := make([][]byte, len(c.pieces))
-	var local []unix.Iovec
-	var remote []unix.RemoteIovec
+	ranges := make([]unix.RemoteIovec, len(c.pieces))
+	size := 0
 	for i := range c.pieces {
 		p := &c.pieces[i]
-		list[i] = make([]byte, len(p.bytes))
-		if len(p.bytes) == 0 {
-			continue
-		}
-		local = append(local, unix.Iovec{Base: &list[i][0]})
-		local[len(local)-1].SetLen(len(p.bytes))
-		remote = append(remote, unix.RemoteIovec{Base: uintptr(mapping) + uintptr(p.offset-first), Len: len(p.bytes)})
+		ranges[i] = unix.RemoteIovec{Base: uintptr(mapping) + uintptr(p.offset-first), Len: len(p.bytes)}
+		size += len(p.bytes)
 	}
+	all := make([]byte, size)
 	// Unlike a load, the call returns an error if the file is truncated.
-	if err := read(uint32(os.Getpid()), local, remote); err != nil {
+	if err := read(uint32(os.Getpid()), all, ranges); err != nil {
 		return nil, err
+	}
+	for i, r := range ranges {
+		list[i], all = all[:r.Len], all[r.Len:]
 	}
 	c.probed.Store(&list)
 	return list, nil
 }
 
-// read copies memory of a process.
-func read(pid uint32, local []unix.Iovec, remote []unix.RemoteIovec) error {
-	const most = 1024 // the kernel's IOV_MAX
-	for len(local) > 0 {
-		n, wanted := min(most, len(local)), 0
-		for _, v := range remote[:n] {
-			wanted += v.Len
-		}
-		got, err := unix.ProcessVMReadv(int(pid), local[:n], remote[:n], 0)
-		if err == nil && got < wanted {
-			err = unix.EFAULT
-		}
-		if err != nil {
-			return os.NewSyscallError("process_vm_readv", err)
-		}
-		local, remote = local[n:], remote[n:]
-	}
-	return nil
+// read fills b with ranges of a process's memory.
+func read(pid uint32, b []byte, ranges []unix.RemoteIovec) error {
+	return os.NewSyscallError("process_vm_readv", procmem.GatherAll(int(pid), b, ranges))
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"math"
 	"strings"
+
+	"github.com/vramprof/vramprof/internal/elffile"
 )
 
 const (
@@ -65,7 +67,7 @@ func dropOverlaps(functions []Function) {
 }
 
 func (l *Library) function(name string, s elf.Sym64) (Function, bool) {
-	offset, rest, ok := l.offset(s.Value, elf.PF_X)
+	offset, rest, ok := l.file.Offset(s.Value, elf.PF_X)
 	if !ok {
 		return Function{}, false
 	}
@@ -75,11 +77,11 @@ func (l *Library) function(name string, s elf.Sym64) (Function, bool) {
 	if sized {
 		length = min(length, s.Size)
 	}
-	code, err := l.read(offset, length)
+	code, err := l.file.Read(offset, length)
 	if err != nil {
 		return Function{}, false
 	}
-	at, emulated, shape := Decode(l.machine, code)
+	at, emulated, shape := Decode(elf.Machine(l.file.Header.Machine), code)
 	if sized || at == 0 { // the end of a function without size is unknown
 		f.Probe, f.Emulated, f.Shape = offset+uint64(at), emulated, shape
 	}
@@ -93,7 +95,7 @@ func (l *Library) offer(found map[string]candidate, name string, s elf.Sym64, ra
 		section >= elf.SHN_LORESERVE && section != elf.SHN_XINDEX {
 		return
 	}
-	if _, _, ok := l.offset(s.Value, elf.PF_X); !ok {
+	if _, _, ok := l.file.Offset(s.Value, elf.PF_X); !ok {
 		return
 	}
 	if c, ok := found[name]; !ok || rank > c.rank {
@@ -122,12 +124,12 @@ func (l *Library) scan(t table, names []string, versions *table, found map[strin
 	const piece = 16 << 10
 	for first := uint64(0); first < t.count; first += piece {
 		n := min(piece, t.count-first)
-		b, err := l.read(t.symbols+first*symbolSize, n*symbolSize)
+		b, err := l.file.Read(t.symbols+first*elffile.SymbolSize, n*elffile.SymbolSize)
 		if err != nil {
 			return
 		}
 		for i := range n {
-			s := parseSymbol(b[i*symbolSize:])
+			s := elffile.ParseSymbol(b[i*elffile.SymbolSize:])
 			if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
 				continue
 			}
@@ -160,7 +162,7 @@ func (l *Library) findNames(t table, names []string) map[uint32]nameAt {
 	found := map[uint32]nameAt{}
 	const piece = 1 << 20
 	for first := uint64(0); first < t.namesSize && first < math.MaxUint32; first += piece {
-		text, err := l.read(t.names+first, min(piece+maxName, t.namesSize-first))
+		text, err := l.file.Read(t.names+first, min(piece+maxName, t.namesSize-first))
 		if err != nil {
 			return found
 		}
@@ -199,23 +201,12 @@ func (l *Library) rank(s elf.Sym64, version string, versions *table, index uint6
 	case version == "@":
 		return rankHidden
 	case versions != nil:
-		b, err := l.read(versions.symbols+2*index, 2)
+		b, err := l.file.Read(versions.symbols+2*index, 2)
 		if err == nil && binary.LittleEndian.Uint16(b)&hiddenVersion != 0 {
 			return rankHidden
 		}
 	}
 	return rankDefault
-}
-
-func parseSymbol(b []byte) elf.Sym64 {
-	return elf.Sym64{
-		Name:  binary.LittleEndian.Uint32(b),
-		Info:  b[4],
-		Other: b[5],
-		Shndx: binary.LittleEndian.Uint16(b[6:]),
-		Value: binary.LittleEndian.Uint64(b[8:]),
-		Size:  binary.LittleEndian.Uint64(b[16:]),
-	}
 }
 
 // splitName splits "cudaMalloc@@libcudart.so.12\0" into "cudaMalloc" and "@@".

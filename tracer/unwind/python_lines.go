@@ -12,7 +12,8 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/procmem"
 )
 
 // The profiler computes wrong lines from Python 3.10 on, so this file computes them again. In 3.10
@@ -263,16 +264,7 @@ func readAt(m io.ReaderAt, b []byte, address uint64) error {
 
 // readMemory reads len(b) bytes at an address of a process.
 func readMemory(pid uint32, address uint64, b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	local := []unix.Iovec{{Base: unsafe.SliceData(b)}}
-	local[0].SetLen(len(b))
-	n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(b)}}, 0)
-	if err == nil && n != len(b) {
-		err = unix.EFAULT
-	}
-	if err != nil {
+	if err := procmem.Read(int(pid), b, address); err != nil {
 		return fmt.Errorf("read %d bytes of process %d at %#x: %w", len(b), pid, address, err)
 	}
 	return nil

@@ -202,7 +202,7 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 	s.ready.Store(false)
 	systemd.stopping()
 	l.shut()
-	s.memory.finish()
+	s.memory.Finish()
 	if err := ended(err); err != nil {
 		return withRemedy(err)
 	}

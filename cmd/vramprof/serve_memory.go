@@ -5,10 +5,10 @@ package main
 import (
 	"context"
 	"math"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/report/words"
 )
 
@@ -48,31 +48,10 @@ type reliefStep struct {
 // keepWithin keeps vramprof within --max-memory until ctx ends. Unlike record, serve never ends for
 // want of memory.
 func (s *server) keepWithin(ctx context.Context) {
-	tick := time.NewTimer(nearTick)
-	defer tick.Stop()
-	gaveBack, relieved := time.Now(), time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now := time.Now()
-		if now.Sub(gaveBack) >= giveBackAfter {
-			gaveBack = now
-			giveBack()
-		}
-		_, scarce, again := s.memory.look()
-		if scarce && now.Sub(relieved) >= reliefPause { // unless it is garbage
-			debug.FreeOSMemory()
-			_, scarce, again = s.memory.look()
-		}
-		tick.Reset(max(again, nearTick))
-		if scarce && now.Sub(relieved) >= reliefPause {
-			relieved = now
-			s.relieve()
-		}
-	}
+	s.memory.Follow(ctx, reliefPause, func(string) bool {
+		s.relieve()
+		return true
+	})
 }
 
 // relieve does the first step that has anything to drop.
@@ -80,8 +59,8 @@ func (s *server) relieve() {
 	for _, step := range s.reliefs() {
 		if step.drop() {
 			s.relief.steps.Add(1)
-			own, _ := s.memory.own()
-			s.log.Warn("memory is scarce: dropped detail (raise --max-memory)", "dropped", step.what, "bytes", own, "max", s.memory.ceiling)
+			own, _ := ceiling.Own()
+			s.log.Warn("memory is scarce: dropped detail (raise --max-memory)", "dropped", step.what, "bytes", own, "max", s.memory.Bytes())
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer"
@@ -19,9 +20,9 @@ import (
 
 // Own returns what vramprof itself uses.
 func (s *server) Own() metrics.Own {
-	own, mapped := ownMemory()
+	own, mapped := ceiling.Own()
 	x := metrics.Own{
-		Memory: own + mapped, Limit: s.memory.ceiling, Kernel: s.kernel.bytes(s.tracer),
+		Memory: own + mapped, Limit: s.memory.Bytes(), Kernel: s.kernel.bytes(s.tracer),
 		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.unrecorded(), AlertsSkipped: s.alerts.Skipped(),
 	}
 	if !s.tracing.Load() {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
@@ -35,7 +37,8 @@ type session struct {
 	driver   *nvml.Driver
 	warnings []string // about the host
 	ooms     *oomRecorder
-	memory   *memoryWatch
+	memory   *ceiling.Watch
+	exceeded atomic.Pointer[string] // why tracing ended early, nil if it did not
 	stderr   io.Writer
 	failed   func(error) // sets the error to return after all results are written
 
@@ -61,7 +64,7 @@ func newSession(c *cli.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := newMemoryWatch(c.String("max-memory"))
+	memory, err := ceiling.New(c.String("max-memory"))
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -100,7 +103,7 @@ func (s *session) open(c *cli.Context) (err error) {
 	if c.Bool("verbose") {
 		s.config.Note = func(text string) { fmt.Fprintln(c.App.ErrWriter, "vramprof:", untrusted.Clean(text)) }
 	}
-	s.config.Duration, s.config.Memory = s.duration, s.memory.tables()
+	s.config.Duration, s.config.Memory = s.duration, s.memory.Tables()
 	s.config.Ready = func(pids []uint32) {
 		if s.begun != nil {
 			s.begun()
@@ -160,10 +163,10 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	go s.memory.run(ctx, s.stderr, s.tracer.Tighten, end)
+	go s.keepWithinMemory(ctx, end)
 	err := s.tracer.Run(ctx)
 	s.endProgress()
-	s.memory.finish()
+	s.memory.Finish()
 	if s.config.Note != nil {
 		s.noteKernelMemory()
 	}
@@ -184,7 +187,7 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	if len(s.config.Command) > 0 && len(snapshot.Processes) == 0 {
 		snapshot.Warnings = append(snapshot.Warnings, "the command never used CUDA: neither it nor its children loaded libcuda or libcudart")
 	}
-	if text := s.memory.warning(snapshot); text != "" {
+	if text := s.memoryWarning(snapshot); text != "" {
 		snapshot.Warnings = append(snapshot.Warnings, text)
 		s.failed(errOutOfMemory)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package ceiling
 
 import (
 	"math"
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// memoryGroup is the cgroup whose memory limit this process reaches first.
-type memoryGroup struct {
+// group is the cgroup whose memory limit this process reaches first.
+type group struct {
 	limit   uint64 // bytes; math.MaxInt64: no limit
 	folder  string
 	version int
@@ -23,15 +23,15 @@ var groupFiles = map[int]struct{ limit, usage, reclaimable string }{
 	2: {"memory.max", "memory.current", "inactive_file"},
 }
 
-func ownMemoryGroup() memoryGroup {
+func ownGroup() group {
 	text, _ := os.ReadFile("/proc/self/cgroup")
-	return memoryGroupIn("/sys/fs/cgroup", string(text))
+	return groupIn("/sys/fs/cgroup", string(text))
 }
 
-// memoryGroupIn searches the groups that /proc/self/cgroup names, and their parents. In a container
+// groupIn searches the groups that /proc/self/cgroup names, and their parents. In a container
 // the names may be the host's, so that only the root exists.
-func memoryGroupIn(root, groups string) memoryGroup {
-	tightest := memoryGroup{limit: math.MaxInt64}
+func groupIn(root, groups string) group {
+	tightest := group{limit: math.MaxInt64}
 	for line := range strings.Lines(groups) { // "4:memory:/user.slice", "0::/user.slice"
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(parts) != 3 {
@@ -49,7 +49,7 @@ func memoryGroupIn(root, groups string) memoryGroup {
 		for at := filepath.Clean("/" + parts[2]); ; at = filepath.Dir(at) {
 			folder := filepath.Join(base, at)
 			if limit, ok := readNumber(filepath.Join(folder, groupFiles[version].limit)); ok && limit < tightest.limit {
-				tightest = memoryGroup{limit, folder, version}
+				tightest = group{limit, folder, version}
 			}
 			if at == "/" {
 				break
@@ -71,7 +71,7 @@ func readNumber(path string) (uint64, bool) {
 
 // used returns the bytes that the group's processes use, including kernel memory, without
 // reclaimable pages.
-func (g *memoryGroup) used() (bytes uint64, ok bool) {
+func (g *group) used() (bytes uint64, ok bool) {
 	if g.folder == "" {
 		return 0, false
 	}

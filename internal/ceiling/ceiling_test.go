@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package ceiling
 
 import (
 	"math"
@@ -35,7 +35,7 @@ func TestCeilingFollowsTheMachine(t *testing.T) {
 		{"many", gib, 0},
 		{"", gib, 0},
 	} {
-		if got, err := ceilingOf(c.flag, c.machine); got != c.want || (err != nil) != (c.want == 0) {
+		if got, err := parse(c.flag, c.machine); got != c.want || (err != nil) != (c.want == 0) {
 			t.Errorf("%q of %d: got %d, %v; want %d", c.flag, c.machine, got, err, c.want)
 		}
 	}
@@ -82,7 +82,7 @@ func TestTheTightestGroupCounts(t *testing.T) {
 		{"", math.MaxInt64, 0, false},
 		{"garbage\n:::\n", math.MaxInt64, 0, false},
 	} {
-		g := memoryGroupIn(root, c.groups)
+		g := groupIn(root, c.groups)
 		used, ok := g.used()
 		if g.limit != c.limit || used != c.used || ok != c.ok {
 			t.Errorf("%q: limit %d, used %d %v; want %d, %d %v", c.groups, g.limit, used, ok, c.limit, c.used, c.ok)
@@ -93,12 +93,12 @@ func TestTheTightestGroupCounts(t *testing.T) {
 func TestAGroupThatOthersFillEndsNothing(t *testing.T) {
 	root := groupTree(t, map[string]string{"memory.max": "8000\n", "memory.current": "7500\n", "memory.stat": ""})
 	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 96 << 20: "vramprof uses "} {
-		m := memoryWatch{ceiling: 128 << 20, group: memoryGroupIn(root, "0::/\n"), own: func() (uint64, uint64) { return own, 0 }}
+		m := Watch{ceiling: 128 << 20, group: groupIn(root, "0::/\n"), own: func() (uint64, uint64) { return own, 0 }}
 		if got, _, _ := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("%d bytes: got %q, want %q", own, got, want)
 		}
 	}
-	if own, mapped := ownMemory(); own < 1<<20 || own > 1<<32 || mapped < 1<<20 || mapped > 1<<32 {
+	if own, mapped := Own(); own < 1<<20 || own > 1<<32 || mapped < 1<<20 || mapped > 1<<32 {
 		t.Errorf("this process has %d bytes and %d of files", own, mapped)
 	}
 }
@@ -110,12 +110,12 @@ func TestWhereLittleMemoryIsLeftOneLooksMoreOften(t *testing.T) {
 		root         string
 		want         time.Duration
 	}{
-		{4 << 30, 1 << 30, t.TempDir(), memoryTick},
+		{4 << 30, 1 << 30, t.TempDir(), farTick},
 		{4 << 30, 2800 << 20, t.TempDir(), nearTick},
 		{512 << 20, 30 << 20, t.TempDir(), nearTick},
 		{4 << 30, 30 << 20, small, nearTick},
 	} {
-		m := memoryWatch{ceiling: c.ceiling, group: memoryGroupIn(c.root, "0::/\n"), own: func() (uint64, uint64) { return c.own, 0 }}
+		m := Watch{ceiling: c.ceiling, group: groupIn(c.root, "0::/\n"), own: func() (uint64, uint64) { return c.own, 0 }}
 		if why, _, got := m.look(); got != c.want || why != "" {
 			t.Errorf("%d of %d bytes: in %v, want %v; %s", c.own, c.ceiling, got, c.want, why)
 		}
@@ -156,7 +156,7 @@ func TestWhereMemoryIsScarceDetailIsLostBeforeTheSession(t *testing.T) {
 		{110 << 20, 80 << 20, true, false},
 		{140 << 20, 80 << 20, true, true},
 	} {
-		m := memoryWatch{ceiling: 256 << 20, group: memoryGroupIn(t.TempDir(), "0::/\n"), own: func() (uint64, uint64) { return c.own, c.mapped }}
+		m := Watch{ceiling: 256 << 20, group: groupIn(t.TempDir(), "0::/\n"), own: func() (uint64, uint64) { return c.own, c.mapped }}
 		if why, scarce, _ := m.look(); scarce != c.scarce || (why != "") != c.end {
 			t.Errorf("%d and %d MiB: scarce %v, %q; want %v, %v", c.own>>20, c.mapped>>20, scarce, why, c.scarce, c.end)
 		}

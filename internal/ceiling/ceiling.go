@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package ceiling keeps this process within an amount of memory, which is its share of the machine or of
+// its cgroup.
+package ceiling
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report/words"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const (
@@ -27,9 +25,9 @@ const (
 	autoCeiling = 4 << 30   // --max-memory=auto is at most this
 	autoAtLeast = 512 << 20 // and no less, if the machine has as much
 
-	memoryTick = time.Second
-	nearTick   = 250 * time.Millisecond // if less than near is left, which a burst could take within memoryTick
-	near       = 512 << 20
+	farTick  = time.Second
+	nearTick = 250 * time.Millisecond // if less than near is left, which a burst could take within farTick
+	near     = 512 << 20
 )
 
 // endsAt returns the memory use at which tracing ends: three quarters of the ceiling, because
@@ -40,8 +38,8 @@ func endsAt(ceiling uint64) uint64 { return ceiling / 4 * 3 }
 // traced in less detail.
 func tightensAt(end uint64) uint64 { return end / 5 * 4 }
 
-// ceilingOf reads --max-memory and returns bytes.
-func ceilingOf(text string, machine uint64) (uint64, error) {
+// parse reads --max-memory and returns bytes.
+func parse(text string, machine uint64) (uint64, error) {
 	if text == "auto" {
 		return max(min(max(machine/4, autoAtLeast), autoCeiling, machine/4*3), minCeiling), nil
 	}
@@ -56,7 +54,7 @@ func ceilingOf(text string, machine uint64) (uint64, error) {
 }
 
 // memoryOf returns the machine's memory or the cgroup's limit, whichever is less.
-func memoryOf(group memoryGroup) uint64 {
+func memoryOf(g group) uint64 {
 	machine := uint64(math.MaxInt64)
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.Lines(string(text)) { // "MemTotal:       24683520 kB"
@@ -67,7 +65,7 @@ func memoryOf(group memoryGroup) uint64 {
 			}
 		}
 	}
-	return min(machine, group.limit)
+	return min(machine, g.limit)
 }
 
 // usual is the resident size of the files and rings of an idle tracer.
@@ -76,9 +74,9 @@ const usual = 75 << 20
 // roomIn returns what mapped files and rings leave of the ceiling, at least half.
 func roomIn(ceiling, mapped uint64) uint64 { return ceiling - min(mapped, ceiling/2) }
 
-// ownMemory returns the anonymous memory of this process, and the resident size of its files and
-// rings.
-func ownMemory() (own, mapped uint64) {
+// Own returns the anonymous memory of this process, and the resident size of its files and rings, in
+// bytes.
+func Own() (own, mapped uint64) {
 	text, err := os.ReadFile("/proc/self/statm") // pages: size resident shared …
 	fields := strings.Fields(string(text))
 	if err != nil || len(fields) < 3 {
@@ -93,47 +91,47 @@ func ownMemory() (own, mapped uint64) {
 	return (resident - shared) * page, shared * page
 }
 
-// memoryWatch ends tracing before vramprof runs out of memory.
-type memoryWatch struct {
+// Watch compares the memory of this process with its ceiling. It is constant: any goroutine may call its
+// methods.
+type Watch struct {
 	ceiling uint64
-	group   memoryGroup
-	own     func() (own, mapped uint64) // ownMemory
-	reached atomic.Pointer[string]
+	group   group
+	own     func() (own, mapped uint64) // Own
 }
 
 // garbagePercent is GOGC: garbage may be half of live memory. Most of that is tables without
 // pointers, which the collector skips.
 const garbagePercent = 50
 
-// newMemoryWatch reads --max-memory. It also makes Go collect garbage earlier than by default, and
+// New reads a number of bytes, or "auto", of --max-memory. It also makes Go collect garbage earlier than by default, and
 // earlier still near the ceiling.
-func newMemoryWatch(flag string) (*memoryWatch, error) {
-	group := ownMemoryGroup()
-	ceiling, err := ceilingOf(flag, memoryOf(group))
+func New(flag string) (*Watch, error) {
+	g := ownGroup()
+	ceiling, err := parse(flag, memoryOf(g))
 	if err != nil {
 		return nil, err
 	}
 	debug.SetGCPercent(garbagePercent)
 	debug.SetMemoryLimit(int64(endsAt(roomIn(ceiling, usual)) / 10 * 9))
-	return &memoryWatch{ceiling: ceiling, group: group, own: ownMemory}, nil
+	return &Watch{ceiling: ceiling, group: g, own: Own}, nil
 }
 
 // look returns why tracing must end now ("" if it need not), whether memory is scarce, and when to
 // look again.
-func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
-	own, mapped := m.own()
-	end := endsAt(roomIn(m.ceiling, mapped))
+func (w *Watch) look() (why string, scarce bool, again time.Duration) {
+	own, mapped := w.own()
+	end := endsAt(roomIn(w.ceiling, mapped))
 	if own >= end {
-		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", words.Bytes(own+mapped), words.Bytes(m.ceiling)), true, 0
+		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", words.Bytes(own+mapped), words.Bytes(w.ceiling)), true, 0
 	}
 	left := end - own
 	scarce = own >= tightensAt(end)
-	if used, ok := m.group.used(); ok {
-		end := m.group.limit / 8 * 7
+	if used, ok := w.group.used(); ok {
+		end := w.group.limit / 8 * 7
 		// If others take the most, ending would not help them, and the kernel would not kill
 		// vramprof first.
 		if used >= end && own >= used/8 {
-			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", words.Bytes(used), words.Bytes(m.group.limit), words.Bytes(own)), true, 0
+			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", words.Bytes(used), words.Bytes(w.group.limit), words.Bytes(own)), true, 0
 		}
 		scarce = scarce || used >= tightensAt(end) && own >= used/8
 		left = min(left, end-min(used, end))
@@ -141,7 +139,7 @@ func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	if left < near {
 		return "", scarce, nearTick
 	}
-	return "", scarce, memoryTick
+	return "", scarce, farTick
 }
 
 // Memory that a burst of work used goes back to the kernel some seconds later: reading the unwind
@@ -160,69 +158,54 @@ func giveBack() {
 	}
 }
 
-// run watches memory until ctx ends, and calls end when the ceiling is reached. While memory is
-// scarce, it calls tighten each time that it looks: the processes that take the most lose detail
-// first.
-func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, tighten func() bool, end func()) {
+// Follow watches memory until ctx ends. While memory is scarce, it calls scarce, at most once in a
+// pause, with the reason if tracing must end now, or "". It returns when scarce returns false.
+func (w *Watch) Follow(ctx context.Context, pause time.Duration, scarce func(why string) (more bool)) {
 	tick := time.NewTimer(nearTick)
 	defer tick.Stop()
-	gaveBack := time.Now()
-	tightened := false
+	gaveBack, before := time.Now(), time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if now := time.Now(); now.Sub(gaveBack) >= giveBackAfter {
+		now := time.Now()
+		if now.Sub(gaveBack) >= giveBackAfter {
 			gaveBack = now
 			giveBack()
 		}
-		text, scarce, again := m.look()
-		if scarce { // unless it is garbage
+		why, is, again := w.look()
+		if is && now.Sub(before) >= pause { // unless it is garbage
 			debug.FreeOSMemory()
-			text, scarce, again = m.look()
+			if why, is, again = w.look(); is {
+				before = now
+				if !scarce(why) {
+					return
+				}
+			}
 		}
-		tick.Reset(again)
-		if text == "" && scarce && tighten() && !tightened {
-			tightened = true
-			fmt.Fprintln(stderr, "vramprof: memory is scarce: tracing the processes with the most sites and live allocations in less detail (raise --max-memory)")
-		}
-		if text != "" {
-			m.reached.Store(&text)
-			fmt.Fprintf(stderr, "vramprof: out of memory: %s: stopping and writing the results\n", text)
-			end()
-			return
-		}
+		tick.Reset(max(again, nearTick))
 	}
 }
 
-// tables returns the memory, in bytes, for the tables of sites and live allocations: at most a
+// Bytes returns the ceiling.
+func (w *Watch) Bytes() uint64 { return w.ceiling }
+
+// Fixed returns a Watch that does not look at this process's memory, for tests.
+func Fixed(ceiling, own uint64) *Watch {
+	return &Watch{ceiling: ceiling, own: func() (uint64, uint64) { return own, 0 }}
+}
+
+// Tables returns the memory, in bytes, for the tables of sites and live allocations: at most a
 // quarter of the cgroup's limit.
-func (m *memoryWatch) tables() uint64 { return roomIn(min(m.ceiling, m.group.limit/4), usual) }
+func (w *Watch) Tables() uint64 { return roomIn(min(w.ceiling, w.group.limit/4), usual) }
 
-// finish bounds the memory that writing the results takes: Go collects garbage before it exceeds
+// Finish bounds the memory that writing the results takes: Go collects garbage before it exceeds
 // the ceiling.
-func (m *memoryWatch) finish() {
+func (w *Watch) Finish() {
 	debug.SetGCPercent(garbagePercent / 2)
-	_, mapped := m.own()
-	debug.SetMemoryLimit(int64(roomIn(m.ceiling, mapped) / 10 * 9))
+	_, mapped := w.own()
+	debug.SetMemoryLimit(int64(roomIn(w.ceiling, mapped) / 10 * 9))
 	debug.FreeOSMemory()
-}
-
-var errOutOfMemory = errors.New("tracing ended early because vramprof ran out of memory (the report has the remedy)")
-
-// warning returns the warning for all reports, "" if the ceiling was not reached.
-func (m *memoryWatch) warning(s *ledger.Snapshot) string {
-	why := m.reached.Load()
-	if why == nil {
-		return ""
-	}
-	var live uint64
-	for i := range s.Sites {
-		live += s.Sites[i].LiveObjects
-	}
-	return fmt.Sprintf("tracing ended early: %s, for %s live allocations, %s sites and %s processes "+
-		"(trace fewer processes with -p or --name, sample fewer tensors with --sample, or raise --max-memory and the cgroup's limit)",
-		*why, humanize.Comma(int64(live)), humanize.Comma(int64(len(s.Sites))), humanize.Comma(int64(len(s.Processes))))
 }

@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 const (
@@ -277,7 +277,7 @@ func drop(uid, gid int) error {
 			return err
 		}
 	}
-	if err := confine.Drop(0); err != nil {
+	if err := sandbox.Drop(0); err != nil {
 		return fmt.Errorf("give up capabilities: %w", err)
 	}
 	return nil

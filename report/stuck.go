@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vramprof/vramprof/report/stuck"
+	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -17,7 +17,7 @@ import (
 // StuckCache is the cache of one of PyTorch's allocators, and which lines of code keep it from the
 // driver.
 type StuckCache struct {
-	stuck.Cache
+	fragmentation.Cache
 	Cached   uint64 // unused in segments since the attach
 	Older    uint64 // unused in segments from before the attach: what holds those is unknown
 	Reserved uint64
@@ -34,7 +34,7 @@ func StuckCaches(s *ledger.Snapshot, st callstack.Stacks) []StuckCache {
 	}
 	kept := KeptBy(s)
 	var list []StuckCache
-	for _, c := range stuck.Caches(s, st) {
+	for _, c := range fragmentation.Caches(s, st) {
 		if t := s.TensorsOn(c.Process, c.Device); t != nil {
 			list = append(list, StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, Ended: s.Processes[c.Process].End != 0, kept: kept[c.Process]})
 		}
@@ -51,7 +51,7 @@ const leastStuck = 64 << 20
 func (c *StuckCache) Matters() bool { return c.Free >= leastStuck && c.Free >= c.Reserved/20 }
 
 // KeptBy returns who keeps the blocks of a line, as far as that is known, the largest first.
-func (c *StuckCache) KeptBy(l *stuck.Line) []HeldShare {
+func (c *StuckCache) KeptBy(l *fragmentation.Line) []HeldShare {
 	if c.kept == nil {
 		return nil
 	}

@@ -9,8 +9,8 @@ cd "$(dirname "$(realpath "$0")")/.."
 . scripts/install.sh
 setup_go
 
-pure="./bpf ./tracer/functions ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/words ./report/frames ./report/timeline"
-[ "${1:-}" = --ci ] && pure="./bpf ./tracer/functions ./tracer/place ./symbolize/internal/dwarf" || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/text ./report/json ./report/profile ./report/export"
+pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./tracer/deadline ./symbolize/internal/dwarf ./report/words ./report/frames ./report/timeline"
+[ "${1:-}" = --ci ] && pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./symbolize/internal/dwarf" || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/text ./report/json ./report/profile ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
 if [ "${1:-}" = --ci ]; then go build -o /dev/null ./cmd/vramprof; else go vet ./...; fi
 simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but qemu-aarch64-static is not installed to run the tests"; exit 77; }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probes"
@@ -131,7 +131,7 @@ func (t *Tracer) newFiles() *probes.Files {
 func (t *Tracer) probed(l libraries.Mapped, rows int) {
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", rows, l.Name))
 	t.noteLate(l)
-	if !l.IsOwn() && l.Layer != functions.Torch && !t.table.IsHeld(l.PID) {
+	if !l.IsOwn() && l.Layer != cudaapi.Torch && !t.table.IsHeld(l.PID) {
 		t.jobs.add(job{kind: jobLearn}) // its threads may have chosen their devices before
 	}
 }

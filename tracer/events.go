@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/processes"
@@ -168,7 +168,7 @@ func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Eve
 	p.Changes(e.Time)
 	event := &t.event
 	var ok bool
-	if *event, ok = functions.Translate(e, details); !ok {
+	if *event, ok = cudaapi.Translate(e, details); !ok {
 		t.counts.lost.Add(1)
 		return
 	}
@@ -178,7 +178,7 @@ func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Eve
 	if e.Kind == bpf.KindAlloc {
 		t.tensors.Disinherit(turn, e.Pid)
 	}
-	if doubt := functions.Doubt(e, event); doubt != "" && p.Doubt() {
+	if doubt := cudaapi.Doubt(e, event); doubt != "" && p.Doubt() {
 		turn.Tell(ledger.Warning{PID: e.Pid, Text: doubt})
 	}
 	turn.Apply(event)
@@ -235,7 +235,7 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	switch e.Kind {
 	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
 	case bpf.KindCall:
-		if f := functions.ByID(e.Function); f == nil || !f.Stack || f.IsObject() {
+		if f := cudaapi.ByID(e.Function); f == nil || !f.Stack || f.IsObject() {
 			return
 		}
 	default:

@@ -18,11 +18,11 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // TestFirstInstructionsAreSimulatedOrStepped counts the hits of a probe on each kind of first
-// instruction, and times them: what place.Decode calls emulated must be cheaper than what the kernel
+// instruction, and times them: what probepoint.Decode calls emulated must be cheaper than what the kernel
 // steps. It logs a table for docs/kernels.md.
 func TestFirstInstructionsAreSimulatedOrStepped(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -64,7 +64,7 @@ func TestFirstInstructionsAreSimulatedOrStepped(t *testing.T) {
 		if _, err := text.ReadAt(code, int64(s.Value-text.Addr)); err != nil {
 			t.Fatal(err)
 		}
-		_, emulated[name], _ = place.Decode(elf.EM_AARCH64, code)
+		_, emulated[name], _ = probepoint.Decode(elf.EM_AARCH64, code)
 		l, err := executable.Uprobe(s.Name, counter, &link.UprobeOptions{Cookie: uint64(i)})
 		if err != nil {
 			refused[name] = err

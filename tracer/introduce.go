@@ -6,25 +6,25 @@ import (
 	"errors"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/environ"
+	"github.com/vramprof/vramprof/tracer/deadline"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/procenv"
 	"github.com/vramprof/vramprof/tracer/procfs"
-	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 // introduce tells the books on whose behalf a process runs and which GPUs it sees. Only the worker
 // may call it: reading an environment can take a second.
 func (t *Tracer) introduce(pid uint32) {
-	variables, err := environ.Read(pid)
+	variables, err := procenv.Read(pid)
 	switch {
-	case errors.Is(err, patience.ErrStuck) && variables == nil:
+	case errors.Is(err, deadline.ErrStuck) && variables == nil:
 		time.AfterFunc(max(procfs.Pause(pid), leastWait), func() { t.jobs.add(job{jobIntroduce, pid}) })
 	case variables == nil && err != nil:
 		return // gone
 	}
 	workload := t.host.Read(pid, variables, procfs.CommandLine(pid))
-	view := usage.Look(pid, variables, workload.Container != "")
+	view := gpuusage.Look(pid, variables, workload.Container != "")
 	turn := t.desk.Take()
 	defer turn.Done()
 	if !t.table.IsBooked(pid) {

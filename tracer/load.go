@@ -12,7 +12,9 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
+	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/probes"
@@ -20,10 +22,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
-	"github.com/vramprof/vramprof/tracer/tensors"
+	"github.com/vramprof/vramprof/tracer/torchalloc"
 	"github.com/vramprof/vramprof/tracer/unwind"
-	"github.com/vramprof/vramprof/tracer/usage"
-	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 // load loads the kernel half, and starts the verification of the programs that probe functions.
@@ -64,7 +64,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := spec.Variables["trace_all"].Set(t.config.everyone()); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
 	}
-	if err := tensors.Limit(spec, t.config.Sample, t.config.SampleLimit); err != nil {
+	if err := torchalloc.Limit(spec, t.config.Sample, t.config.SampleLimit); err != nil {
 		return err
 	}
 	cpus, err := ebpf.PossibleCPU()
@@ -84,8 +84,8 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err != nil {
 		return fmt.Errorf("create the probes' maps: %w", err)
 	}
-	for id := range functions.Table {
-		if err := t.coll.Maps["functions"].Put(uint32(id), functions.Table[id].KernelRow()); err != nil {
+	for id := range cudaapi.Table {
+		if err := t.coll.Maps["functions"].Put(uint32(id), cudaapi.Table[id].KernelRow()); err != nil {
 			return fmt.Errorf("write the probe table: %w", err)
 		}
 	}
@@ -107,14 +107,14 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		Scan:      func(pid uint32) { t.jobs.add(job{jobScan, pid}) },
 		Introduce: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 	})
-	t.usage = usage.NewMonitor(usage.Options{
+	t.usage = gpuusage.NewMonitor(gpuusage.Options{
 		NVML: t.config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.table.Changed,
 		LookAgain:  func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 		NodeMemory: procfs.NodeMemory,
 		Before:     t.markSegments,
 	})
 	if o := t.config.Walks; o != nil {
-		t.walker = walks.New(walks.Options{
+		t.walker = heapscan.New(heapscan.Options{
 			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress,
 			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.blocksOf, Mark: t.markSegments,
 			Flush:    func() { _ = t.events.Flush() },
@@ -135,7 +135,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	if t.shares, err = shares.Open(t.coll.Maps["tables"], t.coll.Maps["shares"], &t.defects); err != nil {
 		return err
 	}
-	t.tensors, err = tensors.New(tensors.Options{
+	t.tensors, err = torchalloc.New(torchalloc.Options{
 		Maps: t.coll.Maps, Desk: t.desk, Processes: t.table, Begin: t.begin.Load, LeaveRoom: t.shares.LeaveRoom,
 		BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {

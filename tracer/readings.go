@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/vramprof/vramprof/tracer/tensors"
+	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
 // readingBooks is what a panic costs, in words.
@@ -40,7 +40,7 @@ func (t *Tracer) watchTensors(ctx context.Context) {
 }
 
 func (t *Tracer) lookAtTensors() {
-	defer t.defects.Recovered(tensors.Reading)
+	defer t.defects.Recovered(torchalloc.Reading)
 	turn := t.desk.Take()
 	defer turn.Done()
 	t.tensors.Read(turn)

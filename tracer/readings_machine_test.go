@@ -7,13 +7,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 // eventfulNVML lets something happen when it is asked for the first time.
 type eventfulNVML struct {
-	usage.NVML
+	gpuusage.NVML
 	once   sync.Once
 	before func()
 }

@@ -24,7 +24,7 @@ import (
 	reportprofile "github.com/vramprof/vramprof/report/profile"
 	reporttext "github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -150,12 +150,12 @@ func replayWith(t *testing.T, before func(events int, books *ledger.Ledger) *led
 		}
 		size := int(unsafe.Sizeof(*e))
 		var details *bpf.Details
-		if row := functions.ByID(e.Function); row != nil && row.WantsDetails() {
+		if row := cudaapi.ByID(e.Function); row != nil && row.WantsDetails() {
 			details = bpf.DecodeDetails(raw)
 			size += int(unsafe.Sizeof(*details))
 		}
 		raw = raw[size:]
-		if event, ok := functions.Translate(e, details); ok {
+		if event, ok := cudaapi.Translate(e, details); ok {
 			books.Apply(&event)
 		} else if e.Kind == bpf.KindExit {
 			books.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})

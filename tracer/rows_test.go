@@ -19,7 +19,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -72,17 +72,17 @@ func TestEveryRowOfTheProbeTableHasItsProof(t *testing.T) {
 	for _, b := range blocks {
 		for _, name := range b.rows {
 			proved[name] = true
-			if !slices.ContainsFunc(functions.Table, func(f functions.Function) bool { return f.Name == name }) {
+			if !slices.ContainsFunc(cudaapi.Table, func(f cudaapi.Function) bool { return f.Name == name }) {
 				t.Errorf("%s:%d: %s is no row of the probe table", rowsFile, b.line, name)
 			}
 		}
 	}
-	if len(functions.Table) > bpf.MaxFunctions {
-		t.Errorf("%d rows, but ids have a byte", len(functions.Table))
+	if len(cudaapi.Table) > bpf.MaxFunctions {
+		t.Errorf("%d rows, but ids have a byte", len(cudaapi.Table))
 	}
-	for i := range functions.Table {
+	for i := range cudaapi.Table {
 		// Requests to the kernel driver are proved on NVIDIA's libraries: TestSimulatedDriverNamesTheCallOfEachByte.
-		if f := &functions.Table[i]; !proved[f.Name] && !f.Brief && f.Role != functions.Initializes && f.Layer != functions.System {
+		if f := &cudaapi.Table[i]; !proved[f.Name] && !f.Brief && f.Role != cudaapi.Initializes && f.Layer != cudaapi.System {
 			t.Errorf("%s has no block in %s", f.Name, rowsFile)
 		}
 	}

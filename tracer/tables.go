@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/procfs"
-	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 // loadTablesOnDemand loads unwind tables until ctx ends, in a goroutine of its own: processes that
@@ -53,7 +53,7 @@ func urgent(pids []uint32, layouts map[uint32]uint64) (now, later []uint32) {
 		return pids, nil
 	}
 	for _, pid := range pids {
-		if len(usage.OpenGPUs(pid)) > 0 {
+		if len(gpuusage.OpenGPUs(pid)) > 0 {
 			now = append(now, pid)
 		} else {
 			later = append(later, pid)

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/tensors"
+	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
 // These share a tracer.
@@ -245,7 +245,7 @@ func (nobody) IsTraced(uint32) bool { return false }
 func (nobody) IsBooked(uint32) bool { return false }
 
 // know has the allocators ask a table of processes.
-func (m *machine) know(table tensors.Processes) {
+func (m *machine) know(table torchalloc.Processes) {
 	turn := m.desk.Take()
 	defer turn.Done()
 	m.Tracer.tensors.Processes = table

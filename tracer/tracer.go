@@ -28,19 +28,19 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
+	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
-	"github.com/vramprof/vramprof/tracer/tablecache"
-	"github.com/vramprof/vramprof/tracer/tensors"
+	"github.com/vramprof/vramprof/tracer/torchalloc"
 	"github.com/vramprof/vramprof/tracer/unwind"
-	"github.com/vramprof/vramprof/tracer/usage"
-	"github.com/vramprof/vramprof/tracer/walks"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
@@ -57,7 +57,7 @@ type Config struct {
 	Stderr        *os.File            // likewise
 	Duration      time.Duration       // of tracing, from Ready on; 0: no limit
 	Wait          bool                // do not end with ErrNoProcess when nothing uses CUDA yet
-	NVML          usage.NVML          // nil without a driver
+	NVML          gpuusage.NVML       // nil without a driver
 	WantTensors   bool                // warn if no PyTorch is found whose tensors can be traced
 	NoTensors     bool                // do not trace tensors
 	DriverObjects bool                // trace what the driver takes for itself
@@ -65,8 +65,8 @@ type Config struct {
 	SampleLimit   uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
 	OOM           func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
 	Memory        uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
-	Tables        *tablecache.Dir     // keeps unwind tables between sessions; nil: nothing does
-	Walks         *walks.Options      // how holders are looked for: Every, MaxMemory and HideNames; nil: not at all
+	Tables        *unwindcache.Dir    // keeps unwind tables between sessions; nil: nothing does
+	Walks         *heapscan.Options   // how holders are looked for: Every, MaxMemory and HideNames; nil: not at all
 	Capture       ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note          func(string)        // progress for a person; may be nil
 	Ready         func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
@@ -95,15 +95,15 @@ type Tracer struct {
 	watch   processWatch
 	memlock *unix.Rlimit // of this process as it was, if it was lifted
 	host    *workload.Host
-	defects defects.List
+	defects panics.List
 
 	desk    *booking.Desk
 	table   *processes.Table
-	usage   *usage.Monitor
-	tensors *tensors.Allocators
+	usage   *gpuusage.Monitor
+	tensors *torchalloc.Allocators
 	shares  *shares.Shares
 	ooms    *oom.Queue
-	walker  *walks.Walker                      // nil: no walks
+	walker  *heapscan.Walker                   // nil: no walks
 	skip    atomic.Pointer[context.CancelFunc] // of the walks at the end; nil: there are none
 	ended   uint64                             // moment of the books before the last walks; 0: there were none, or they are to come
 	limits  ledger.Limits                      // as the books were told last; read and written in a turn

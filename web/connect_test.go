@@ -22,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -67,7 +67,7 @@ func TestClientsPrintWhatTheSessionWould(t *testing.T) {
 			}
 			for kind, write := range map[string]func(io.Writer, *ledger.Snapshot, callstack.Stacks) error{
 				"top": func(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
-					return top.Once(w, top.Moment{Snapshot: s, Judged: top.Judge(s, st), Stacks: st, Ended: true}, top.Options{}, 120)
+					return tui.Once(w, tui.Moment{Snapshot: s, Judged: tui.Judge(s, st), Stacks: st, Ended: true}, tui.Options{}, 120)
 				},
 				"summary": func(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
 					return text.WriteSummary(w, s, st, report.Options{}, text.Screen{})

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/walks"
+	"github.com/vramprof/vramprof/tracer/heapscan"
 )
 
 // traceFlags returns the flags of every command that traces.
@@ -140,8 +140,8 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 const leastEvery = time.Second
 
 // walksOf reads --holders, --holders-time and --no-names. It returns nil for off.
-func walksOf(c *cli.Context) (*walks.Options, error) {
-	o := &walks.Options{HideNames: c.Bool("no-names")}
+func walksOf(c *cli.Context) (*heapscan.Options, error) {
+	o := &heapscan.Options{HideNames: c.Bool("no-names")}
 	switch when := c.String("holders"); when {
 	case "off":
 		return nil, nil

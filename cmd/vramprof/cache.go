@@ -10,12 +10,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 func cacheFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "cache", Value: tablecache.Default, Usage: "keep unwind tables of libraries in `DIR` for later sessions, which then start faster"},
+		&cli.StringFlag{Name: "cache", Value: unwindcache.Default, Usage: "keep unwind tables of libraries in `DIR` for later sessions, which then start faster"},
 		&cli.BoolFlag{Name: "no-cache", Usage: "keep no unwind tables, and use none that are kept"},
 	}
 }
@@ -34,7 +34,7 @@ func (s *session) openCache(c *cli.Context) error {
 	if own := os.Getenv("CACHE_DIRECTORY"); own != "" && !c.IsSet("cache") {
 		path = own
 	}
-	cache, err := tablecache.Open(path)
+	cache, err := unwindcache.Open(path)
 	switch {
 	case err == nil:
 		s.config.Tables = cache

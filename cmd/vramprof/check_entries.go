@@ -13,9 +13,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	reportjson "github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/tracer/entries"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/probes"
+	"github.com/vramprof/vramprof/tracer/procaddr"
 )
 
 // entriesCommand is a hidden first argument: vramprof runs itself with it to load the driver's
@@ -26,7 +26,7 @@ func runEntries(args []string) {
 	if len(args) < 2 || args[1] != entriesCommand {
 		return
 	}
-	if err := entries.Print(args[2:]); err != nil {
+	if err := procaddr.Print(args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(exitError)
 	}
@@ -57,24 +57,24 @@ func askEntries(ctx context.Context) reportjson.EntriesReport {
 			by += "_v2"
 		}
 		r.Answers = append(r.Answers, reportjson.AnswerReport{
-			Name: untrusted.Clean(a.Name), By: by, Mode: entries.Modes[a.Mode], From: cudaVersion(a.From), To: cudaVersion(a.To), Function: untrusted.Clean(a.Function),
+			Name: untrusted.Clean(a.Name), By: by, Mode: procaddr.Modes[a.Mode], From: cudaVersion(a.From), To: cudaVersion(a.To), Function: untrusted.Clean(a.Function),
 		})
 	}
 	return r
 }
 
-func entriesOf(ctx context.Context) (*entries.Answers, probes.Rows, error) {
+func entriesOf(ctx context.Context) (*procaddr.Answers, probes.Rows, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, probes.Rows{}, err
 	}
 	var names []string
-	for _, row := range functions.Table {
-		if row.Layer == functions.Driver {
+	for _, row := range cudaapi.Table {
+		if row.Layer == cudaapi.Driver {
 			names = append(names, row.Name)
 		}
 	}
-	answers, err := entries.Ask(ctx, entries.Names(names), self, entriesCommand)
+	answers, err := procaddr.Ask(ctx, procaddr.Names(names), self, entriesCommand)
 	if err != nil {
 		return nil, probes.Rows{}, err
 	}
@@ -86,7 +86,7 @@ func entriesOf(ctx context.Context) (*entries.Answers, probes.Rows, error) {
 		return nil, probes.Rows{}, err
 	}
 	defer f.Close()
-	rows, err := probes.Resolve(f, functions.Driver)
+	rows, err := probes.Resolve(f, cudaapi.Driver)
 	if err == nil && len(answers.List) == 0 {
 		err = errors.New("it returns none of the traced functions")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/words"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/probes"
 )
 
@@ -28,7 +28,7 @@ func libraryReports() (*reportjson.LibrariesReport, error) {
 			Name: untrusted.Clean(l.Name), Layer: "runtime", Program: l.Program, PIDs: append([]uint32{}, l.PIDs...),
 			Functions: []reportjson.ProbeReport{}, Missing: append([]string{}, l.Rows.Missing...),
 		}
-		if l.Layer == functions.Driver {
+		if l.Layer == cudaapi.Driver {
 			x.Layer = "driver"
 		}
 		if l.Err != nil {

@@ -14,26 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/tracer/confine"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 // tracing is what a session needs until its end, because it also probes processes that start later.
 // CAP_IPC_LOCK is for the rings of CPUs that come online later, besides those of other programs of
 // this user.
 var (
-	tracing = confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
+	tracing = sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
 
-	admin    = confine.NewSet(unix.CAP_SYS_ADMIN)
-	override = confine.NewSet(unix.CAP_DAC_OVERRIDE)
+	admin    = sandbox.NewSet(unix.CAP_SYS_ADMIN)
+	override = sandbox.NewSet(unix.CAP_DAC_OVERRIDE)
 )
 
 // confine drops privileges that are no longer needed once the probes are set, the command runs and
 // NVML is open. If that fails, tracing goes on.
 func (s *session) confine(c *cli.Context) {
-	held, err := confine.Effective()
-	needs := confine.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil, Terminal: c.Command.Name == "top"}
+	held, err := sandbox.Effective()
+	needs := sandbox.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil, Terminal: c.Command.Name == "top"}
 	if err == nil {
-		err = confine.Process(needs)
+		err = sandbox.Process(needs)
 	}
 	if err != nil && s.config.Note != nil {
 		s.config.Note(fmt.Sprintf("cannot drop privileges: %v", err))
@@ -41,26 +41,26 @@ func (s *session) confine(c *cli.Context) {
 }
 
 // keep returns which of the held capabilities stay.
-func (s *session) keep(held confine.Set, writes []string, force bool) confine.Set {
+func (s *session) keep(held sandbox.Set, writes []string, force bool) sandbox.Set {
 	keep := tracing
 	if len(s.config.Command) > 0 {
-		keep |= confine.NewSet(unix.CAP_KILL) // its children may change their user
+		keep |= sandbox.NewSet(unix.CAP_KILL) // its children may change their user
 	}
 	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes
 	// on a divided GPU (MIG).
-	if !held.Has(confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
+	if !held.Has(sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
 		features.HaveBPFLinkUprobeMulti() != nil || s.dividedGPUs() {
 		keep |= admin
 	}
-	if !held.Has(confine.NewSet(unix.CAP_DAC_READ_SEARCH)) {
+	if !held.Has(sandbox.NewSet(unix.CAP_DAC_READ_SEARCH)) {
 		keep |= override
 	}
 	for _, path := range writes {
-		if !confine.CanWrite(filepath.Dir(path), override) { // root writes into the folder of another user
+		if !sandbox.CanWrite(filepath.Dir(path), override) { // root writes into the folder of another user
 			keep |= override
 		}
 		if force && isOthers(path) {
-			keep |= confine.NewSet(unix.CAP_FOWNER)
+			keep |= sandbox.NewSet(unix.CAP_FOWNER)
 		}
 	}
 	return keep & held
@@ -114,13 +114,13 @@ func (s *session) dividedGPUs() bool {
 // confineGuardian drops all privileges of the guardian process that it does not need to resume
 // stopped processes.
 func confineGuardian() {
-	held, err := confine.Effective()
+	held, err := sandbox.Effective()
 	if err != nil {
 		return
 	}
-	keep := confine.NewSet(unix.CAP_BPF, unix.CAP_KILL)
-	if !held.Has(confine.NewSet(unix.CAP_BPF)) {
+	keep := sandbox.NewSet(unix.CAP_BPF, unix.CAP_KILL)
+	if !held.Has(sandbox.NewSet(unix.CAP_BPF)) {
 		keep |= admin
 	}
-	_ = confine.Process(confine.Needs{Capabilities: keep & held}) // the guardian also works unconfined
+	_ = sandbox.Process(sandbox.Needs{Capabilities: keep & held}) // the guardian also works unconfined
 }

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/confine"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 func TestOnlyWhatTracingNeedsIsKept(t *testing.T) {
 	if os.Geteuid() != 0 || features.HaveBPFLinkUprobeMulti() != nil {
 		t.Skip("needs root and Linux 6.6")
 	}
-	const all = confine.Set(1<<41 - 1)
-	without := func(capabilities ...int) confine.Set { return all &^ confine.NewSet(capabilities...) }
+	const all = sandbox.Set(1<<41 - 1)
+	without := func(capabilities ...int) sandbox.Set { return all &^ sandbox.NewSet(capabilities...) }
 	own, sticky, foreign := t.TempDir(), t.TempDir(), t.TempDir()
 	files := map[string]string{"own": filepath.Join(own, "f"), "sticky": filepath.Join(sticky, "f"), "foreign": filepath.Join(foreign, "f")}
 	for _, err := range []error{
@@ -33,22 +33,22 @@ func TestOnlyWhatTracingNeedsIsKept(t *testing.T) {
 	command := tracer.Config{Command: []string{"true"}}
 	for _, c := range []struct {
 		name   string
-		held   confine.Set
+		held   sandbox.Set
 		config tracer.Config
 		writes string
 		force  bool
-		want   confine.Set
+		want   sandbox.Set
 	}{
 		{"root", all, tracer.Config{}, "own", false, tracing},
-		{"command", all, command, "own", false, tracing | confine.NewSet(unix.CAP_KILL)},
+		{"command", all, command, "own", false, tracing | sandbox.NewSet(unix.CAP_KILL)},
 		{"folder of another", all, tracer.Config{}, "foreign", false, tracing | override},
 		{"file of another in a folder like /tmp", all, tracer.Config{}, "sticky", false, tracing},
-		{"to be replaced", all, tracer.Config{}, "sticky", true, tracing | confine.NewSet(unix.CAP_FOWNER)},
+		{"to be replaced", all, tracer.Config{}, "sticky", true, tracing | sandbox.NewSet(unix.CAP_FOWNER)},
 		{"older root", without(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE), tracer.Config{}, "own", false,
-			tracing&^confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE) | admin},
+			tracing&^sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE) | admin},
 		{"stand-in for reading", without(unix.CAP_DAC_READ_SEARCH), tracer.Config{}, "own", false,
-			tracing&^confine.NewSet(unix.CAP_DAC_READ_SEARCH) | override},
-		{"nothing that was not there", tracing &^ confine.NewSet(unix.CAP_IPC_LOCK), command, "own", false, tracing &^ confine.NewSet(unix.CAP_IPC_LOCK)},
+			tracing&^sandbox.NewSet(unix.CAP_DAC_READ_SEARCH) | override},
+		{"nothing that was not there", tracing &^ sandbox.NewSet(unix.CAP_IPC_LOCK), command, "own", false, tracing &^ sandbox.NewSet(unix.CAP_IPC_LOCK)},
 	} {
 		s := &session{config: c.config}
 		if got := s.keep(c.held, []string{files[c.writes]}, c.force); got != c.want {

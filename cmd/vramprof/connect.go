@@ -22,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -255,7 +255,7 @@ func (r *remote) follow(ctx context.Context, sc *liveScreen, f refresh) error {
 		case failed != nil:
 			return failed
 		}
-		sc.program.Send(top.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: r.OOMs(), Stacks: f.stacks})
+		sc.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: r.OOMs(), Stacks: f.stacks})
 		if !f.wait(ctx) {
 			return nil
 		}

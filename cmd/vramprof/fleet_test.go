@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/confine"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 const packaging = "../../packaging"
@@ -99,12 +99,12 @@ func TestDaemonSetHasTheDocumentedRights(t *testing.T) {
 	if want := documentedCapabilities(t); !slices.Equal(added, want) || !slices.Equal(rights.Capabilities.Drop, []string{"ALL"}) {
 		t.Errorf("it has %v, docs/install.md lists %v", rights.Capabilities, want)
 	}
-	var held confine.Set
+	var held sandbox.Set
 	for _, name := range added {
-		held |= confine.NewSet(numbers[name])
+		held |= sandbox.NewSet(numbers[name])
 	}
 	// The default limit of locked memory suffices for the rings of CPUs that come online later.
-	if want := tracing &^ confine.NewSet(unix.CAP_IPC_LOCK); held != want {
+	if want := tracing &^ sandbox.NewSet(unix.CAP_IPC_LOCK); held != want {
 		t.Errorf("it has %x, tracing needs %x", uint64(held), uint64(want))
 	}
 }

@@ -18,8 +18,8 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
-	"github.com/vramprof/vramprof/tracer/patience"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -125,7 +125,7 @@ const walkPatience = holders.DefaultTime + 10*time.Second
 
 // walk reads a process once.
 func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, error) {
-	result, err := patience.Call(walkPatience, func() (*holders.Result, error) {
+	result, err := deadline.Call(walkPatience, func() (*holders.Result, error) {
 		process, err := holders.Open(int(pid))
 		if err != nil {
 			return nil, err

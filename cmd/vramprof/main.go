@@ -25,7 +25,7 @@ import (
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/panics"
 )
 
 // Exit codes, as users' scripts see them. docs/usage.md shows their comments.
@@ -112,7 +112,7 @@ const failedKey = "failed"
 func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("internal error, please report it: %v at %s", r, defects.Panicked())
+			err = fmt.Errorf("internal error, please report it: %v at %s", r, panics.Panicked())
 		}
 	}()
 	if len(args) > 1 && args[1] == completeWord {

@@ -26,9 +26,9 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
-	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 const (
@@ -254,7 +254,7 @@ func missedText(missed, lost uint64) string {
 
 // oomSource provides the content of a record.
 type oomSource struct {
-	nvml     usage.NVML                                    // nil without a driver
+	nvml     gpuusage.NVML                                 // nil without a driver
 	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or as of now if nil
 	stacks   callstack.Stacks
 	composed func(s *ledger.Snapshot, x report.OOM) // gets what the record is written from; may be nil

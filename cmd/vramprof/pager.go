@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/confine"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 // paged shows what write writes: in a pager if out is a terminal, else, or without a pager, as it
@@ -32,7 +32,7 @@ func paged(out io.Writer, write func(text io.Writer, styled bool) error) error {
 
 // page runs the pager until it ends, and reports whether it ran.
 func page(text []byte) bool {
-	held, err := confine.Effective()
+	held, err := sandbox.Effective()
 	privileged := err != nil || held != 0 || os.Geteuid() == 0
 	command := pager(privileged)
 	if command == nil {

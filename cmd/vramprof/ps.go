@@ -18,10 +18,10 @@ import (
 	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/preflight"
+	"github.com/vramprof/vramprof/tracer/procenv"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
@@ -173,7 +173,7 @@ func describe(list []listed) {
 		command := procfs.CommandLine(l.PID)
 		w, ok := workloads[l.PID]
 		if !ok {
-			variables, _ := environ.Read(l.PID) // the container is known without them
+			variables, _ := procenv.Read(l.PID) // the container is known without them
 			w = host.Read(l.PID, variables, command)
 			workloads[l.PID] = w
 		}

@@ -20,7 +20,7 @@ import (
 
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer/archive"
-	"github.com/vramprof/vramprof/tracer/entries"
+	"github.com/vramprof/vramprof/tracer/procaddr"
 )
 
 const schemaFolder = "../../docs/schema"
@@ -52,7 +52,7 @@ var values = map[string][]string{
 	"Library.layer":       {"driver", "runtime"},
 	"GPU.addressing_mode": {"ATS", "HMM", "none"},
 	"Answer.by":           {"cuGetProcAddress", "cuGetProcAddress_v2"},
-	"Answer.mode":         entries.Modes[:],
+	"Answer.mode":         procaddr.Modes[:],
 	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
 }
 

@@ -22,9 +22,9 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 	"github.com/vramprof/vramprof/web"
 )
 
@@ -217,9 +217,9 @@ func (s *server) await(ctx context.Context, answer func()) error {
 	if driver, err := openNVML(ctx); err == nil {
 		return driver.Close(ctx)
 	}
-	if held, err := confine.Effective(); err == nil {
-		needs := confine.Needs{Capabilities: held & (tracing | admin | override | confine.NewSet(unix.CAP_SYS_RESOURCE)), BPF: true}
-		if err := confine.Process(needs); err != nil {
+	if held, err := sandbox.Effective(); err == nil {
+		needs := sandbox.Needs{Capabilities: held & (tracing | admin | override | sandbox.NewSet(unix.CAP_SYS_RESOURCE)), BPF: true}
+		if err := sandbox.Process(needs); err != nil {
 			s.log.Warn("cannot drop privileges", "error", err)
 		}
 	}

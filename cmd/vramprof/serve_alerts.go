@@ -19,9 +19,9 @@ import (
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/words"
-	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 const (
@@ -90,8 +90,8 @@ func (s *server) startAlerts(c *cli.Context) error {
 	if o.UID, o.GID, err = idsOf(c.String("alert-user")); err != nil {
 		return usageError{fmt.Errorf("--alert-user: %w", err)}
 	}
-	held, err := confine.Effective()
-	if os.Geteuid() != 0 && (err != nil || !held.Has(confine.NewSet(unix.CAP_SETUID, unix.CAP_SETGID))) {
+	held, err := sandbox.Effective()
+	if os.Geteuid() != 0 && (err != nil || !held.Has(sandbox.NewSet(unix.CAP_SETUID, unix.CAP_SETGID))) {
 		o.UID, o.GID = 0, 0 // it cannot become another user; the commands have no capabilities anyway
 	}
 	if s.alerts, err = alert.Start(o); err != nil {

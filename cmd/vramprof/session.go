@@ -23,10 +23,10 @@ import (
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
-	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 // session is one run of the tracer.
@@ -119,7 +119,7 @@ func (s *session) open(c *cli.Context) (err error) {
 	if o := s.config.Walks; o != nil {
 		o.Progress = func(done, of int) { s.walking(done, of) }
 		if s.config.Memory > 0 {
-			o.MaxMemory = min(s.config.Memory/8, walks.DefaultMemory)
+			o.MaxMemory = min(s.config.Memory/8, heapscan.DefaultMemory)
 		}
 	}
 	if s.tracer, err = tracer.New(s.config); err == nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -34,7 +34,7 @@ func topCommand() *cli.Command {
 			"With FILE, a capture, it plays the session again. Without a terminal it is --once.",
 		Flags: slices.Concat(traceFlags(), []cli.Flag{
 			&cli.BoolFlag{Name: "once", Usage: "print one screen as text, after --duration (default: " + onceTime.String() + "); of FILE its end"},
-			&cli.StringFlag{Name: "sort", Usage: "sort by `COLUMN`: " + strings.Join(top.Columns(), ", ")},
+			&cli.StringFlag{Name: "sort", Usage: "sort by `COLUMN`: " + strings.Join(tui.Columns(), ", ")},
 			&cli.Float64Flag{Name: "speed", Value: 1, Usage: "play FILE `N` times as fast as it was"},
 			momentFlags()[0],
 			readFlags()[0],
@@ -48,8 +48,8 @@ func topCommand() *cli.Command {
 }
 
 func topSession(c *cli.Context) error {
-	if name := c.String("sort"); name != "" && !slices.Contains(top.Columns(), name) {
-		return usageError{fmt.Errorf("--sort: unknown column %q (columns: %s)", name, strings.Join(top.Columns(), ", "))}
+	if name := c.String("sort"); name != "" && !slices.Contains(tui.Columns(), name) {
+		return usageError{fmt.Errorf("--sort: unknown column %q (columns: %s)", name, strings.Join(tui.Columns(), ", "))}
 	}
 	if !(c.Float64("speed") > 0) {
 		return usageError{errors.New("--speed must be above 0")}
@@ -99,12 +99,12 @@ func (s *session) topOnce(c *cli.Context) error {
 }
 
 func writeOnce(c *cli.Context, snapshot *ledger.Snapshot, stacks callstack.Stacks) error {
-	x := top.Moment{Snapshot: snapshot, Judged: top.Judge(snapshot, stacks), Stacks: stacks, Ended: true}
-	return top.Once(c.App.Writer, x, topOptions(c), width())
+	x := tui.Moment{Snapshot: snapshot, Judged: tui.Judge(snapshot, stacks), Stacks: stacks, Ended: true}
+	return tui.Once(c.App.Writer, x, topOptions(c), width())
 }
 
-func topOptions(c *cli.Context) top.Options {
-	return top.Options{Sort: c.String("sort"), User: userName}
+func topOptions(c *cli.Context) tui.Options {
+	return tui.Options{Sort: c.String("sort"), User: userName}
 }
 
 // userName reads the name of a user from the host's list.

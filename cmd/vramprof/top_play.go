@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -106,7 +106,7 @@ func (p *playing) run(ctx context.Context, sc *liveScreen) (*ledger.Snapshot, er
 			r.judgePause = 0
 		}
 		snapshot, verdicts := r.next(func() *ledger.Snapshot { return p.snapshot(ended) })
-		sc.program.Send(top.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: p.ooms, Stacks: p.stacks, Speed: p.speed, Ended: ended})
+		sc.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: p.ooms, Stacks: p.stacks, Speed: p.speed, Ended: ended})
 		p.ooms = nil
 		if ended {
 			<-ctx.Done()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
@@ -76,9 +76,9 @@ func screenHere(c *cli.Context, stacks callstack.Stacks) (*liveScreen, folder, e
 }
 
 // newScreen returns a screen that ends with the context of the command.
-func newScreen(c *cli.Context, o top.Options) *liveScreen {
+func newScreen(c *cli.Context, o tui.Options) *liveScreen {
 	s := &liveScreen{}
-	s.program = tea.NewProgram(top.New(o), tea.WithOutput(os.Stdout), tea.WithoutSignalHandler(), tea.WithFilter(s.filter), tea.WithFPS(screenRate))
+	s.program = tea.NewProgram(tui.New(o), tea.WithOutput(os.Stdout), tea.WithoutSignalHandler(), tea.WithFilter(s.filter), tea.WithFPS(screenRate))
 	c.App.Metadata[restoreKey] = func() { _ = s.program.ReleaseTerminal() }
 	return s
 }
@@ -111,7 +111,7 @@ func (s *liveScreen) follow(ctx context.Context, books func() *ledger.Snapshot, 
 	r := refresh{stacks: stacks, least: screenPause}
 	for {
 		snapshot, verdicts := r.next(books)
-		s.program.Send(top.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Stacks: stacks, Note: log.note()})
+		s.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Stacks: stacks, Note: log.note()})
 		if !r.wait(ctx) {
 			return
 		}
@@ -122,7 +122,7 @@ func (s *liveScreen) follow(ctx context.Context, books func() *ledger.Snapshot, 
 type refresh struct {
 	stacks   callstack.Stacks
 	least    time.Duration // between books
-	verdicts *top.Verdicts
+	verdicts *tui.Verdicts
 
 	begin             time.Time
 	books, judging    time.Duration // cost of the last
@@ -132,14 +132,14 @@ type refresh struct {
 
 // next returns the books, and verdicts that may be older. The first books name many stacks, so costs
 // are the lower of two.
-func (r *refresh) next(books func() *ledger.Snapshot) (*ledger.Snapshot, *top.Verdicts) {
+func (r *refresh) next(books func() *ledger.Snapshot) (*ledger.Snapshot, *tui.Verdicts) {
 	r.begin = time.Now()
 	s := books()
 	now := time.Now()
 	cost := now.Sub(r.begin)
 	r.books, r.pause = cost, max(r.least, min(booksShare*min(cost, r.books), longestPause))
 	if now.Sub(r.judged) >= r.judgePause {
-		r.verdicts = top.Judge(s, r.stacks)
+		r.verdicts = tui.Judge(s, r.stacks)
 		r.judged = time.Now()
 		cost = r.judged.Sub(now)
 		r.judging, r.judgePause = cost, min(verdictShare*min(cost, r.judging), longestJudgePause)

@@ -11,13 +11,13 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/report/words"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const functionsHead = `# Functions
 
-Written by ` + "`go test ./internal/docs -update`" + ` from the probe table (tracer/functions/table.go). A probe on
+Written by ` + "`go test ./internal/docs -update`" + ` from the probe table (tracer/cudaapi/table.go). A probe on
 a function of the runtime gives the stack trace and the name of the call, one on a function of the driver the
 memory; see [How it works](how-it-works.md). Functions with an asterisk are probed only for a second at a time.
 PyTorch's allocator is traced at the one function of ` + "`libc10`" + ` to which it reports: see [Planes](planes.md#planes). With
@@ -31,13 +31,13 @@ PyTorch's allocator is traced at the one function of ` + "`libc10`" + ` to which
 func TestFunctions(t *testing.T) {
 	type key struct {
 		does  string
-		layer functions.Layer
+		layer cudaapi.Layer
 	}
 	var order []string
 	names := map[key][]string{}
-	for i := range functions.Table {
-		f := &functions.Table[i]
-		if f.Layer == functions.System {
+	for i := range cudaapi.Table {
+		f := &cudaapi.Table[i]
+		if f.Layer == cudaapi.System {
 			continue
 		}
 		k := key{does(t, f), f.Layer}
@@ -55,7 +55,7 @@ func TestFunctions(t *testing.T) {
 	b.WriteString(functionsHead)
 	for _, does := range order {
 		fmt.Fprintf(&b, "| %s", does)
-		for _, layer := range []functions.Layer{functions.Driver, functions.Runtime} {
+		for _, layer := range []cudaapi.Layer{cudaapi.Driver, cudaapi.Runtime} {
 			fmt.Fprintf(&b, " | %s", strings.Join(names[key{does, layer}], ", "))
 		}
 		b.WriteString(" |\n")
@@ -92,7 +92,7 @@ var ops = map[ledger.Op]string{
 	ledger.GreenCreate: "creates a green context", ledger.GreenDestroy: "destroys a green context", ledger.ContextDerive: "makes a context from a green context",
 }
 
-func does(t *testing.T, f *functions.Function) string {
+func does(t *testing.T, f *cudaapi.Function) string {
 	text, known := ops[f.Op], true
 	switch {
 	case f.Op == ledger.ObjectCreate:
@@ -100,11 +100,11 @@ func does(t *testing.T, f *functions.Function) string {
 	case f.Op == ledger.ObjectEnd:
 		text = "destroys: " + words.Kind(f.Kind)
 	case text != "":
-	case f.Role == functions.Allocates, f.Op == ledger.Alloc:
+	case f.Role == cudaapi.Allocates, f.Op == ledger.Alloc:
 		text = "allocates memory: " + words.Kind(f.Kind)
-	case f.Role == functions.Frees:
+	case f.Role == cudaapi.Frees:
 		text = "frees memory"
-	case f.Role == functions.Initializes:
+	case f.Role == cudaapi.Initializes:
 		text = "starts CUDA"
 	default:
 		text, known = effects[uint8(f.Effect)]

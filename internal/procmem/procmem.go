@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package procmem copies memory of processes with process_vm_readv. A call brings in pages that are not
-// resident, and takes as long as the process wants: see procfs.Call and patience.Call. Errors are those
+// resident, and takes as long as the process wants: see procfs.Call and deadline.Call. Errors are those
 // of the kernel: unix.ESRCH if the process has ended, unix.EPERM, or unix.EFAULT.
 package procmem
 

@@ -5,7 +5,7 @@ package json
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/stuck"
+	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -74,7 +74,7 @@ func stuckReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options) (li
 	return list
 }
 
-func stuckRowReport(c *report.StuckCache, row *stuck.Row) StuckRowReport {
+func stuckRowReport(c *report.StuckCache, row *fragmentation.Row) StuckRowReport {
 	r := StuckRowReport{StuckBytes: row.Free, AloneBytes: row.Alone, SegmentCount: row.Segments, SegmentBytes: row.Bytes}
 	for i := range row.Lines {
 		l := &row.Lines[i]

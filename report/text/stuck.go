@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/stuck"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -95,7 +95,7 @@ func stuckRows(p *page, c *report.StuckCache, top int) {
 }
 
 // stuckRow writes the lines of a row, what they hold, and who keeps their tensors.
-func stuckRow(p *page, c *report.StuckCache, r *stuck.Row) {
+func stuckRow(p *page, c *report.StuckCache, r *fragmentation.Row) {
 	figure := words.Pad("-", siteIndent) + words.Pad(words.Bytes(r.Free), 8)
 	for i := range r.Lines {
 		p.headLine(plain, figure, r.Lines[i].Frame)

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/stuck"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -45,7 +45,7 @@ type Advice struct {
 // Advise searches for patterns in a snapshot and its verdicts, which Judge returned. Advice is
 // ordered by process, then as the constants above.
 func Advise(s *ledger.Snapshot, st callstack.Stacks, verdicts []Verdict) []Advice {
-	a := adviser{judge: newJudge(s, st), verdicts: verdicts, byProcess: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}, caches: stuck.Caches(s, st)}
+	a := adviser{judge: newJudge(s, st), verdicts: verdicts, byProcess: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}, caches: fragmentation.Caches(s, st)}
 	for i := range s.Sites {
 		p := s.Sites[i].Process
 		a.byProcess[p] = append(a.byProcess[p], i)
@@ -72,7 +72,7 @@ type adviser struct {
 	byProcess [][]int          // sites by process
 	largest   map[int]uint64   // largest failed allocation of each process
 	users     map[string][]int // balances by GPU
-	caches    []stuck.Cache
+	caches    []fragmentation.Cache
 }
 
 func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, evidence string) *Advice {

@@ -5,8 +5,8 @@ package verdict
 import (
 	"fmt"
 
+	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/stuck"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -65,7 +65,7 @@ const leastHeld = 16 << 20
 
 // stuck returns the lines that keep the largest part of a cache from the driver, nil if that is
 // little or unknown.
-func (a *adviser) stuck(p int, device int32) *stuck.Row {
+func (a *adviser) stuck(p int, device int32) *fragmentation.Row {
 	for i := range a.caches {
 		if c := &a.caches[i]; c.Process == p && c.Device == device && len(c.Rows) > 0 && c.Rows[0].Free >= max(leastHeld, c.Free/8) {
 			return &c.Rows[0]
@@ -75,7 +75,7 @@ func (a *adviser) stuck(p int, device int32) *stuck.Row {
 }
 
 // holds adds the lines whose tensors keep the cache from the driver.
-func (x *Advice) holds(row *stuck.Row) {
+func (x *Advice) holds(row *fragmentation.Row) {
 	x.Evidence += "; " + row.HoldText() + ", from " + row.LinesText()
 	if first := &row.Lines[0]; first.Sampled && frames.IsUser(&first.Frame) {
 		x.Line = first.Frame

@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/panics"
 )
 
 // Verdicts take at most 1/share of a processor.
@@ -118,7 +118,7 @@ func (w *Watcher) judge(s *ledger.Snapshot) {
 	defer func() {
 		place := ""
 		if recover() != nil {
-			place = defects.Panicked()
+			place = panics.Panicked()
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()

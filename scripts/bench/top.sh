@@ -49,7 +49,7 @@ session_cost() {
 measure_hour() {
   progress "an hour on the screen"
   local figures early late
-  figures=$(go test -run '^$' -bench '^BenchmarkHour$' -benchtime 1x ./report/top)
+  figures=$(go test -run '^$' -bench '^BenchmarkHour$' -benchtime 1x ./report/tui)
   early=$(benchmark Hour early-MB) late=$(benchmark Hour late-MB)
   section "an hour of 200 processes and 5,000 sites on the screen, played in $(benchmark Hour s-played) s"
   row "heap after 6 and 60 minutes" "+10 %" "$early / $late MB" "$(ratio "$late" "$early")" "$late <= 1.1 * $early"

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/panics"
 )
 
 // Desk owns the ledger. Any goroutine may call its methods; Take waits until no other goroutine has
@@ -18,7 +18,7 @@ import (
 // process's memory. A turn comes before every other lock of the tracer: with another one held, Take
 // must not be called.
 type Desk struct {
-	defects *defects.List
+	defects *panics.List
 	running atomic.Bool // events are being read: readings wait for those before them
 
 	mu      sync.Mutex // guards what follows
@@ -30,7 +30,7 @@ type Desk struct {
 
 // New returns a Desk for a ledger and, unless it is nil, a capture that is told the same in the
 // same order.
-func New(books *ledger.Ledger, capture ledger.Books, panics *defects.List) *Desk {
+func New(books *ledger.Ledger, capture ledger.Books, panics *panics.List) *Desk {
 	return &Desk{ledger: books, capture: capture, defects: panics}
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/panics"
 )
 
 // told is a capture that keeps what it is told.
@@ -21,7 +21,7 @@ func (j *told) Apply(e *ledger.Event) { j.list = append(j.list, fmt.Sprint("even
 func (j *told) Tell(in ledger.Input)  { j.list = append(j.list, fmt.Sprintf("%T", in)) }
 
 func newDesk(capture ledger.Books) *Desk {
-	return New(ledger.New(ledger.Options{Begin: 1}), capture, &defects.List{})
+	return New(ledger.New(ledger.Options{Begin: 1}), capture, &panics.List{})
 }
 
 // TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem, in the order of their times, whoever made

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/fileid"
-	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
@@ -168,7 +168,7 @@ func (a *Ahead) prepare(pid uint32, f *os.File) bool {
 func withoutDriver(found []Mapped) []uint32 {
 	have := map[uint32]bool{ownPID: true}
 	for _, l := range found {
-		have[l.PID] = have[l.PID] || l.Layer == functions.Driver && !l.Program
+		have[l.PID] = have[l.PID] || l.Layer == cudaapi.Driver && !l.Program
 	}
 	maps.DeleteFunc(have, func(_ uint32, driver bool) bool { return driver })
 	return slices.Sorted(maps.Keys(have))

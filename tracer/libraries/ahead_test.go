@@ -14,16 +14,16 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 func TestProcessesWithoutTheDriverAreThoseThatWillLoadIt(t *testing.T) {
 	found := []Mapped{
-		{PID: 5, Layer: functions.Runtime}, {PID: 3, Layer: functions.Runtime},
-		{PID: 3, Program: true, Layer: functions.Driver}, // not a library
-		{PID: 4, Layer: functions.Runtime}, {PID: 4, Layer: functions.Driver},
-		{PID: ownPID, Layer: functions.Runtime},
+		{PID: 5, Layer: cudaapi.Runtime}, {PID: 3, Layer: cudaapi.Runtime},
+		{PID: 3, Program: true, Layer: cudaapi.Driver}, // not a library
+		{PID: 4, Layer: cudaapi.Runtime}, {PID: 4, Layer: cudaapi.Driver},
+		{PID: ownPID, Layer: cudaapi.Runtime},
 	}
 	if got, want := withoutDriver(found), []uint32{3, 5}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -71,7 +71,7 @@ func TestAScanHasTheDriverThatAProcessWillLoad(t *testing.T) {
 	for len(procfs.Environ(pid)) == 0 || procfs.Environ(pid)[0] == "" { // exec sets it last
 		time.Sleep(time.Millisecond)
 	}
-	runtime, driver := Mapped{PID: pid, Layer: functions.Runtime}, Mapped{PID: ownPID, Layer: functions.Driver}
+	runtime, driver := Mapped{PID: pid, Layer: cudaapi.Runtime}, Mapped{PID: ownPID, Layer: cudaapi.Driver}
 	s := scans{0: {runtime, {PID: ownPID, Name: "of before"}}, ownPID: {driver}}
 	for _, wanted := range []bool{false, true} {
 		a := NewAhead()

@@ -12,8 +12,8 @@ import (
 	"regexp"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/fileid"
-	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -43,7 +43,7 @@ func keyOf(device uint32, inode uint64, open string) FileKey {
 type Mapped struct {
 	PID     uint32
 	File    FileKey
-	Layer   functions.Layer
+	Layer   cudaapi.Layer
 	Program bool   // the program that the process executes, which may contain cudart
 	Name    string // the base name of the file: untrusted, but without control characters
 	Address uint64 // where a part of its code begins in the process
@@ -53,7 +53,7 @@ type Mapped struct {
 
 var ownPID = uint32(os.Getpid())
 
-// Version returns the version of the mapped file. It returns patience.ErrStuck as OpenFile does.
+// Version returns the version of the mapped file. It returns deadline.ErrStuck as OpenFile does.
 func (l Mapped) Version() (fileid.ID, error) {
 	return procfs.Call(l.PID, processPatience, func() (fileid.ID, error) { return fileid.StatPath(l.Path) })
 }
@@ -79,20 +79,20 @@ func (l Mapped) Holder() uint32 {
 
 // LayerOf returns the layer of a library with this base name, and false if it is neither CUDA's nor
 // PyTorch's.
-func LayerOf(name string) (functions.Layer, bool) {
+func LayerOf(name string) (cudaapi.Layer, bool) {
 	switch {
 	case runtimeName.MatchString(name):
-		return functions.Runtime, true
+		return cudaapi.Runtime, true
 	case driverName.MatchString(name):
-		return functions.Driver, true
+		return cudaapi.Driver, true
 	case torchName.MatchString(name):
-		return functions.Torch, true
+		return cudaapi.Torch, true
 	}
 	return 0, false
 }
 
 // OpenFile opens the mapped file. Links in map_files lead to regular files only, which OpenRegular
-// checks. It returns patience.ErrStuck if the process stalls it: see procfs.Call.
+// checks. It returns deadline.ErrStuck if the process stalls it: see procfs.Call.
 func (l Mapped) OpenFile() (*os.File, error) {
 	f, err := procfs.Call(l.PID, processPatience, func() (*os.File, error) { return untrusted.OpenRegular(l.Path) })
 	var path *os.PathError

@@ -5,7 +5,7 @@ package libraries
 import (
 	"slices"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 // Process is a process that maps a CUDA library.
@@ -31,7 +31,7 @@ func List() ([]Process, error) {
 			list = append(list, Process{PID: l.PID})
 		}
 		last := &list[len(list)-1]
-		if !l.Program && l.Layer != functions.Torch && !slices.Contains(last.Libraries, l.Name) {
+		if !l.Program && l.Layer != cudaapi.Torch && !slices.Contains(last.Libraries, l.Name) {
 			last.Libraries = append(last.Libraries, l.Name)
 		}
 	}

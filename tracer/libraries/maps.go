@@ -13,7 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -60,7 +60,7 @@ func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
 const maxCode = 1 << 12
 
 // Code lists the mappings of code of a process, at most maxCode, with their layers as System: whatever
-// file has a function of that layer. It returns patience.ErrStuck if the process stalls it.
+// file has a function of that layer. It returns deadline.ErrStuck if the process stalls it.
 func Code(pid uint32) ([]Mapped, error) {
 	return procfs.Call(pid, processPatience, func() (list []Mapped, _ error) {
 		maps, err := procfs.ReadWaiting(pid, "maps", maxMaps)
@@ -69,7 +69,7 @@ func Code(pid uint32) ([]Mapped, error) {
 		}
 		for m := range procmaps.All(maps) {
 			if l, ok := codeOf(m, pid); ok && len(list) < maxCode {
-				l.Layer = functions.System
+				l.Layer = cudaapi.System
 				list = append(list, l)
 			}
 		}

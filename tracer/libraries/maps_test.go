@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
@@ -25,12 +25,12 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 		ok   bool
 	}{
 		{"7f00-8f00 r-xp 00001000 fd:01 1234                 /usr/lib/libcuda.so.550.1",
-			Mapped{File: FileKey{Device: 0xfd<<20 | 1, Inode: 1234}, Layer: functions.Driver, Name: "libcuda.so.550.1"}, true},
+			Mapped{File: FileKey{Device: 0xfd<<20 | 1, Inode: 1234}, Layer: cudaapi.Driver, Name: "libcuda.so.550.1"}, true},
 		{"7f00-8f00 r-xp 00001000 00:30 99 /a b/libcudart-80664282.so.10.2 (deleted)",
-			Mapped{File: FileKey{Device: 0x30, Inode: 99}, Layer: functions.Runtime, Name: "libcudart-80664282.so.10.2"}, true},
+			Mapped{File: FileKey{Device: 0x30, Inode: 99}, Layer: cudaapi.Runtime, Name: "libcudart-80664282.so.10.2"}, true},
 		{"7f00-8f00 r-xp 00000000 00:30 7 /opt/a program (deleted)", Mapped{File: FileKey{Device: 0x30, Inode: 7}, Program: true, Name: "a program"}, true},
 		{`7f00-8f00 r-xp 00000000 00:30 7 /tmp/x\0127f00-8f00 r-xp 00000000 00:30 8 /libcuda.so`,
-			Mapped{File: FileKey{Device: 0x30, Inode: 7}, Layer: functions.Driver, Name: "libcuda.so"}, true}, // one mapping, of one file
+			Mapped{File: FileKey{Device: 0x30, Inode: 7}, Layer: cudaapi.Driver, Name: "libcuda.so"}, true}, // one mapping, of one file
 		{"7f00-8f00 r--p 00001000 fd:01 1234 /usr/lib/libcuda.so.1", Mapped{}, false},
 		{"7f00-8f00 r-xp 00001000 fd:01 0 /usr/lib/libcuda.so.1", Mapped{}, false},
 		{"7f00-8f00 r-xp 00000000 00:00 0 [vdso]", Mapped{}, false},
@@ -132,7 +132,7 @@ func FuzzParseMapping(f *testing.F) {
 		if !ok {
 			return
 		}
-		if l.Layer > functions.Torch || l.File.Inode == 0 || l.Name != untrusted.Clean(l.Name) {
+		if l.Layer > cudaapi.Torch || l.File.Inode == 0 || l.Name != untrusted.Clean(l.Name) {
 			t.Errorf("%q: %+v", line, l)
 		}
 	})

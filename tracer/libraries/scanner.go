@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -119,7 +119,7 @@ func (s *Scanner) ScanLayouts(pid uint32) ([]Mapped, map[uint32]uint64, error) {
 	}
 	if s.iterator != nil {
 		found, err := procfs.Call(0, allPatience, s.all)
-		if !errors.Is(err, patience.ErrStuck) {
+		if !errors.Is(err, deadline.ErrStuck) {
 			return found.list, found.layouts, err
 		}
 	}
@@ -163,7 +163,7 @@ func scanEach(pids []uint32, limit time.Duration, look func(pid uint32) (scan, e
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(pids)); i = next.Add(1) - 1 {
 			found, err := procfs.Call(pids[i], limit, func() (scan, error) { return look(pids[i]) })
-			if errors.Is(err, patience.ErrStuck) {
+			if errors.Is(err, deadline.ErrStuck) {
 				skipped(pids[i])
 			} else if err == nil { // else the process has ended
 				each[i] = found

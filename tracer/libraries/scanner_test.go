@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 // record is a mapping as the iterator writes it.
@@ -53,9 +53,9 @@ func TestAScanListsCUDAProcessesWithTheirProgramsAndLayouts(t *testing.T) {
 }
 
 func TestLibrariesAreKnownByTheirNames(t *testing.T) {
-	for name, want := range map[string]functions.Layer{
-		"libcuda.so.1": functions.Driver, "libcuda.so.550.54.14": functions.Driver, "libcudart.so.12": functions.Runtime,
-		"libcudart-80664282.so.10.2": functions.Runtime, "libc10.so": functions.Torch,
+	for name, want := range map[string]cudaapi.Layer{
+		"libcuda.so.1": cudaapi.Driver, "libcuda.so.550.54.14": cudaapi.Driver, "libcudart.so.12": cudaapi.Runtime,
+		"libcudart-80664282.so.10.2": cudaapi.Runtime, "libc10.so": cudaapi.Torch,
 	} {
 		if got, ok := LayerOf(name); !ok || got != want {
 			t.Errorf("%s: layer %d, %v, want %d", name, got, ok, want)

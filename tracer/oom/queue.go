@@ -15,9 +15,9 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
@@ -65,7 +65,7 @@ type Options struct {
 	Tell    func(Error) // gets each error, from Run; may be nil
 	Capture bool        // there is a capture: the books get each error also without Tell
 	Desk    *booking.Desk
-	Defects *defects.List
+	Defects *panics.List
 	Stacks  Stacks
 
 	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/booking"
-	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/panics"
 )
 
 // fakeStacks are those of PyTorch's allocator below 100, and those that end early from 200 on.
@@ -38,7 +38,7 @@ func (j *told) Apply(e *ledger.Event) {
 
 // run adds errors to a queue, and returns what it tells.
 func run(capture ledger.Books, sites int, list ...Error) (got []string, q *Queue) {
-	panics := &defects.List{}
+	panics := &panics.List{}
 	q = NewQueue(Options{
 		Tell: func(e Error) {
 			got = append(got, fmt.Sprint(e.PID, " ", e.Size, " recorded ", e.Record, " books ", e.Books != nil))

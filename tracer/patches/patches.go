@@ -20,9 +20,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/patience"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -51,7 +51,7 @@ type piece struct {
 func (p *piece) end() uint64 { return p.offset + uint64(len(p.bytes)) }
 
 // Read reads the code of functions from their file.
-func Read(f io.ReaderAt, functions []place.Function) (*Code, error) {
+func Read(f io.ReaderAt, functions []probepoint.Function) (*Code, error) {
 	c := &Code{}
 	for _, at := range functions {
 		b := make([]byte, at.Probe-at.Offset+behind)
@@ -133,7 +133,7 @@ func (c *Code) find(path string, mapped []libraries.Mapped, apart bool) (list []
 			for i := next.Add(1) - 1; i < int64(len(looks)) && !stalled.Load(); i = next.Add(1) - 1 {
 				l := looks[i]
 				got, err := procfs.Call(l.pid, patienceOf, l.find)
-				if errors.Is(err, patience.ErrStuck) {
+				if errors.Is(err, deadline.ErrStuck) {
 					stalled.Store(true)
 				}
 				if got.function != "" || err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // target is a process that maps the fake driver, and the code that it has of it.
@@ -66,7 +66,7 @@ func start(t *testing.T, how string) *target {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	elf, err := place.Open(f)
+	elf, err := probepoint.Open(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestProcessesThatEndHaveNoPatches(t *testing.T) {
 
 func TestTheSameCodeIsThatOfTheFunctionsOnly(t *testing.T) {
 	text := []byte(strings.Repeat("\x90", 100))
-	c, err := Read(strings.NewReader(string(text)), []place.Function{{Name: "a", Offset: 10, Probe: 12}, {Name: "at the end", Offset: 90, Probe: 90}})
+	c, err := Read(strings.NewReader(string(text)), []probepoint.Function{{Name: "a", Offset: 10, Probe: 12}, {Name: "at the end", Offset: 90, Probe: 90}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/patience"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -96,7 +96,7 @@ func (s *Files) probeIn(x *file, pid uint32, parts []libraries.Mapped) {
 	set, err := s.attachIn(x, l)
 	if err != nil {
 		s.apart.Give(pid)
-		if errors.Is(err, patience.ErrStuck) && s.options.Again != nil {
+		if errors.Is(err, deadline.ErrStuck) && s.options.Again != nil {
 			s.options.Again(pid)
 			return
 		}
@@ -110,7 +110,7 @@ func (s *Files) probeIn(x *file, pid uint32, parts []libraries.Mapped) {
 	}
 	x.apart[pid] = alone{set, started}
 	x.mappedBy(l)
-	if l.Layer == functions.Torch {
+	if l.Layer == cudaapi.Torch {
 		s.tensors.Store(true)
 	}
 	s.options.Probed(l, len(set.functions))

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/patches"
 )
@@ -49,7 +49,7 @@ func TestAProcessThatOverwritesAFileTakesItsProbesFromNoOther(t *testing.T) {
 	var x told
 	s := x.files(false)
 	a, b, c, late := running(t), running(t), running(t), running(t)
-	l := mapped(t, a, functions.Driver, "libcuda.so.1", "x")
+	l := mapped(t, a, cudaapi.Driver, "libcuda.so.1", "x")
 	s.compare, s.compareProbed = patchedIn(b), patchedIn(b)
 	s.Probe([]libraries.Mapped{l, of(l, b), of(l, c), of(l, 9)}) // 9 is not traced
 	in := func(pids ...uint32) {
@@ -88,7 +88,7 @@ func TestProbesAreTakenBackOnlyFromTheProcessThatOverwritesAFile(t *testing.T) {
 	var x told
 	s := x.files(false)
 	a, b := running(t), running(t)
-	l := mapped(t, a, functions.Driver, "libcuda.so.1", "x")
+	l := mapped(t, a, cudaapi.Driver, "libcuda.so.1", "x")
 	s.compare, s.compareProbed = patchedIn(), patchedIn()
 	s.Probe([]libraries.Mapped{l, of(l, b)})
 	s.compare, s.compareProbed = patchedIn(b), patchedIn(b)
@@ -114,7 +114,7 @@ func TestAFileIsProbedInNoProcessWhileOneStallsAComparison(t *testing.T) {
 	var x told
 	s := x.files(false)
 	a, b := running(t), running(t)
-	l := mapped(t, a, functions.Driver, "libcuda.so.1", "x")
+	l := mapped(t, a, cudaapi.Driver, "libcuda.so.1", "x")
 	s.compare = func(_ *patches.Code, _ string, list []libraries.Mapped) []patches.Patch {
 		return []patches.Patch{{PID: b, Err: errors.New("it takes too long")}}
 	}
@@ -128,7 +128,7 @@ func TestProbesInSingleProcessesHaveShares(t *testing.T) {
 	var x told
 	s := x.files(false)
 	s.options.Owner = func(pid uint32) uint32 { return pid / 10_000 }
-	l := mapped(t, 1, functions.Driver, "libcuda.so.1", "x")
+	l := mapped(t, 1, cudaapi.Driver, "libcuda.so.1", "x")
 	var all []libraries.Mapped
 	for pid := uint32(10_000); pid < 10_000+2*maxApart; pid++ {
 		all = append(all, of(l, pid))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
@@ -32,7 +32,7 @@ func probedFiles(t *testing.T, files int, linksOfEach int) (s *Files, mappings [
 	s = x.files(false)
 	closed = make([]int, files*linksOfEach)
 	for n := range files {
-		l := mapped(t, 1, functions.Driver, fmt.Sprint("libcuda.so.", n), "x")
+		l := mapped(t, 1, cudaapi.Driver, fmt.Sprint("libcuda.so.", n), "x")
 		set := &Set{}
 		for k := range linksOfEach {
 			set.links = append(set.links, waitingLink{closed: &closed[n*linksOfEach+k]})

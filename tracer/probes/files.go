@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/fileid"
-	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/patches"
-	"github.com/vramprof/vramprof/tracer/patience"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -69,10 +69,10 @@ type Files struct {
 // attacher is a Prober, or an imitation of one in tests.
 type attacher interface {
 	Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error)
-	AttachBrief(f *os.File, layer functions.Layer, pid uint32) (*Set, error)
+	AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set, error)
 	CanAttachToOne() bool
 	AttachLoader(f *os.File) (*Set, error)
-	functions(f *os.File, layer functions.Layer) ([]place.Function, error)
+	functions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, error)
 	name(set *Set, fileID func() (uint64, bool)) bool
 	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error
 }
@@ -131,7 +131,7 @@ func (s *Files) Probe(found []libraries.Mapped) {
 	s.takeBack(found)
 	s.probeFoundApart(found)
 	s.probeRequests(found)
-	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
+	order := [...]int{cudaapi.Torch: 0, cudaapi.Runtime: 1, cudaapi.Driver: 2}
 	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
 	probed := map[libraries.FileKey]bool{}
 	for _, l := range found {
@@ -161,13 +161,13 @@ func (s *Files) isProbed(l libraries.Mapped) bool {
 // change.
 func (s *Files) probe(l libraries.Mapped) {
 	defer func() {
-		s.driverUnseen = s.driverUnseen || l.Layer == functions.Driver && !l.Program && !l.IsOwn() && !s.has(l.File)
+		s.driverUnseen = s.driverUnseen || l.Layer == cudaapi.Driver && !l.Program && !l.IsOwn() && !s.has(l.File)
 	}()
 	if !s.mayProbe(l) {
 		return
 	}
 	f, err := l.OpenFile()
-	if isGone(err) || errors.Is(err, patience.ErrStuck) {
+	if isGone(err) || errors.Is(err, deadline.ErrStuck) {
 		s.putBack(l)
 		return
 	}
@@ -180,7 +180,7 @@ func (s *Files) probe(l libraries.Mapped) {
 		return
 	}
 	defer f.Close()
-	if l.Layer == functions.Torch && s.options.NoTensors {
+	if l.Layer == cudaapi.Torch && s.options.NoTensors {
 		return
 	}
 	x.origin = originOf(l, f)
@@ -192,7 +192,7 @@ func (s *Files) probe(l libraries.Mapped) {
 	if err == nil {
 		set, err = s.attach(f, l, 0)
 	}
-	if errors.Is(err, patience.ErrStuck) {
+	if errors.Is(err, deadline.ErrStuck) {
 		s.postpone(x)
 		return
 	}
@@ -204,7 +204,7 @@ func (s *Files) probe(l libraries.Mapped) {
 		return
 	}
 	x.probes = set
-	if l.Layer == functions.Torch {
+	if l.Layer == cudaapi.Torch {
 		s.tensors.Store(true)
 	}
 	// A call that was entered before is found in the stacks of its driver calls.
@@ -236,7 +236,7 @@ func (s *Files) postpone(x *file) {
 func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 func (s *Files) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
-	if l.Layer == functions.Torch && s.options.Prepare != nil {
+	if l.Layer == cudaapi.Torch && s.options.Prepare != nil {
 		if err := s.options.Prepare(); err != nil {
 			return nil, err
 		}

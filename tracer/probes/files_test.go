@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // attaches imitates a Prober: it attaches nothing, and fails for empty files.
@@ -30,10 +30,10 @@ func (a *attaches) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, err
 		name = fmt.Sprint(name, " in ", pid)
 	}
 	a.done = append(a.done, name)
-	return &Set{functions: []place.Function{{Name: "of " + l.Name}}}, nil
+	return &Set{functions: []probepoint.Function{{Name: "of " + l.Name}}}, nil
 }
 
-func (a *attaches) AttachBrief(_ *os.File, layer functions.Layer, pid uint32) (*Set, error) {
+func (a *attaches) AttachBrief(_ *os.File, layer cudaapi.Layer, pid uint32) (*Set, error) {
 	a.done = append(a.done, fmt.Sprint("brief ", layer, " in ", pid))
 	return &Set{}, nil
 }
@@ -42,8 +42,8 @@ func (a *attaches) CanAttachToOne() bool { return true }
 
 func (a *attaches) AttachLoader(*os.File) (*Set, error) { return &Set{}, nil }
 
-func (a *attaches) functions(*os.File, functions.Layer) ([]place.Function, error) {
-	return []place.Function{{Name: "cuMemAlloc_v2"}}, nil
+func (a *attaches) functions(*os.File, cudaapi.Layer) ([]probepoint.Function, error) {
+	return []probepoint.Function{{Name: "cuMemAlloc_v2"}}, nil
 }
 
 func (a *attaches) name(*Set, func() (uint64, bool)) bool { return true }
@@ -71,7 +71,7 @@ func (x *told) files(noTensors bool) *Files {
 }
 
 // mapped creates a file and returns it as a mapping of a process.
-func mapped(t *testing.T, pid uint32, layer functions.Layer, name, content string) libraries.Mapped {
+func mapped(t *testing.T, pid uint32, layer cudaapi.Layer, name, content string) libraries.Mapped {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -87,12 +87,12 @@ func mapped(t *testing.T, pid uint32, layer functions.Layer, name, content strin
 func TestFilesAreProbedOnceEachFromPyTorchToTheDriver(t *testing.T) {
 	var x told
 	s := x.files(false)
-	driver := mapped(t, 1, functions.Driver, "libcuda.so.1", "x")
+	driver := mapped(t, 1, cudaapi.Driver, "libcuda.so.1", "x")
 	again := driver
 	again.PID = 2
 	s.Probe([]libraries.Mapped{
-		driver, again, mapped(t, 1, functions.Runtime, "libcudart.so.12", "x"), mapped(t, 1, functions.Torch, "libc10.so", "x"),
-		mapped(t, 9, functions.Driver, "libcuda.so.2", "x"), // not traced
+		driver, again, mapped(t, 1, cudaapi.Runtime, "libcudart.so.12", "x"), mapped(t, 1, cudaapi.Torch, "libc10.so", "x"),
+		mapped(t, 9, cudaapi.Driver, "libcuda.so.2", "x"), // not traced
 	})
 	s.Probe([]libraries.Mapped{again})
 	if want := []string{"libc10.so", "libcudart.so.12", "libcuda.so.1"}; !slices.Equal(x.done, want) || len(x.warnings) > 0 || !s.HaveTensors() {
@@ -110,7 +110,7 @@ func TestFilesAreProbedOnceEachFromPyTorchToTheDriver(t *testing.T) {
 func TestPyTorchIsLeftAloneWithoutTensors(t *testing.T) {
 	var x told
 	s := x.files(true)
-	s.Probe([]libraries.Mapped{mapped(t, 1, functions.Torch, "libc10.so", "x")})
+	s.Probe([]libraries.Mapped{mapped(t, 1, cudaapi.Torch, "libc10.so", "x")})
 	if len(x.done)+len(x.warnings) > 0 || s.HaveTensors() {
 		t.Errorf("probed %q, told %q", x.done, x.warnings)
 	}
@@ -119,12 +119,12 @@ func TestPyTorchIsLeftAloneWithoutTensors(t *testing.T) {
 func TestTheRuntimeKeepsItsProbesOnceADriverCouldNotBeProbed(t *testing.T) {
 	var x told
 	s := x.files(false)
-	runtime := mapped(t, 7, functions.Runtime, "libcudart.so.12", "x")
-	other := mapped(t, 7, functions.Runtime, "libcudart.so.11", "") // which changes nothing
-	s.Probe([]libraries.Mapped{runtime, other, mapped(t, 7, functions.Driver, "libcuda.so.1", "x")})
+	runtime := mapped(t, 7, cudaapi.Runtime, "libcudart.so.12", "x")
+	other := mapped(t, 7, cudaapi.Runtime, "libcudart.so.11", "") // which changes nothing
+	s.Probe([]libraries.Mapped{runtime, other, mapped(t, 7, cudaapi.Driver, "libcuda.so.1", "x")})
 	x.done = nil
 	s.Review()
-	s.Probe([]libraries.Mapped{mapped(t, 8, functions.Driver, "libcuda.so.1", "")})
+	s.Probe([]libraries.Mapped{mapped(t, 8, cudaapi.Driver, "libcuda.so.1", "")})
 	s.Review()
 	x.done = slices.DeleteFunc(x.done, func(what string) bool { return !strings.Contains(what, "libcudart.so.12") })
 	if want := []string{"review of libcudart.so.12, keep false", "review of libcudart.so.12, keep true"}; !slices.Equal(x.done, want) {
@@ -135,7 +135,7 @@ func TestTheRuntimeKeepsItsProbesOnceADriverCouldNotBeProbed(t *testing.T) {
 func TestAFileThatFailedIsTriedAgainOnlyWhenItHasChanged(t *testing.T) {
 	var x told
 	s := x.files(false)
-	l := mapped(t, 7, functions.Driver, "libcuda.so.1", "")
+	l := mapped(t, 7, cudaapi.Driver, "libcuda.so.1", "")
 	s.Probe([]libraries.Mapped{l})
 	s.Probe([]libraries.Mapped{l})
 	if want := []string{"7: probe libcuda.so.1 of process 7: it is empty"}; !slices.Equal(x.warnings, want) {
@@ -154,12 +154,12 @@ func TestAProcessHasALimitOfFiles(t *testing.T) {
 	var x told
 	s := x.files(false)
 	for i := range maxFilesOfProcess + 1 {
-		s.Probe([]libraries.Mapped{mapped(t, 7, functions.Driver, fmt.Sprintf("libcuda-%d.so", i), "x")})
+		s.Probe([]libraries.Mapped{mapped(t, 7, cudaapi.Driver, fmt.Sprintf("libcuda-%d.so", i), "x")})
 	}
 	if len(x.done) != maxFilesOfProcess || len(x.warnings) != 1 || !strings.HasPrefix(x.warnings[0], "7: process 7 maps more ") {
 		t.Errorf("%d files were probed, told %q", len(x.done), x.warnings)
 	}
-	s.Probe([]libraries.Mapped{mapped(t, 8, functions.Driver, "libcuda.so.1", "x")})
+	s.Probe([]libraries.Mapped{mapped(t, 8, cudaapi.Driver, "libcuda.so.1", "x")})
 	if len(x.done) != maxFilesOfProcess+1 {
 		t.Error("another process's file is not probed")
 	}
@@ -180,9 +180,9 @@ func TestProbesLeaveFilesThatNobodyCanMapAgain(t *testing.T) {
 	var x told
 	s := x.files(false)
 	pid := uint32(os.Getppid()) // any process with a mount namespace
-	stays := mapped(t, pid, functions.Runtime, "libcudart.so.12", "x")
-	deleted, still := mapped(t, pid, functions.Driver, "libcuda.so.1", "x"), mapped(t, pid, functions.Driver, "libcuda.so.2", "x")
-	failed := mapped(t, pid, functions.Driver, "libcuda.so.3", "")
+	stays := mapped(t, pid, cudaapi.Runtime, "libcudart.so.12", "x")
+	deleted, still := mapped(t, pid, cudaapi.Driver, "libcuda.so.1", "x"), mapped(t, pid, cudaapi.Driver, "libcuda.so.2", "x")
+	failed := mapped(t, pid, cudaapi.Driver, "libcuda.so.3", "")
 	s.Probe([]libraries.Mapped{stays, deleted, still, failed})
 	for _, l := range []libraries.Mapped{deleted, still} {
 		if err := os.Remove(l.Path); err != nil {
@@ -210,7 +210,7 @@ func TestOnlyTheLatestFilesThatNobodyMapsStayProbed(t *testing.T) {
 	parent := uint32(os.Getppid())
 	var all []libraries.Mapped
 	for i := range maxIdle + 3 {
-		l := mapped(t, parent+uint32(i), functions.Runtime, "libcudart.so.12", fmt.Sprint(i))
+		l := mapped(t, parent+uint32(i), cudaapi.Runtime, "libcudart.so.12", fmt.Sprint(i))
 		l.PID = parent
 		s.tried = map[uint32]int{} // of another process
 		s.Probe([]libraries.Mapped{l})
@@ -263,14 +263,14 @@ func TestFilesThatAreMappedAheadCountAgainstTheProcessThatNamesThem(t *testing.T
 	var x told
 	s := x.files(false)
 	for i := range maxFilesOfProcess + 1 {
-		l := mapped(t, ownPID, functions.Driver, fmt.Sprintf("libcuda-%d.so", i), "x")
+		l := mapped(t, ownPID, cudaapi.Driver, fmt.Sprintf("libcuda-%d.so", i), "x")
 		l.For = 7
 		s.Probe([]libraries.Mapped{l})
 	}
 	if len(x.done) != maxFilesOfProcess || len(x.warnings) != 1 || s.places.Held(7) != maxFilesOfProcess {
 		t.Errorf("%d files are probed, %d places are taken, told %q", len(x.done), s.places.Held(7), x.warnings)
 	}
-	s.Probe([]libraries.Mapped{mapped(t, ownPID, functions.Driver, "libcuda.so.1", "x")}) // this host's
+	s.Probe([]libraries.Mapped{mapped(t, ownPID, cudaapi.Driver, "libcuda.so.1", "x")}) // this host's
 	if len(x.done) != maxFilesOfProcess+1 {
 		t.Error("this host's file is not probed")
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
@@ -57,10 +57,10 @@ func TestAllocationsThatNeedNoDeviceAskForNothing(t *testing.T) {
 func TestBriefProbesAreSetInProbedFilesUntilTheEnd(t *testing.T) {
 	var x told
 	s := x.files(false)
-	driver, torch := mapped(t, 1, functions.Driver, "libcuda.so.1", "x"), mapped(t, 1, functions.Torch, "libc10.so", "x")
+	driver, torch := mapped(t, 1, cudaapi.Driver, "libcuda.so.1", "x"), mapped(t, 1, cudaapi.Torch, "libc10.so", "x")
 	s.Probe([]libraries.Mapped{driver, torch})
 	x.done = nil
-	other := mapped(t, 1, functions.Runtime, "libcudart.so.12", "x") // not probed
+	other := mapped(t, 1, cudaapi.Runtime, "libcudart.so.12", "x") // not probed
 	scan := func() ([]libraries.Mapped, error) { return []libraries.Mapped{driver, torch, other, driver}, nil }
 	var l Learner
 	for range 2 { // the second call does nothing

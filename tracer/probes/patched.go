@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/fileid"
-	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/patches"
 	"github.com/vramprof/vramprof/tracer/procfs"
@@ -160,7 +160,7 @@ func (s *Files) detachFrom(x *file) {
 		s.options.TakenBack()
 	}
 	detach(s.takeProbes(x)...)
-	s.driverUnseen = s.driverUnseen || x.first.Layer == functions.Driver && !x.first.Program
+	s.driverUnseen = s.driverUnseen || x.first.Layer == cudaapi.Driver && !x.first.Program
 }
 
 // setPatched notes the processes that changed a file in their memory, and warns of the first.
@@ -198,10 +198,10 @@ func (s *Files) warnPatched(x *file, list []patches.Patch) {
 }
 
 // consequence is what is missing where a file is not probed.
-var consequence = map[functions.Layer]string{
-	functions.Driver:  "Missing are calls of the driver that do not come through the CUDA runtime",
-	functions.Runtime: "Missing are calls of the runtime that do not call the driver",
-	functions.Torch:   "Missing are the tensors",
+var consequence = map[cudaapi.Layer]string{
+	cudaapi.Driver:  "Missing are calls of the driver that do not come through the CUDA runtime",
+	cudaapi.Runtime: "Missing are calls of the runtime that do not call the driver",
+	cudaapi.Torch:   "Missing are the tensors",
 }
 
 // PatchRemedy is what a user can do to have a file probed that a process changed in its memory.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/patches"
 )
@@ -20,7 +20,7 @@ func TestAFileWhoseCodeHasChangedIsProbedAgain(t *testing.T) {
 	for _, found := range []string{"by the review", "by a new process"} {
 		var x told
 		s := x.files(false)
-		l := mapped(t, 7, functions.Driver, "libcuda.so.1", "x")
+		l := mapped(t, 7, cudaapi.Driver, "libcuda.so.1", "x")
 		s.Probe([]libraries.Mapped{l})
 		look := func() {
 			if found == "by the review" {
@@ -69,7 +69,7 @@ func TestAFileThatCouldNotBeComparedIsLookedAtAgainAfterGrowingPauses(t *testing
 	s := x.files(false)
 	c := comparisons{delays: 8}
 	s.compare = c.find
-	s.Probe([]libraries.Mapped{mapped(t, 7, functions.Torch, "libc10.so", "x")})
+	s.Probe([]libraries.Mapped{mapped(t, 7, cudaapi.Torch, "libc10.so", "x")})
 	if len(x.probed) > 0 || len(x.warnings) != 1 {
 		t.Fatalf("probed %q, told %q", x.probed, x.warnings)
 	}
@@ -93,7 +93,7 @@ func TestAProcessThatStallsAComparisonTakesBackNoProbes(t *testing.T) {
 	s := x.files(false)
 	var again []uint32
 	s.options.Again = func(pid uint32) { again = append(again, pid) }
-	l := mapped(t, 7, functions.Driver, "libcuda.so.1", "x")
+	l := mapped(t, 7, cudaapi.Driver, "libcuda.so.1", "x")
 	s.Probe([]libraries.Mapped{l})
 	c := comparisons{delays: 1}
 	s.compare = c.find

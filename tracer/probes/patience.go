@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -44,7 +44,7 @@ func patiently[T any](pid uint32, f *os.File, limit time.Duration, do func(*os.F
 		made = value
 		return value, err
 	})
-	if errors.Is(err, patience.ErrStuck) {
+	if errors.Is(err, deadline.ErrStuck) {
 		mu.Lock()
 		defer mu.Unlock()
 		if late = made == nil; !late {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // stalledAttaches imitates a Prober whose file does not answer until release is closed.
@@ -24,7 +24,7 @@ type stalledAttaches struct {
 	set           *Set
 }
 
-func (a *stalledAttaches) functions(*os.File, functions.Layer) ([]place.Function, error) {
+func (a *stalledAttaches) functions(*os.File, cudaapi.Layer) ([]probepoint.Function, error) {
 	if a.reads {
 		<-a.release
 	}
@@ -65,7 +65,7 @@ func TestAFileWhoseReadsAreStalledHoldsUpNoOther(t *testing.T) {
 				Again: func(pid uint32) { again = append(again, pid) },
 			}, maxFiles)
 			s.patience = time.Millisecond
-			l := mapped(t, pid, functions.Driver, "libcuda.so.1", "x")
+			l := mapped(t, pid, cudaapi.Driver, "libcuda.so.1", "x")
 			s.Probe([]libraries.Mapped{l}) // without a timeout it never returns
 			if !slices.Equal(again, []uint32{pid}) || s.known[l.File] != nil || s.places.Held(pid) != 0 || s.tried[pid] != 0 {
 				t.Errorf("processes %d are scanned again; it is known: %v, %d places are taken, %d were tried", again, s.known[l.File] != nil, s.places.Held(pid), s.tried[pid])

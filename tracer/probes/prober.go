@@ -19,9 +19,9 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // Prober attaches the kernel half's programs to the functions in a file. Goroutines of its own load
@@ -48,7 +48,7 @@ type Prober struct {
 type Set struct {
 	links     []link.Link // of entries
 	returns   []link.Link
-	functions []place.Function
+	functions []probepoint.Function
 
 	wrappers []*wrapper
 	library  bool        // the file is a library
@@ -59,7 +59,7 @@ type Set struct {
 }
 
 // Functions returns the probed functions. The caller must not change them.
-func (s *Set) Functions() []place.Function { return s.functions }
+func (s *Set) Functions() []probepoint.Function { return s.functions }
 
 // CanAttachToOne reports whether functions can be probed in a single process.
 func (p *Prober) CanAttachToOne() bool { return p.one }
@@ -67,7 +67,7 @@ func (p *Prober) CanAttachToOne() bool { return p.one }
 // Attach probes the functions of l in its file f, which may be closed afterwards: in one process, or
 // in all that map the file with pid 0. It attaches all probes or none.
 func (p *Prober) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
-	if l.Layer != functions.Torch {
+	if l.Layer != cudaapi.Torch {
 		return p.attach(f, l, pid)
 	}
 	set, err := p.attachTorch(f, pid)
@@ -79,29 +79,29 @@ func (p *Prober) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 	return set, err
 }
 
-func (p *Prober) functions(f *os.File, layer functions.Layer) ([]place.Function, error) {
+func (p *Prober) functions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, error) {
 	return probedFunctions(f, layer)
 }
 
 // probedFunctions returns the functions that Attach and AttachBrief probe in a file.
-func probedFunctions(f *os.File, layer functions.Layer) ([]place.Function, error) {
-	library, err := place.Open(f)
+func probedFunctions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, error) {
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return nil, err
 	}
-	if layer == functions.Torch {
+	if layer == cudaapi.Torch {
 		return library.Functions(slices.AppendSeq(slices.Clone(failureFunctions), maps.Keys(reportFunctions))), nil
 	}
-	return library.Functions(append(functions.Names(layer, false), functions.Names(layer, true)...)), nil
+	return library.Functions(append(cudaapi.Names(layer, false), cudaapi.Names(layer, true)...)), nil
 }
 
 // attach probes every function of the library's layer that the file has.
 func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
-	library, err := place.Open(f)
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return nil, err
 	}
-	found := library.Functions(functions.Names(l.Layer, false))
+	found := library.Functions(cudaapi.Names(l.Layer, false))
 	if len(found) == 0 {
 		return nil, errors.New("it has none of the traced functions")
 	}
@@ -116,15 +116,15 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 	}
 	var allocations, others, returns, requests targets
 	for _, at := range found {
-		id, row := functions.Named(at.Name, l.Layer)
+		id, row := cudaapi.Named(at.Name, l.Layer)
 		if set.hasWrapper(uint64(id)) {
 			continue
 		}
-		if row.Role == functions.Requests {
+		if row.Role == cudaapi.Requests {
 			requests.add(at.Probe, uint64(id))
 			continue
 		}
-		if row.Role != functions.Initializes {
+		if row.Role != cudaapi.Initializes {
 			returns.add(at.Probe, uint64(id))
 		}
 		if row.TakesStack() {
@@ -158,7 +158,7 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 func (p *Prober) takeWrappers(set *Set, l libraries.Mapped) {
 	set.library = !l.Program
 	for _, at := range set.functions {
-		id, row := functions.Named(at.Name, l.Layer)
+		id, row := cudaapi.Named(at.Name, l.Layer)
 		if !row.IsWrapper() || at.Size == 0 {
 			continue
 		}
@@ -232,8 +232,8 @@ func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOption
 
 // AttachBrief probes the functions of a layer that report the current context or device, in processes
 // as Attach does. Programs call them often, so these probes are attached only for a moment.
-func (p *Prober) AttachBrief(f *os.File, layer functions.Layer, pid uint32) (*Set, error) {
-	library, err := place.Open(f)
+func (p *Prober) AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set, error) {
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return nil, err
 	}
@@ -241,10 +241,10 @@ func (p *Prober) AttachBrief(f *os.File, layer functions.Layer, pid uint32) (*Se
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{functions: library.Functions(functions.Names(layer, true)), pid: pid}
+	set := &Set{functions: library.Functions(cudaapi.Names(layer, true)), pid: pid}
 	var all targets
 	for _, at := range set.functions {
-		id, _ := functions.Named(at.Name, layer)
+		id, _ := cudaapi.Named(at.Name, layer)
 		all.add(at.Probe, uint64(id))
 	}
 	if err := p.attachAll(set, executable, p.callReturn, all, true); err != nil {
@@ -260,7 +260,7 @@ func (p *Prober) AttachBrief(f *os.File, layer functions.Layer, pid uint32) (*Se
 
 // AttachLoader probes the dynamic loader f: held processes stop each time it has loaded libraries.
 func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
-	library, err := place.Open(f)
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 // entryAsker looks up each name in a driver for all versions of CUDA and stream modes, as runtimes
@@ -66,7 +66,7 @@ func TestRealEntryPointsAreTheFunctionsProbed(t *testing.T) {
 	if out, err := exec.Command("gcc", "-o", program, program+".c", "-ldl").CombinedOutput(); err != nil {
 		t.Skipf("gcc: %v\n%s", err, out)
 	}
-	for _, l := range realLibraries(t, functions.Driver) {
+	for _, l := range realLibraries(t, cudaapi.Driver) {
 		if l.exports["cuGetProcAddress"].Name == "" {
 			t.Logf("%-24s has no cuGetProcAddress", l.name)
 			continue
@@ -77,8 +77,8 @@ func TestRealEntryPointsAreTheFunctionsProbed(t *testing.T) {
 
 func (l *realLibrary) checkEntries(t *testing.T, program string) {
 	var names []string
-	for _, row := range functions.Table {
-		if row.Layer == functions.Driver {
+	for _, row := range cudaapi.Table {
+		if row.Layer == cudaapi.Driver {
 			names = append(names, row.Name, entrySuffix.ReplaceAllString(row.Name, ""))
 		}
 	}

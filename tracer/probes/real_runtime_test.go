@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 // listener is a libcuda.so.1 in front of NVIDIA's: it forwards the runtime's lookups, and prints
@@ -90,11 +90,11 @@ func TestRealRuntimesLookUpFunctionsThatAreProbed(t *testing.T) {
 			t.Skipf("gcc: %v\n%s", err, out)
 		}
 	}
-	for _, driver := range realLibraries(t, functions.Driver) {
+	for _, driver := range realLibraries(t, cudaapi.Driver) {
 		if driver.exports["cuGetProcAddress"].Name == "" {
 			continue
 		}
-		for _, runtime := range realLibraries(t, functions.Runtime) {
+		for _, runtime := range realLibraries(t, cudaapi.Runtime) {
 			if slices.Compare(runtime.version, []int{11, 3}) >= 0 { // older ones look up names of exports
 				driver.checkLookups(t, dir, runtime)
 			}
@@ -118,8 +118,8 @@ func (l *realLibrary) checkLookups(t *testing.T, dir string, runtime *realLibrar
 	for _, at := range l.rows.Found {
 		probed[int64(at.Symbol)] = at.Name
 	}
-	for _, row := range functions.Table {
-		if row.Layer == functions.Driver {
+	for _, row := range cudaapi.Table {
+		if row.Layer == cudaapi.Driver {
 			rows[entrySuffix.ReplaceAllString(row.Name, "")] = true
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
@@ -46,7 +46,7 @@ const stubsSince = 470
 // realLibrary is one of NVIDIA's libraries.
 type realLibrary struct {
 	path, name string
-	layer      functions.Layer
+	layer      cudaapi.Layer
 	version    []int // of "libcuda.so.550.163.01"
 	rows       Rows
 	exports    map[string]elf.Symbol
@@ -83,7 +83,7 @@ func realFiles(t *testing.T, match func(name string) bool) (paths []string) {
 }
 
 // realLibraries opens the libraries of a layer, the oldest version first.
-func realLibraries(t *testing.T, layer functions.Layer) (list []*realLibrary) {
+func realLibraries(t *testing.T, layer cudaapi.Layer) (list []*realLibrary) {
 	t.Helper()
 	paths := realFiles(t, func(name string) bool {
 		l, ok := libraries.LayerOf(name)
@@ -135,8 +135,8 @@ func (l *realLibrary) open(t *testing.T) {
 
 func eachLayer(t *testing.T, test func(t *testing.T, list []*realLibrary)) {
 	realFolder(t)
-	for layer, name := range []string{functions.Runtime: "runtime", functions.Driver: "driver"} {
-		t.Run(name, func(t *testing.T) { test(t, realLibraries(t, functions.Layer(layer))) })
+	for layer, name := range []string{cudaapi.Runtime: "runtime", cudaapi.Driver: "driver"} {
+		t.Run(name, func(t *testing.T) { test(t, realLibraries(t, cudaapi.Layer(layer))) })
 	}
 }
 
@@ -153,7 +153,7 @@ func TestRealLibrariesHaveEveryRow(t *testing.T) {
 			}
 		}
 		first := map[*realLibrary][]string{}
-		for _, row := range functions.Table {
+		for _, row := range cudaapi.Table {
 			l := since[row.Name]
 			switch {
 			case row.Layer != list[0].layer:
@@ -205,7 +205,7 @@ func (l *realLibrary) shapes() string {
 // needs a second row.
 func TestRealTwinsHaveRows(t *testing.T) {
 	rows := map[string]bool{}
-	for _, row := range functions.Table {
+	for _, row := range cudaapi.Table {
 		rows[row.Name] = true
 	}
 	eachLayer(t, func(t *testing.T, list []*realLibrary) {
@@ -246,11 +246,11 @@ func TestRealLibrariesAreCheapToProbe(t *testing.T) {
 	}
 	eachLayer(t, func(t *testing.T, list []*realLibrary) {
 		for _, l := range list {
-			if l.layer == functions.Driver && l.version[0] < stubsSince {
+			if l.layer == cudaapi.Driver && l.version[0] < stubsSince {
 				continue
 			}
 			shape, offset := "push", uint64(0)
-			if l.layer == functions.Driver {
+			if l.layer == cudaapi.Driver {
 				shape, offset = "cmpl+je", 10
 			}
 			for _, at := range l.rows.Found {
@@ -267,7 +267,7 @@ func TestRealRuntimesVersionTheirSymbols(t *testing.T) {
 		for _, l := range list {
 			for _, at := range l.rows.Found {
 				s := l.exports[at.Name]
-				if versioned := strings.HasPrefix(s.Version, "libcudart.so."); versioned != (l.layer == functions.Runtime) {
+				if versioned := strings.HasPrefix(s.Version, "libcudart.so."); versioned != (l.layer == cudaapi.Runtime) {
 					t.Errorf("%s: %s has version %q", l.name, at.Name, s.Version)
 				}
 				if s.Value != at.Symbol {

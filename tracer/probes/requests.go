@@ -8,9 +8,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/patience"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -33,7 +33,7 @@ func (s *Files) probeRequests(found []libraries.Mapped) {
 		return
 	}
 	for _, l := range found {
-		if l.Layer != functions.Driver || l.Program || l.IsOwn() || !s.options.Traced(l.PID) {
+		if l.Layer != cudaapi.Driver || l.Program || l.IsOwn() || !s.options.Traced(l.PID) {
 			continue
 		}
 		started := procfs.StartTicks(l.PID)
@@ -104,7 +104,7 @@ func (s *Files) attachRequestsOf(l libraries.Mapped, parts []libraries.Mapped) (
 }
 
 func onlyStuck(err error) error {
-	if errors.Is(err, patience.ErrStuck) {
+	if errors.Is(err, deadline.ErrStuck) {
 		return err
 	}
 	return nil

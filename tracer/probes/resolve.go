@@ -6,9 +6,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // ownPID maps the files that libraries.Ahead has found.
@@ -16,18 +16,18 @@ var ownPID = uint32(os.Getpid())
 
 // Rows lists the rows of the probe table that a file has and lacks, in the table's order.
 type Rows struct {
-	Found   []place.Function
+	Found   []probepoint.Function
 	Missing []string
 }
 
 // Resolve looks up all rows of a layer in an open file. It attaches nothing.
-func Resolve(f *os.File, layer functions.Layer) (Rows, error) {
-	library, err := place.Open(f)
+func Resolve(f *os.File, layer cudaapi.Layer) (Rows, error) {
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return Rows{}, err
 	}
 	var asked []string
-	for _, row := range functions.Table {
+	for _, row := range cudaapi.Table {
 		if row.Layer == layer {
 			asked = append(asked, row.Name)
 		}
@@ -48,7 +48,7 @@ func Resolve(f *os.File, layer functions.Layer) (Rows, error) {
 // Library is a file that would be probed if all processes were traced.
 type Library struct {
 	Name    string // base name in a process: untrusted, but without control characters
-	Layer   functions.Layer
+	Layer   cudaapi.Layer
 	Program bool     // an executable that contains the runtime
 	PIDs    []uint32 // processes that map it; none if it was found in the driver's folders
 	Rows    Rows
@@ -111,7 +111,7 @@ func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 		switch {
 		case l.Program:
 			return 2
-		case l.Layer == functions.Runtime:
+		case l.Layer == cudaapi.Runtime:
 			return 1
 		}
 		return 0

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
@@ -20,9 +20,9 @@ func TestResolveListsFoundAndMissingInTheTablesOrder(t *testing.T) {
 	}
 	var have, lack []string
 	code := ""
-	for i, row := range functions.Table {
+	for i, row := range cudaapi.Table {
 		switch {
-		case row.Layer != functions.Driver:
+		case row.Layer != cudaapi.Driver:
 		case i%3 == 0:
 			have = append(have, row.Name)
 			code = fmt.Sprintf("int %s(int a) { return a; }\n", row.Name) + code // not the table's order
@@ -43,7 +43,7 @@ func TestResolveListsFoundAndMissingInTheTablesOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	rows, err := Resolve(f, functions.Driver)
+	rows, err := Resolve(f, cudaapi.Driver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestLibrariesLooksIntoABoundedNumberOfFilesOnceEach(t *testing.T) {
 	var found []libraries.Mapped
 	for pid := range uint32(3) {
 		for inode := range uint64(maxListed + 44) {
-			layer := functions.Layer(inode % 2)
+			layer := cudaapi.Layer(inode % 2)
 			found = append(found, libraries.Mapped{PID: pid + 1, File: libraries.FileKey{Inode: inode}, Layer: layer, Name: "libcud", Path: "/proc/none"})
 		}
 	}
@@ -75,7 +75,7 @@ func TestLibrariesLooksIntoABoundedNumberOfFilesOnceEach(t *testing.T) {
 		t.Fatalf("%d files and %d more, want %d and 44", len(list), more, maxListed)
 	}
 	for i, l := range list {
-		if len(l.PIDs) != 3 || l.Err == nil || (l.Layer == functions.Driver) != (i < maxListed/2) {
+		if len(l.PIDs) != 3 || l.Err == nil || (l.Layer == cudaapi.Driver) != (i < maxListed/2) {
 			t.Fatalf("file %d: %+v", i, l)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // The functions of libc10 that PyTorch's caching allocator calls to report to a profiler, even if
@@ -61,7 +61,7 @@ var errNoReports = errors.New("it has no function that reports tensors as PyTorc
 
 // attachTorch probes libc10, in processes as Attach does. It returns errNoReports if the file has none of reportFunctions.
 func (p *Prober) attachTorch(f *os.File, pid uint32) (*Set, error) {
-	library, err := place.Open(f)
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
@@ -26,7 +26,7 @@ func TestTheVersionOfPyTorchIsReadBesideItsLibraries(t *testing.T) {
 	if err := os.Symlink(filepath.Join(folder, "torch", "lib", "libc10.so"), mapped); err != nil {
 		t.Fatal(err)
 	}
-	library := libraries.Mapped{PID: ownPID, Path: mapped, Layer: functions.Torch}
+	library := libraries.Mapped{PID: ownPID, Path: mapped, Layer: cudaapi.Torch}
 	if got := torchVersion(library); got != "" {
 		t.Errorf("without a file: %q", got)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // A wrapper is a runtime function that calls the driver function that reports the same: cudaMalloc
@@ -36,7 +36,7 @@ var DefaultPace = Pace{Review: time.Second, Look: 5 * time.Minute}
 // wrapper is a wrapper in one file. Files owns it.
 type wrapper struct {
 	number         uint32 // in wrapperTable
-	at             place.Function
+	at             probepoint.Function
 	program        *ebpf.Program
 	cookie         uint64
 	entered, exits link.Link // its probes; nil while detached

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
-	"github.com/vramprof/vramprof/tracer/patience"
 )
 
 // A process can stall whoever looks at its mappings or its memory: reading either takes its
@@ -63,16 +63,16 @@ type lostToUser struct {
 func newStalls() *stalls {
 	return &stalls{
 		now: time.Now, user: User, ticks: StartTicks, by: map[uint32]*stall{}, users: map[uint32]*lostToUser{},
-		shares: quota.New(patience.MaxStuck),
+		shares: quota.New(deadline.MaxStuck),
 	}
 }
 
 var all = newStalls()
 
 // Call runs f, which looks at a process that may stall it, and waits at most limit. It returns
-// patience.ErrStuck after that, and at once for a process that stalled a call before and whose pause
+// deadline.ErrStuck after that, and at once for a process that stalled a call before and whose pause
 // is not over. Pid 0 stands for a look at all processes. The calls that hang are shared out by user, as
-// are the tables of the ledger. As for patience.Call, f may run on after the return.
+// are the tables of the ledger. As for deadline.Call, f may run on after the return.
 func Call[T any](pid uint32, limit time.Duration, f func() (T, error)) (T, error) {
 	return callOf(all, call{pid: pid}, limit, f)
 }
@@ -89,11 +89,11 @@ func callOf[T any](s *stalls, c call, limit time.Duration, f func() (T, error)) 
 		var none T
 		return none, err
 	}
-	value, err := patience.Call(limit, func() (T, error) {
+	value, err := deadline.Call(limit, func() (T, error) {
 		defer s.returned(&c)
 		return f()
 	})
-	if errors.Is(err, patience.ErrStuck) && !errors.Is(err, patience.ErrFull) {
+	if errors.Is(err, deadline.ErrStuck) && !errors.Is(err, deadline.ErrFull) {
 		s.timedOut(&c, limit)
 	} else if c.known {
 		s.recovered(c.pid)
@@ -123,7 +123,7 @@ func (s *stalls) begin(c *call, limit time.Duration) (time.Duration, error) {
 		case x.ticks != s.ticks(c.pid):
 			delete(s.by, c.pid) // another process has the pid
 		case x.stuck > 0 || now.Before(x.next):
-			return 0, patience.ErrStuck
+			return 0, deadline.ErrStuck
 		default:
 			c.known = true
 		}
@@ -133,7 +133,7 @@ func (s *stalls) begin(c *call, limit time.Duration) (time.Duration, error) {
 		return limit, nil
 	}
 	if !s.shares.Room(0, u.stuck) {
-		return 0, patience.ErrFull
+		return 0, deadline.ErrFull
 	}
 	if u.lost(now) >= patienceOfUser && !c.unhurried {
 		limit = min(limit, hurried)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/deadline"
 )
 
 // fakeStalls returns stalls with a clock of their own, for which process n belongs to user n/100.
@@ -27,7 +27,7 @@ func stallOnce(t *testing.T, s *stalls, pid uint32) (made bool) {
 	hang, began := make(chan bool), make(chan bool, 1)
 	t.Cleanup(func() { close(hang) })
 	_, err := callOf(s, call{pid: pid}, time.Millisecond, func() (int, error) { began <- true; <-hang; return 0, nil })
-	if !errors.Is(err, patience.ErrStuck) {
+	if !errors.Is(err, deadline.ErrStuck) {
 		t.Fatalf("process %d: %v", pid, err)
 	}
 	select {
@@ -48,7 +48,7 @@ func TestAProcessThatStallsIsLeftAloneAfterGrowingPausesAndOthersAreNot(t *testi
 	var pauses []time.Duration
 	for i := range 8 {
 		_, err := callOf(s, call{pid: 101}, time.Microsecond, func() (int, error) { time.Sleep(20 * time.Millisecond); return 0, nil })
-		if !errors.Is(err, patience.ErrStuck) {
+		if !errors.Is(err, deadline.ErrStuck) {
 			t.Fatal(err)
 		}
 		if works(s, 101) {
@@ -96,7 +96,7 @@ func TestOneUserDoesNotTakeAllThreadsThatMayHang(t *testing.T) {
 			made++
 		}
 	}
-	if most := patience.MaxStuck / 2; s.users[1].stuck > most || s.users[1].stuck < made {
+	if most := deadline.MaxStuck / 2; s.users[1].stuck > most || s.users[1].stuck < made {
 		t.Errorf("%d of %d calls of a user hang, want at most %d", s.users[1].stuck, made, most)
 	}
 	if !works(s, 201) {

@@ -19,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Shares counts what processes lost. Any goroutine may call its methods. Its lock is held while the
 // kernel's map is read, so that what a process lost is counted once, whether it has ended or not.
 type Shares struct {
-	defects *defects.List
+	defects *panics.List
 	room    []byte // of the map tables
 
 	mu     sync.Mutex // guards what follows, and deletions from kernel
@@ -55,7 +55,7 @@ func Limit(spec *ebpf.CollectionSpec) error {
 
 // Open maps the kernel half's counts of its tables, and takes its map of shares, which stays the
 // caller's.
-func Open(tables, kernel *ebpf.Map, panics *defects.List) (*Shares, error) {
+func Open(tables, kernel *ebpf.Map, panics *panics.List) (*Shares, error) {
 	room, err := unix.Mmap(tables.FD(), 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map the counts of tables: %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -23,7 +23,7 @@ type Reader struct {
 	Decode  func(raw []byte) (unwind.Stack, error) // names Python's frames
 	UserOf  func(pid uint32) uint32                // as in ledger.Process
 	Store   *Store
-	Defects *defects.List
+	Defects *panics.List
 
 	lost    atomic.Uint64
 	running atomic.Bool // Run runs, so the ring is open

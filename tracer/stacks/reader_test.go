@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/symbolize"
-	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -26,7 +26,7 @@ func TestAStackIsKeptLostOrTriedAgain(t *testing.T) {
 			}
 			return unwind.Stack{ID: uint64(raw[0]), PID: 7, Frames: []unwind.Frame{{Function: "f"}}}, nil
 		},
-		UserOf: func(uint32) uint32 { return 1 }, Store: New(40, symbolize.Options{}), Defects: &defects.List{},
+		UserOf: func(uint32) uint32 { return 1 }, Store: New(40, symbolize.Options{}), Defects: &panics.List{},
 	}
 	defer r.Store.Close()
 	var parked parkedStacks

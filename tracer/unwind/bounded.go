@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 
 	"github.com/vramprof/vramprof/tracer/fileid"
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // boundedFile is a file from which at most maxBytesOfFile bytes are read.
@@ -24,7 +24,7 @@ type boundedFile struct {
 	// For the cache, if log is not nil:
 	name     string
 	identity any
-	log      *tablecache.Log // all reads so far
+	log      *unwindcache.Log // all reads so far
 }
 
 func newBoundedFile(f process.ReadAtCloser, size, modified int64) *boundedFile {
@@ -54,7 +54,7 @@ func (b *boundedFile) record(name string, code CodeFile) {
 	} else {
 		return
 	}
-	b.name, b.log = name, new(tablecache.Log)
+	b.name, b.log = name, new(unwindcache.Log)
 }
 
 func (b *boundedFile) Close() error { return b.f.Close() }

@@ -23,8 +23,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/fileid"
-	"github.com/vramprof/vramprof/tracer/patience"
 )
 
 // Limits of what the profiler reads from one process.
@@ -213,14 +213,14 @@ type memory struct {
 
 func (m *memory) ReadAt(p []byte, off int64) (int, error) {
 	if m.stuck.Load() {
-		return 0, patience.ErrStuck
+		return 0, deadline.ErrStuck
 	}
 	size := len(p)
-	b, err := patience.Call(readPatience, func() ([]byte, error) {
+	b, err := deadline.Call(readPatience, func() ([]byte, error) {
 		b := make([]byte, size) // the caller may reuse p after a timeout
 		return b, readMemory(m.pid, uint64(off), b)
 	})
-	if errors.Is(err, patience.ErrStuck) {
+	if errors.Is(err, deadline.ErrStuck) {
 		m.stuck.Store(true)
 	}
 	if err != nil {
@@ -254,7 +254,7 @@ func (u *Unwinder) survive(pid uint32) {
 	}
 	u.refused[pid] = true
 	u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
-	_, err := patience.Call(time.Second, func() (bool, error) {
+	_, err := deadline.Call(time.Second, func() (bool, error) {
 		u.manager.CleanupPIDs()
 		u.manager.ProcessedUntil(0)
 		return true, nil

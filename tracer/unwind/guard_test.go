@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/deadline"
 )
 
 // mapped maps a file as code into our own process. It returns the process and the mapping as the
@@ -112,7 +112,7 @@ func TestReadsOfAFileAreLimited(t *testing.T) {
 func TestMemoryThatWasStuckOnceIsNotReadAgain(t *testing.T) {
 	m := &memory{pid: uint32(os.Getpid())}
 	m.stuck.Store(true)
-	if _, err := m.ReadAt(make([]byte, 8), 0); !errors.Is(err, patience.ErrStuck) {
+	if _, err := m.ReadAt(make([]byte, 8), 0); !errors.Is(err, deadline.ErrStuck) {
 		t.Errorf("got %v", err)
 	}
 	u := &Unwinder{memories: map[uint32]*memory{m.pid: m}}

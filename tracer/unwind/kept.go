@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // leastKept is how many rows a table has at least that is kept on disk: to build a smaller one takes
@@ -23,12 +23,12 @@ const profilerVersion = "v0.0.202633"
 // kept reads tables from the cache, and writes new ones there. Without a cache, dir is nil. Only the
 // goroutine that holds Unwinder.mu calls its methods.
 type kept struct {
-	dir    *tablecache.Dir
+	dir    *unwindcache.Dir
 	opened *boundedFile // the latest file of the profiler's
 
-	key     tablecache.Key    // of the file at hand
-	table   *tablecache.Table // its table; nil: the profiler itself makes it
-	keep    bool              // the table is new, and is to be kept
+	key     unwindcache.Key    // of the file at hand
+	table   *unwindcache.Table // its table; nil: the profiler itself makes it
+	keep    bool               // the table is new, and is to be kept
 	writing sync.WaitGroup
 	disk    sync.Mutex // one table is written at a time
 }
@@ -51,7 +51,7 @@ func (k keptTables) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatyp
 		}
 	}
 	data, err := k.StackDeltaProvider.GetIntervalDataForFile(ref)
-	var source tablecache.Source
+	var source unwindcache.Source
 	if cached {
 		source, kept.keep = kept.opened.log.Source()
 		kept.opened.log = nil // what follows is not for the table
@@ -72,7 +72,7 @@ func (k *kept) begin(name string) bool {
 	if k.dir == nil || k.opened == nil || k.opened.log == nil || k.opened.name != name {
 		return false
 	}
-	k.key = tablecache.KeyOf(k.opened.identity, profilerVersion)
+	k.key = unwindcache.KeyOf(k.opened.identity, profilerVersion)
 	return true
 }
 

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // A table of the cache is the same in the kernel as one that is built. It is used only for a file
@@ -35,7 +35,7 @@ func TestTablesOfTheCacheAreThoseOfTheFile(t *testing.T) {
 	built := tablesOf(t, nil, pid)
 
 	path := filepath.Join(t.TempDir(), "cache")
-	cache, err := tablecache.Open(path)
+	cache, err := unwindcache.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +53,13 @@ func TestTablesOfTheCacheAreThoseOfTheFile(t *testing.T) {
 	}
 	same("a full cache")
 	for _, key := range list { // the next session shows that it has read them
-		change(t, cache, key, func(table *tablecache.Table) { table.Rows[len(table.Rows)/2].AddressLow ^= 1 })
+		change(t, cache, key, func(table *unwindcache.Table) { table.Rows[len(table.Rows)/2].AddressLow ^= 1 })
 	}
 	if got := tablesOf(t, cache, pid); maps.Equal(got, built) {
 		t.Error("the cache is not read")
 	}
 	for _, key := range list {
-		change(t, cache, key, func(table *tablecache.Table) { table.Source.Hash[0] ^= 1 })
+		change(t, cache, key, func(table *unwindcache.Table) { table.Source.Hash[0] ^= 1 })
 	}
 	same("tables of files with another content")
 	same("tables that were replaced")
@@ -73,7 +73,7 @@ func TestTablesOfAnotherProfilerAreNotUsed(t *testing.T) {
 }
 
 // change replaces an entry of the cache.
-func change(t *testing.T, cache *tablecache.Dir, key tablecache.Key, how func(*tablecache.Table)) {
+func change(t *testing.T, cache *unwindcache.Dir, key unwindcache.Key, how func(*unwindcache.Table)) {
 	t.Helper()
 	table, err := cache.Load(key)
 	if err != nil {
@@ -85,7 +85,7 @@ func change(t *testing.T, cache *tablecache.Dir, key tablecache.Key, how func(*t
 	}
 }
 
-func entriesOf(t *testing.T, path string) (keys []tablecache.Key) {
+func entriesOf(t *testing.T, path string) (keys []unwindcache.Key) {
 	t.Helper()
 	list, err := os.ReadDir(path)
 	if err != nil {
@@ -93,10 +93,10 @@ func entriesOf(t *testing.T, path string) (keys []tablecache.Key) {
 	}
 	for _, x := range list {
 		key, err := hex.DecodeString(strings.TrimSuffix(x.Name(), ".table"))
-		if err != nil || len(key) != len(tablecache.Key{}) {
+		if err != nil || len(key) != len(unwindcache.Key{}) {
 			t.Fatalf("%s is in the cache", x.Name())
 		}
-		keys = append(keys, tablecache.Key(key))
+		keys = append(keys, unwindcache.Key(key))
 	}
 	return keys
 }
@@ -105,7 +105,7 @@ func entriesOf(t *testing.T, path string) (keys []tablecache.Key) {
 type page struct{ file, address uint64 }
 
 // newUnwinder returns an Unwinder with maps of its own.
-func newUnwinder(t *testing.T, cache *tablecache.Dir) *Unwinder {
+func newUnwinder(t *testing.T, cache *unwindcache.Dir) *Unwinder {
 	t.Helper()
 	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
@@ -123,7 +123,7 @@ func newUnwinder(t *testing.T, cache *tablecache.Dir) *Unwinder {
 }
 
 // tablesOf loads the tables of a process and returns them.
-func tablesOf(t *testing.T, cache *tablecache.Dir, pid uint32) map[page]string {
+func tablesOf(t *testing.T, cache *unwindcache.Dir, pid uint32) map[page]string {
 	t.Helper()
 	u := newUnwinder(t, cache)
 	u.Load(pid, 0)

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/support"
 
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 var (
@@ -20,14 +20,14 @@ var (
 
 // tableOf returns the table that the kernel half needs for the intervals of a file, at least one: the
 // profiler would number their rules for as long as it runs. So it gets the intervals withoutRules.
-func tableOf(data *stackdeltatypes.IntervalData) (*tablecache.Table, error) {
+func tableOf(data *stackdeltatypes.IntervalData) (*unwindcache.Table, error) {
 	begin, end := data.Blocks[0].Start, data.Blocks[len(data.Blocks)-1].End
 	count := end>>support.StackDeltaPageBits - begin>>support.StackDeltaPageBits + 1
 	if end < begin || count > maxPages {
 		return nil, errPages
 	}
-	b := tableBuilder{numbers: map[stackdeltatypes.UnwindInfo]uint16{}, Table: tablecache.Table{
-		First: begin &^ support.StackDeltaPageMask, Pages: make([]uint16, count), Rows: make([]tablecache.Row, 0, data.NumDeltas),
+	b := tableBuilder{numbers: map[stackdeltatypes.UnwindInfo]uint16{}, Table: unwindcache.Table{
+		First: begin &^ support.StackDeltaPageMask, Pages: make([]uint16, count), Rows: make([]unwindcache.Row, 0, data.NumDeltas),
 	}}
 	for i, block := range data.Blocks {
 		if err := b.block(block); err != nil {
@@ -44,7 +44,7 @@ func tableOf(data *stackdeltatypes.IntervalData) (*tablecache.Table, error) {
 }
 
 type tableBuilder struct {
-	tablecache.Table
+	unwindcache.Table
 	numbers map[stackdeltatypes.UnwindInfo]uint16
 }
 
@@ -79,7 +79,7 @@ func (b *tableBuilder) row(address uint64, info stackdeltatypes.UnwindInfo) erro
 			}
 			number = uint16(len(b.Rules))
 			b.numbers[info] = number
-			b.Rules = append(b.Rules, tablecache.Rule(info))
+			b.Rules = append(b.Rules, unwindcache.Rule(info))
 		}
 	}
 	if n := len(b.Rows); n > 0 && b.Rows[n-1].Rule == number {
@@ -90,7 +90,7 @@ func (b *tableBuilder) row(address uint64, info stackdeltatypes.UnwindInfo) erro
 		return errPlace
 	}
 	b.Pages[page]++
-	b.Rows = append(b.Rows, tablecache.Row{AddressLow: uint16(address), Rule: number})
+	b.Rows = append(b.Rows, unwindcache.Row{AddressLow: uint16(address), Rule: number})
 	return nil
 }
 
@@ -126,7 +126,7 @@ func withoutRules(data *stackdeltatypes.IntervalData) *stackdeltatypes.IntervalD
 }
 
 // pagesAlone returns intervals with the same pages as a table, and no rules.
-func pagesAlone(t *tablecache.Table) *stackdeltatypes.IntervalData {
+func pagesAlone(t *unwindcache.Table) *stackdeltatypes.IntervalData {
 	last := t.First + uint64(len(t.Pages)-1)<<support.StackDeltaPageBits
 	return withoutRules(&stackdeltatypes.IntervalData{Blocks: []*stackdeltatypes.BasicBlock{{Start: t.First, End: last}}})
 }

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/processmanager/execinfomanager"
 	"go.opentelemetry.io/ebpf-profiler/support"
 
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // profilers records the table that the profiler makes of a file.
@@ -115,7 +115,7 @@ func TestTablesOfForgedFilesAreBounded(t *testing.T) {
 	}
 	merged := stackdeltatypes.StackDeltaArray{{Info: stackdeltatypes.UnwindInfo{Param: 8}}, {Offset: 2, Info: stackdeltatypes.UnwindInfo{Param: 16}}}
 	table, err := tableOf(&stackdeltatypes.IntervalData{NumDeltas: 2, Blocks: []*stackdeltatypes.BasicBlock{block(1<<16, 1<<16+9, merged)}})
-	if err != nil || len(table.Rows) != 2 || table.Rules[0] != (tablecache.Rule{Param: 8, MergeOpcode: 2}) || table.Rows[1].Rule != support.DeltaCommandFlag|uint16(support.UnwindCommandInvalid) {
+	if err != nil || len(table.Rows) != 2 || table.Rules[0] != (unwindcache.Rule{Param: 8, MergeOpcode: 2}) || table.Rows[1].Rule != support.DeltaCommandFlag|uint16(support.UnwindCommandInvalid) {
 		t.Errorf("%+v (%v)", table, err)
 	}
 }

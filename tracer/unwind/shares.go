@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // Sizes of the kernel's tables that the unwind tables of all files share. The tables of PyTorch with
@@ -22,7 +22,7 @@ const (
 	maxFiles = 16384
 	maxRows  = 64 << 20 // rounded up to a power of two for each file
 	maxPages = 1 << 17  // of 64 KiB of code
-	maxRules = 1 << 15  // numbers with tablecache.Command are commands
+	maxRules = 1 << 15  // numbers with unwindcache.Command are commands
 
 	// The profiler numbers its own rules, those of an arm64 kernel's vDSO, from 0 on.
 	profilerRules = 256
@@ -52,7 +52,7 @@ type shares struct {
 	users    map[uint32]*amounts
 	holders  map[uint32]*holder // by pid
 	files    map[host.FileID]fileShare
-	known    map[tablecache.Rule]*rule
+	known    map[unwindcache.Rule]*rule
 	next     uint16   // the least number that no rule has had
 	free     []uint16 // numbers below it that no rule has
 	waiting  map[uint32]refusal
@@ -74,7 +74,7 @@ type fileShare struct {
 }
 
 type rule struct {
-	rule   tablecache.Rule
+	rule   unwindcache.Rule
 	number uint16
 	tables int // that have it
 	holder *holder
@@ -88,7 +88,7 @@ type refusal struct {
 
 func newShares(put func(uint16, stackdeltatypes.UnwindInfo) error) *shares {
 	s := &shares{put: put, users: map[uint32]*amounts{}, holders: map[uint32]*holder{}, files: map[host.FileID]fileShare{},
-		known: map[tablecache.Rule]*rule{}, next: profilerRules, waiting: map[uint32]refusal{}}
+		known: map[unwindcache.Rule]*rule{}, next: profilerRules, waiting: map[uint32]refusal{}}
 	for i, size := range (amounts{ofFiles: maxFiles, ofRows: maxRows, ofPages: maxPages, ofRules: maxRules - profilerRules}) {
 		s.tables[i] = quota.New(size)
 	}
@@ -97,7 +97,7 @@ func newShares(put func(uint16, stackdeltatypes.UnwindInfo) error) *shares {
 
 // take reserves the part of a file's table that a process of a user needs, and returns the numbers of
 // its rules, which are in the kernel then. It takes all or nothing.
-func (s *shares) take(file host.FileID, pid, user uint32, n amounts, list []tablecache.Rule) ([]uint16, error) {
+func (s *shares) take(file host.FileID, pid, user uint32, n amounts, list []unwindcache.Rule) ([]uint16, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.holders[pid]
@@ -142,7 +142,7 @@ func (s *shares) take(file host.FileID, pid, user uint32, n amounts, list []tabl
 }
 
 // ruleFor returns a rule, which it writes into the kernel if no table has it yet.
-func (s *shares) ruleFor(x tablecache.Rule, h *holder) (*rule, error) {
+func (s *shares) ruleFor(x unwindcache.Rule, h *holder) (*rule, error) {
 	if r := s.known[x]; r != nil {
 		return r, nil
 	}

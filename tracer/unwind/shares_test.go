@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // array is the kernel's array of rules.
@@ -23,15 +23,15 @@ func (a array) put(number uint16, rule stackdeltatypes.UnwindInfo) error {
 }
 
 // rulesFrom returns n different rules, which only libraries with overlapping numbers share.
-func rulesFrom(first, n int) (list []tablecache.Rule) {
+func rulesFrom(first, n int) (list []unwindcache.Rule) {
 	for i := range n {
-		list = append(list, tablecache.Rule{Param: int32(first + i)})
+		list = append(list, unwindcache.Rule{Param: int32(first + i)})
 	}
 	return list
 }
 
 // has reports whether the numbers stand for the rules in the kernel.
-func (a array) has(numbers []uint16, list []tablecache.Rule) bool {
+func (a array) has(numbers []uint16, list []unwindcache.Rule) bool {
 	for i, number := range numbers {
 		if a[number] != stackdeltatypes.UnwindInfo(list[i]) || number < profilerRules {
 			return false
@@ -45,7 +45,7 @@ func TestOneUserDoesNotTakeTheTablesOfOthers(t *testing.T) {
 	s := newShares(kernel.put)
 	const attacker, honest = 1000, 1001
 	n := 0
-	fill := func(pid, user uint32, what amounts, list func() []tablecache.Rule) {
+	fill := func(pid, user uint32, what amounts, list func() []unwindcache.Rule) {
 		for {
 			if _, err := s.take(host.FileID(n), pid, user, what, list()); err != nil {
 				return
@@ -54,10 +54,10 @@ func TestOneUserDoesNotTakeTheTablesOfOthers(t *testing.T) {
 		}
 	}
 	for pid := uint32(1); pid < 9; pid++ {
-		fill(pid, attacker, amounts{ofRows: 1 << 20}, func() []tablecache.Rule { return nil })
-		fill(pid, attacker, amounts{ofPages: 4000}, func() []tablecache.Rule { return nil })
-		fill(pid, attacker, amounts{}, func() []tablecache.Rule { return rulesFrom(n*500, 500) })
-		fill(pid, attacker, amounts{}, func() []tablecache.Rule { return nil })
+		fill(pid, attacker, amounts{ofRows: 1 << 20}, func() []unwindcache.Rule { return nil })
+		fill(pid, attacker, amounts{ofPages: 4000}, func() []unwindcache.Rule { return nil })
+		fill(pid, attacker, amounts{}, func() []unwindcache.Rule { return rulesFrom(n*500, 500) })
+		fill(pid, attacker, amounts{}, func() []unwindcache.Rule { return nil })
 	}
 	for i, used := range s.used() {
 		if size := s.tables[i].Size(); used > size/2 || used < size/2-size/32 {
@@ -90,7 +90,7 @@ func TestAYearOfLibrariesLeavesRoomForRules(t *testing.T) {
 	s := newShares(kernel.put)
 	random := rand.New(rand.NewPCG(1, 2))
 	type loaded struct {
-		list    []tablecache.Rule
+		list    []unwindcache.Rule
 		numbers []uint16
 	}
 	now := map[host.FileID]loaded{}

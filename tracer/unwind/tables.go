@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 const bytesOfRow = 8 // in the kernel: elements of an array are multiples of 8 bytes
@@ -99,7 +99,7 @@ func (t *tables) rowsFor(file host.FileID, deltas []ebpfapi.StackDeltaEBPF, rese
 	list := make([]support.StackDelta, len(table.Rows))
 	for i, row := range table.Rows {
 		list[i] = support.StackDelta{AddrLow: row.AddressLow, UnwindInfo: row.Rule}
-		if row.Rule&tablecache.Command == 0 {
+		if row.Rule&unwindcache.Command == 0 {
 			list[i].UnwindInfo = numbers[row.Rule]
 		}
 	}

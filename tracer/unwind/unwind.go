@@ -29,7 +29,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/vramprof/vramprof/tracer/tablecache"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // Unwinder loads unwind tables of processes and decodes the stacks that the kernel sends. Load and
@@ -49,8 +49,8 @@ type Unwinder struct {
 	CodeOf   func(pid uint32) (Code, bool)
 	InKernel func() map[uint32]uint32
 
-	mu      sync.Mutex      // serializes Load and Forget
-	cache   *tablecache.Dir // nil: none
+	mu      sync.Mutex       // serializes Load and Forget
+	cache   *unwindcache.Dir // nil: none
 	onFile  func(NewFile)
 	loading uint32               // pid
 	refused map[uint32]bool      // processes whose files made the profiler panic
@@ -79,7 +79,7 @@ var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
 // New loads the unwinder's maps and programs into the kernel. Load calls onFile for each new
 // executable file. kernel is the running kernel's BTF. cache keeps tables for later sessions; it may
 // be nil.
-func New(kernel *btf.Spec, cache *tablecache.Dir, onFile func(NewFile)) (*Unwinder, error) {
+func New(kernel *btf.Spec, cache *unwindcache.Dir, onFile func(NewFile)) (*Unwinder, error) {
 	startMetrics()
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/vramprof/vramprof/tracer/place"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // function is one of the functions that the benchmark programs call.
@@ -50,7 +50,7 @@ func (p *prober) attach(path string) error {
 		return err
 	}
 	defer f.Close()
-	library, err := place.Open(f)
+	library, err := probepoint.Open(f)
 	if err != nil {
 		return err
 	}

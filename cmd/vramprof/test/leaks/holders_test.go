@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 var withHolders = flag.Bool("holders", false, "look for holders while the Python programs of threads run, and compare")
@@ -29,7 +29,7 @@ func TestVerdictsWithHolders(t *testing.T) {
 		t.Skip("runs for minutes: scripts/leaks.sh --holders")
 	}
 	m := newMachine(t, shortRun)
-	m.walks = &walks.Options{Every: betweenWalks}
+	m.walks = &heapscan.Options{Every: betweenWalks}
 	list := slices.DeleteFunc(corpus(t), func(p *program) bool {
 		return p.isC() || p.Folder == "" || *only != "" && !slices.Contains(strings.Split(*only, ","), p.Name)
 	})

@@ -22,9 +22,9 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
-	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 const (
@@ -47,8 +47,8 @@ type machine struct {
 	name     string        // prefix of the names of all programs, and of no others
 	launcher *net.UnixConn // starts programs with PyTorch; nil: each starts on its own
 	nvml     *nvml.Driver
-	moments  []int          // seconds after which the programs are judged, ascending
-	walks    *walks.Options // nil: holders are not looked for
+	moments  []int             // seconds after which the programs are judged, ascending
+	walks    *heapscan.Options // nil: holders are not looked for
 }
 
 func newMachine(t *testing.T, moments []int) *machine {

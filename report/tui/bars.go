@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vramprof/vramprof/report/words"
+)
+
+// gpuBars returns the GPUs above the views, a line each.
+func (m *Model) gpuBars(s screen) []string {
+	if s.gpus == 0 {
+		return nil
+	}
+	b := m.shown
+	list := make([]string, 0, s.gpus)
+	for i := range b.gpus[:s.gpus] {
+		if i == s.gpus-1 && len(b.gpus) > s.gpus {
+			list = append(list, m.palette.paint(dim, words.Cut(fmt.Sprintf("   %s (1 shows them)", words.Count(uint64(len(b.gpus)-i), "more GPU")), s.width)))
+			break
+		}
+		list = append(list, m.gpuBar(&b.gpus[i], s.width))
+	}
+	return list
+}
+
+const leastBar = 8 // columns
+
+// gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m".
+func (m *Model) gpuBar(g *gpu, width int) string {
+	name := cell("GPU "+g.label, 5+max(m.shown.labelWidth(), 2), true)
+	figures := " " + words.Pad(words.Bytes(g.used), -8) + " of " + words.Pad(totalText(g.total), -8) + " " + words.Pad(shareText(g), -4)
+	if g.total == 0 { // there is nothing to compare with
+		return m.palette.paint(plain, words.Cut(name+words.Bytes(g.used)+", its size is unknown", width))
+	}
+	tail, s := "", plain
+	if full := g.fullText(); full != "" {
+		tail, s = "  full in "+words.Pad(full, 6), fullStyle(g)
+	}
+	room := width - words.Width(name) - words.Width(figures) - 2
+	if width >= 90 { // bars of all GPUs have one length
+		room -= 16
+		tail = words.Pad(tail, 16)
+	} else if room-words.Width(tail) < leastBar {
+		tail = ""
+	} else {
+		room -= words.Width(tail)
+	}
+	room = min(room, 100)
+	if room < leastBar {
+		return m.palette.paint(shareStyle(g), words.Cut(strings.TrimRight(name+figures, " "), width))
+	}
+	return m.palette.paint(bold, name) + m.bar(g, room) + m.palette.paint(shareStyle(g), figures) + m.palette.paint(s, strings.TrimRight(tail, " "))
+}
+
+// untraced memory stands at the end of what is used.
+const untracedFill = '∙'
+
+// bar draws what a GPU uses: each plane with its sign and colour, then what is not traced.
+func (m *Model) bar(g *gpu, width int) string {
+	var b painted
+	b.p = m.palette
+	b.WriteByte('[')
+	inner := width
+	whole := max(float64(g.total), float64(g.used), 1)
+	drawn, sum := 0, 0.0
+	fill := func(s style, r rune, bytes int64) {
+		if bytes <= 0 {
+			return
+		}
+		sum += float64(bytes)
+		to := min(int(sum/whole*float64(inner)+0.5), inner)
+		for ; drawn < to; drawn++ {
+			b.rune(s, r)
+		}
+	}
+	for k := range barPlanes {
+		fill(planes[k].style, planes[k].fill, g.planes[k])
+	}
+	fill(dim, untracedFill, int64(g.untraced))
+	b.end()
+	b.WriteString(strings.Repeat(" ", inner-drawn) + "]")
+	return b.String()
+}
+
+// legend returns "█ tensors  ▓ cache  ▒ other CUDA  ░ before  ? unexplained  ∙ not traced", in as
+// many lines as it needs; of a GPU with its bytes, without what it has none of.
+func (m *Model) legend(g *gpu, width int) []string {
+	var list []string
+	b := painted{p: m.palette}
+	used := 0
+	write := func(s style, fill rune, name string, bytes int64) {
+		if g != nil {
+			if bytes == 0 {
+				return
+			}
+			name += " " + words.SignedBytes(bytes)
+		}
+		if used > 0 && used+4+words.Width(name) > width {
+			list, used = append(list, b.String()), 0
+			b.Reset()
+		}
+		if used > 0 {
+			b.WriteString("  ")
+			used += 2
+		}
+		b.rune(s, fill)
+		b.end()
+		b.WriteString(" " + words.Cut(name, max(width-2, 1)))
+		used += 2 + words.Width(name)
+	}
+	one := g
+	if g == nil {
+		one = &gpu{}
+	}
+	for k := range barPlanes {
+		write(planes[k].style, planes[k].fill, planes[k].short, one.planes[k])
+	}
+	write(dim, untracedFill, "not traced", int64(one.untraced))
+	return append(list, b.String())
+}

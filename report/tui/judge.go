@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tui
+
+import (
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Verdicts are the verdicts on the lines of one snapshot. They fit later snapshots of the session.
+type Verdicts struct {
+	judgement *report.Judgement
+	at        uint64 // end of the snapshot, ns
+	sites     map[ledger.SiteID]*judged
+}
+
+// judged is the verdict on one line of code.
+type judged struct {
+	class verdict.Class
+	text  string // the evidence; one line, clean of control characters
+}
+
+// Judge judges each line of code that allocates. It may be called in any goroutine.
+func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
+	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[ledger.SiteID]*judged, len(s.Sites))}
+	for i := range v.judgement.Groups {
+		g := &v.judgement.Groups[i]
+		j := &judged{class: g.Class, text: evidence(g)}
+		for _, n := range g.Sites {
+			v.sites[s.IDOf(&s.Sites[n])] = j
+		}
+	}
+	return v
+}
+
+// evidence returns "… of 20.0 MiB/s; gradient; the GPU is full in 1h at this rate".
+func evidence(g *verdict.Group) string {
+	text := untrusted.Clean(g.Evidence)
+	if g.Object != "" {
+		text += "; " + g.Object
+	}
+	if g.UntilFull > 0 {
+		text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
+	}
+	return text
+}
+
+// of returns the verdict on the line of a site, nil if it has none yet.
+func (v *Verdicts) of(s *ledger.Snapshot, x *ledger.Site) *judged {
+	if v == nil {
+		return nil
+	}
+	return v.sites[s.IDOf(x)]
+}
+
+// classMark returns a verdict in a column: the sign tells it without colour.
+func classMark(c verdict.Class) string {
+	switch c {
+	case 0:
+		return ""
+	case verdict.Leaking:
+		return "! leaking"
+	case verdict.Growing:
+		return "+ growing"
+	}
+	return "  " + c.String()
+}
+
+func classStyle(c verdict.Class) style {
+	switch c {
+	case verdict.Leaking:
+		return alarm
+	case verdict.Growing:
+		return warning
+	case 0:
+		return plain
+	}
+	return dim
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tui
+
+import (
+	"cmp"
+	"hash/maphash"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// lineRow is a row of the view of lines: a line, the sum of one line in several processes, or a
+// branch of the tree.
+type lineRow struct {
+	line
+	id        uint64  // of a branch: the same in later moments
+	index     int32   // of a line, into books.lines
+	parts     []int32 // of a sum, likewise
+	node      int32   // of the tree; -1: none
+	depth     int
+	open      bool
+	branches  bool   // it has branches
+	label     string // of what is no line: "python3 [42]"
+	processes int    // that are summed up
+}
+
+// inScope reports of each process whether its lines are shown: those of one, or else of all that
+// run, or of all that ended if none runs.
+func (m *Model) inScope() []bool {
+	s := m.shown.Snapshot
+	list := make([]bool, len(s.Processes))
+	for i := range list {
+		p := &s.Processes[i]
+		if m.process != (ledger.ProcessID{}) {
+			list[i] = p.ID() == m.process
+		} else {
+			list[i] = p.End == 0 || !m.shown.alive
+		}
+	}
+	return list
+}
+
+func (m *Model) listLines() {
+	m.lists.lines = m.lists.lines[:0]
+	if m.tree {
+		m.listTree()
+		return
+	}
+	b, scope := m.shown, m.inScope()
+	at, seen := map[lineKey]int{}, map[[2]int]bool{} // seen: row and process
+	for i := range b.lines {
+		l := &b.lines[i]
+		if !scope[l.process] || !m.passesLine(l) {
+			continue
+		}
+		x := lineRow{line: *l, index: int32(i), node: -1, processes: 1}
+		if !m.merged {
+			m.lists.lines = append(m.lists.lines, x)
+			continue
+		}
+		key := lineKey{-1, -1, int32(l.plane), l.frame}
+		n, ok := at[key]
+		if !ok {
+			at[key] = len(m.lists.lines)
+			seen[[2]int{len(m.lists.lines), l.process}] = true
+			x.process, x.parts = -1, []int32{int32(i)}
+			m.lists.lines = append(m.lists.lines, x)
+			continue
+		}
+		if at := [2]int{n, l.process}; !seen[at] {
+			seen[at] = true
+			m.lists.lines[n].processes++
+		}
+		m.lists.lines[n].join(l, int32(i))
+	}
+	m.lists.lines = sortRows(m.lists.lines, m.lineColumns(), m.sorts[viewLines], m.reversed[viewLines])
+}
+
+// indices returns the lines of a row, none of a branch.
+func (r *lineRow) indices() []int32 {
+	switch {
+	case r.node >= 0:
+		return nil
+	case r.parts == nil:
+		return []int32{r.index}
+	}
+	return r.parts
+}
+
+// join adds a line of another process or GPU.
+func (r *lineRow) join(l *line, i int32) {
+	if r.gpu != l.gpu {
+		r.gpu = -1
+	}
+	r.parts = append(r.parts, i)
+	r.own += l.own
+	r.total += l.total
+	r.addFigures(l)
+}
+
+// addFigures adds what both lines and branches have.
+func (l *line) addFigures(x *line) {
+	l.count += x.count
+	l.growth += x.growth
+	l.oldest = max(l.oldest, x.oldest)
+	l.holdings += x.holdings
+	l.incomplete = l.incomplete || x.incomplete
+	if x.class() > l.class() {
+		l.judged = x.judged
+	}
+}
+
+func (m *Model) passesLine(l *line) bool {
+	if m.filter.re == nil {
+		return true
+	}
+	b := m.shown
+	f, p := &b.frames[l.frame], &b.Snapshot.Processes[l.process]
+	return m.filter.passes(f.File, f.Function, tidy(p.Comm), strconv.FormatUint(uint64(p.PID), 10), l.class().String(), planes[l.plane].short)
+}
+
+var seed = maphash.MakeSeed()
+
+// idOf returns what identifies a row in later moments.
+func (m *Model) idOf(r *lineRow) uint64 {
+	switch b := m.shown; {
+	case r.node >= 0:
+		return r.id
+	case r.parts != nil:
+		return maphash.Comparable(seed, [2]int32{int32(r.plane), r.frame})
+	default:
+		return maphash.Comparable(seed, struct {
+			process ledger.ProcessID
+			gpu     gpuKey
+			plane   int
+			frame   int32
+		}{b.Snapshot.Processes[r.process].ID(), b.gpuKey(r.gpu), r.plane, r.frame})
+	}
+}
+
+// gpuKey returns the key of a GPU by its index.
+func (b *books) gpuKey(gpu int) gpuKey {
+	if gpu < 0 {
+		return gpuKey{}
+	}
+	return b.gpus[gpu].key
+}
+
+// lineColumns are the columns of the view of lines, for what it shows.
+func (m *Model) lineColumns() []column[lineRow] {
+	b := m.shown
+	dropOwn, dropTotal := 0, 8
+	if m.tree {
+		dropOwn, dropTotal = 6, 0
+	}
+	list := []column[lineRow]{
+		{name: "own", title: "own", width: 9, drop: dropOwn, text: func(r *lineRow, _ int) string { return ownText(r) }, order: most(func(r *lineRow) int64 { return r.own })},
+		{name: "total", title: "total", width: 9, drop: dropTotal, text: func(r *lineRow, _ int) string { return words.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
+		{name: "count", title: "count", width: 8, drop: 7, text: func(r *lineRow, _ int) string { return countText(r.count) }, order: most(func(r *lineRow) uint64 { return r.count })},
+		{name: "growth", title: "growth/min", width: 10, drop: 5, text: func(r *lineRow, _ int) string { return r.growthText(b.half) }, order: most(func(r *lineRow) int64 { return r.growth })},
+		{name: "oldest", title: "oldest", width: 7, drop: 9, text: func(r *lineRow, _ int) string { return ageText(r.oldest) }, order: most(func(r *lineRow) uint64 { return r.oldest })},
+		{name: "verdict", title: "verdict", width: 9, left: true, drop: 2, text: func(r *lineRow, _ int) string { return classMark(r.class()) }, order: byClass, style: func(r *lineRow) style { return classStyle(r.class()) }},
+	}
+	if !m.tree {
+		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 11, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
+			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
+		if m.process == (ledger.ProcessID{}) && several(m.inScope()) {
+			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 4, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
+		}
+		if len(b.gpus) > 1 {
+			list = append(list, column[lineRow]{name: "gpu", title: "GPU", width: b.labelWidth(), left: true, drop: 10, text: func(r *lineRow, _ int) string { return b.gpuLabel(r.gpu) }, order: least(func(r *lineRow) int { return r.gpu })})
+		}
+	}
+	return append(list, column[lineRow]{name: "line", title: "line", width: max(16, min(m.width*2/5, 48)), flex: true, left: true, text: func(r *lineRow, w int) string { return b.lineText(r, w) },
+		order: func(x, y *lineRow) int { return b.compareFrames(x, y) }, style: func(r *lineRow) style {
+			switch f := &b.frames[r.frame]; {
+			case r.label != "":
+				return bold
+			case r.node >= 0 && !f.Mark && !frames.IsUser(f):
+				return dim
+			}
+			return plain
+		}})
+}
+
+func ownText(r *lineRow) string {
+	if r.node >= 0 && r.own == 0 {
+		return "·"
+	}
+	text := words.SignedBytes(r.own)
+	if r.incomplete {
+		text = "≈" + text
+	}
+	return text
+}
+
+func countText(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	if n >= 10_000_000 {
+		return humanize.SIWithDigits(float64(n), 1, "")
+	}
+	return humanize.Comma(int64(n))
+}
+
+// growthText is "" of less than leastSpan/3, in which growth has no meaning.
+func (r *lineRow) growthText(half uint64) string {
+	if half < leastSpan/3 {
+		return ""
+	}
+	n := report.PerMinute(r.growth, half)
+	return changeText(n)
+}
+
+func ageText(ns uint64) string {
+	if ns == 0 {
+		return ""
+	}
+	return words.Span(ns)
+}
+
+func byClass(a, b *lineRow) int {
+	return cmp.Or(cmp.Compare(max(b.class(), verdict.Steady), max(a.class(), verdict.Steady)), cmp.Compare(b.growth, a.growth))
+}
+
+// whose returns "python3 [42]" or "3 processes".
+func (b *books) whose(r *lineRow, width int) string {
+	if r.process < 0 || r.processes > 1 {
+		return words.Count(uint64(r.processes), "process")
+	}
+	return processName(b, r.process, width)
+}
+
+// processName returns "python3 [42]" in a width: the name is cut, not the pid.
+func processName(b *books, i, width int) string {
+	p := &b.Snapshot.Processes[i]
+	pid := " [" + strconv.FormatUint(uint64(p.PID), 10) + "]"
+	name := tidy(p.Comm)
+	if name == "" {
+		name = "pid"
+	}
+	return words.Cut(name, max(width-len(pid), 1)) + pid
+}
+
+func (b *books) gpuLabel(gpu int) string {
+	if gpu < 0 {
+		return ""
+	}
+	return b.gpus[gpu].label
+}
+
+func (b *books) lineText(r *lineRow, width int) string {
+	if r.node < 0 {
+		return frames.Text(&b.frames[r.frame], width)
+	}
+	sign := "  "
+	if r.branches {
+		sign = "▸ "
+		if r.open {
+			sign = "▾ "
+		}
+	}
+	front := indent(min(2*r.depth, width/2)) + sign
+	room := max(width-words.Width(front), 1)
+	if r.label != "" {
+		return front + words.Cut(r.label, room)
+	}
+	return front + frames.Text(&b.frames[r.frame], room)
+}
+
+const spaces = "                                                                                                    "
+
+func indent(n int) string { return spaces[:max(0, min(n, len(spaces)))] }
+
+func (b *books) compareFrames(x, y *lineRow) int {
+	f, g := &b.frames[x.frame], &b.frames[y.frame]
+	return cmp.Or(cmp.Compare(x.label, y.label), cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Function, g.Function))
+}

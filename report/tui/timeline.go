@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tui
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// trackRow is one row of the timeline: a GPU, a process on a GPU, or one plane of it.
+type trackRow struct {
+	key     trackKey
+	label   string
+	values  *values
+	now     int64
+	process ledger.ProcessID // the zero value: of a GPU
+	style   style
+	note    string // beside the value of now: "rank 3"
+}
+
+type trackKey struct {
+	row   rowKey
+	gpu   bool
+	plane int // planeCount: all
+}
+
+// listTracks lists the GPUs and processes, or the planes of the chosen process.
+func (m *Model) listTracks() {
+	m.lists.tracks = m.lists.tracks[:0]
+	b := m.shown
+	if m.process == (ledger.ProcessID{}) {
+		for i := range b.gpus {
+			g := &b.gpus[i]
+			label := "GPU " + g.label
+			if t := m.series.gpus[g.key]; t != nil && m.filter.passes(label, g.model) {
+				m.lists.tracks = append(m.lists.tracks, trackRow{key: trackKey{rowKey{gpu: g.key}, true, planeCount}, label: label, values: &t.all, now: int64(g.used), style: bold})
+			}
+		}
+	}
+	rows := sortRows(b.processes, processColumns(b), "live", false)
+	for i := range rows {
+		x := &rows[i]
+		t := m.series.rows[x.key]
+		if t == nil || m.process != (ledger.ProcessID{}) && x.key.process != m.process {
+			continue
+		}
+		if m.process == (ledger.ProcessID{}) {
+			if m.filter.passes(x.command, x.pid, x.user, x.job) {
+				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain, x.rank})
+			}
+			continue
+		}
+		m.listPlanes(x, t)
+	}
+}
+
+func (m *Model) trackLabel(x *process) string {
+	return processName(m.shown, x.index, trackNames-1)
+}
+
+func (m *Model) listPlanes(x *process, t *track) {
+	on := ""
+	if x.gpu >= 0 && len(m.shown.gpus) > 1 {
+		on = " GPU " + m.shown.gpuLabel(x.gpu)
+	}
+	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold, x.rank})
+	for k := range planes {
+		if k == hostPlane {
+			on = ""
+		}
+		if v := &t.planes[k]; v.peak > 0 {
+			m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, k}, planes[k].short + on, v, x.planes[k], x.key.process, planes[k].style, ""})
+		}
+	}
+}
+
+func (m *Model) chosenTrack() (ledger.ProcessID, bool) {
+	if n := m.rows(); m.view == viewTimeline && n > 0 {
+		x := &m.lists.tracks[min(m.cursors[viewTimeline].at, n-1)]
+		return x.process, x.process != ledger.ProcessID{}
+	}
+	return ledger.ProcessID{}, false
+}
+
+const (
+	trackNames  = 19   // columns of names and of the value of now
+	trackScale  = 10   // columns of the scale
+	leastTrack  = 8    // columns
+	mostTrack   = 6    // lines of one row
+	leastPeriod = 60e9 // ns that the chart shows at least
+)
+
+// chart is where the rows of a timeline are drawn.
+type chart struct {
+	names, columns, lines int
+	from, to              uint64 // ns
+	times                 []uint64
+}
+
+func (m *Model) drawTimeline(s screen) []string {
+	n := m.rows()
+	if n == 0 {
+		return []string{"", m.nothing("no memory was seen yet", s.width)}
+	}
+	height := s.bodyHeight()
+	c := m.newChart(s.width)
+	news := m.newsLines(s.width, min(len(m.chronicle.list)-1, (height-2*n-1)/3))
+	room := height - 1 - len(news)
+	empty := 0 // rows that never held anything: one line is enough
+	for i := range m.lists.tracks {
+		empty += btoi(m.lists.tracks[i].values.peak <= 0)
+	}
+	c.lines = max(1, min((room-empty)/max(n-empty, 1), mostTrack))
+	at := &m.cursors[viewTimeline]
+	visible := n
+	if c.lines == 1 {
+		visible = max(room, 1)
+	}
+	at.show(n, visible)
+	var list []string
+	for i := at.from; i < min(n, at.from+visible); i++ {
+		list = append(list, m.drawTrack(c, &m.lists.tracks[i], i == at.at)...)
+	}
+	list = append(list[:min(len(list), max(room, 0))], m.axis(&c, s.width))
+	return append(list, news...)
+}
+
+func (m *Model) newChart(width int) chart {
+	c := chart{names: trackNames, times: m.series.times, to: m.shown.Snapshot.End}
+	if c.columns = width - c.names - trackScale; c.columns < leastTrack {
+		c.names = max(0, width-trackScale-leastTrack)
+		c.columns = max(width-c.names-trackScale, 1)
+	}
+	for len(c.times) > 0 && c.times[len(c.times)-1] > c.to { // frozen
+		c.times = c.times[:len(c.times)-1]
+	}
+	c.from = c.to
+	if len(c.times) > 0 {
+		c.from = c.times[0]
+	}
+	if c.to-c.from < leastPeriod {
+		c.from = c.to - min(c.to, leastPeriod)
+	}
+	return c
+}
+
+// dot returns the column of dots of a time, two in a cell.
+func (c *chart) dot(time uint64) int {
+	if time <= c.from {
+		return 0
+	}
+	dots := 2 * c.columns
+	return min(int(float64(time-c.from)/float64(c.to-c.from)*float64(dots-1)+0.5), dots-1)
+}
+
+// heights returns the highest value at each column of dots, -1 before the first.
+func (c *chart) heights(v *values) []int64 {
+	out := make([]int64, 2*c.columns)
+	for i := range out {
+		out[i] = -1
+	}
+	for i, time := range c.times {
+		x := c.dot(time)
+		out[x] = max(out[x], v.at(i))
+	}
+	for i := 1; i < len(out); i++ {
+		if out[i] < 0 {
+			out[i] = out[i-1]
+		}
+	}
+	return out
+}
+
+var brailleDots = [2][4]rune{{0x40, 0x04, 0x02, 0x01}, {0x80, 0x20, 0x10, 0x08}} // from the bottom up
+
+// drawTrack draws one row: name, chart and scale. Its top line has the marks.
+func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
+	if x.values.peak <= 0 {
+		c.lines = 1
+	}
+	heights := c.heights(x.values)
+	bottom, top := scaleOf(heights, c.lines)
+	cells := make([][]rune, c.lines)
+	for i := range cells {
+		cells[i] = slices.Repeat([]rune{' '}, c.columns)
+	}
+	steps := 4 * c.lines
+	for d, h := range heights {
+		n := int(float64(max(h-bottom, 0))/float64(top-bottom)*float64(steps) + 0.5)
+		if h > 0 {
+			n = max(n, 1)
+		}
+		for k := range n {
+			cell := &cells[c.lines-1-k/4][d/2]
+			if *cell == ' ' {
+				*cell = 0x2800
+			}
+			*cell |= brailleDots[d%2][k%4]
+		}
+	}
+	marks := m.marksOf(&c, x)
+	list := make([]string, c.lines)
+	for i := range list {
+		name, side := "", ""
+		switch {
+		case i == 0:
+			name, side = x.label, words.SignedBytes(top)
+			if x.values.peak <= 0 {
+				side = ""
+			}
+		case i == 1:
+			name = words.Cut(words.Join(" "+words.SignedBytes(x.now), x.note), max(c.names-1, 0))
+		}
+		if i == c.lines-1 && i > 0 {
+			side = words.SignedBytes(bottom)
+		}
+		name = cell(name, c.names, true)
+		switch {
+		case at && i == 0:
+			name = m.palette.paint(chosen, name)
+		case i == 0:
+			name = m.palette.paint(bold, name)
+		default:
+			name = m.palette.paint(dim, name)
+		}
+		var b painted
+		b.p = m.palette
+		for k, r := range cells[i] {
+			if mark, ok := marks[k]; ok && i == 0 {
+				b.rune(mark.style, mark.sign)
+			} else {
+				b.rune(trackStyle(x), r)
+			}
+		}
+		b.end()
+		list[i] = name + b.String() + m.palette.paint(dim, strings.TrimRight(cell(" "+side, trackScale, true), " "))
+	}
+	return list
+}
+
+// scaleOf returns the values at the bottom and the top of a chart. The bottom is 0, unless the values
+// change so little that nobody would see it: then it is higher, and stands beside the chart.
+func scaleOf(heights []int64, lines int) (bottom, top int64) {
+	low := int64(-1)
+	for _, h := range heights {
+		top = max(top, h)
+		if h >= 0 && (low < 0 || h < low) {
+			low = h
+		}
+	}
+	if lines > 1 && low >= 0 && top > low {
+		bottom = max(0, top-zoom*(top-low))
+	}
+	return bottom, max(top, 1)
+}
+
+// zoom is the least share of a chart's height that changes take: a third.
+const zoom = 3
+
+func trackStyle(x *trackRow) style {
+	if x.style == bold || x.style == plain {
+		return styleTensor
+	}
+	return x.style
+}
+
+// marksOf returns what happened to a row, by column. The worst of a column stays.
+func (m *Model) marksOf(c *chart, x *trackRow) map[int]happening {
+	marks := map[int]happening{}
+	for _, h := range m.chronicle.list {
+		if h.sign == 0 || h.time < c.from || h.time > c.to || !m.concerns(&h, x) {
+			continue
+		}
+		k := c.dot(h.time) / 2
+		if old, ok := marks[k]; !ok || old.sign != signOOM {
+			marks[k] = h
+		}
+	}
+	return marks
+}
+
+// concerns reports whether something happened to the process of a row, or to one on its GPU.
+func (m *Model) concerns(h *happening, x *trackRow) bool {
+	if x.key.gpu {
+		return h.sign != signEnd && m.series.rows[rowKey{h.process, x.key.row.gpu}] != nil
+	}
+	return h.process == x.process && (x.key.plane == planeCount || h.sign != signEnd)
+}
+
+// axis returns "-1m40s … now" below the charts, with what the marks mean.
+func (m *Model) axis(c *chart, width int) string {
+	from, to := "-"+words.Span(c.to-c.from), "now"
+	key := string(signOOM) + " out of memory  " + string(signLeak) + " leak  " + string(signEnd) + " ended"
+	middle := c.columns - words.Width(from) - len(to)
+	if words.Width(key)+2 > middle {
+		key = ""
+	}
+	line := indent(c.names) + from + words.Pad(centered(key, middle), max(middle, 0)) + to
+	return m.palette.paint(dim, words.Cut(line, width))
+}
+
+func centered(text string, width int) string {
+	return indent((width-words.Width(text))/2) + text
+}
+
+// newsLines returns what happened before what stands at the bottom of the screen.
+func (m *Model) newsLines(width, n int) []string {
+	var list []string
+	last := len(m.chronicle.list) - 1
+	for _, h := range m.chronicle.list[max(0, last-max(n, 0)):max(last, 0)] {
+		list = append(list, m.palette.paint(h.style, words.Cut(words.Join(h.clock, h.text), width)))
+	}
+	return list
+}

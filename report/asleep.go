@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -68,7 +68,7 @@ func AsleepText(s *ledger.Snapshot) string {
 	if len(olderAsleep(s)) > 0 {
 		least = "at least "
 	}
-	return least + words.Bytes(sum) + " of tensors are asleep: PyTorch counts them, but their memory was unmapped"
+	return least + format.Bytes(sum) + " of tensors are asleep: PyTorch counts them, but their memory was unmapped"
 }
 
 // AsleepSites returns the sites with tensors asleep, those with most bytes first.

@@ -8,19 +8,19 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // columnNames returns a short name for each column, by what differs: rank, moment, file, pod, job,
 // host or process.
 func columnNames(columns []Column) (names []string, byRank bool) {
 	candidates := []func(*Column) string{
-		func(c *Column) string { return numbered("rank", words.Digits(c.Process.Rank)) },
+		func(c *Column) string { return numbered("rank", format.Digits(c.Process.Rank)) },
 		func(c *Column) string {
 			if c.Host != columns[0].Host {
 				return ""
 			}
-			return numbered("local rank", words.Digits(c.Process.LocalRank))
+			return numbered("local rank", format.Digits(c.Process.LocalRank))
 		},
 		func(c *Column) string {
 			if c.File != columns[0].File {
@@ -34,8 +34,8 @@ func columnNames(columns []Column) (names []string, byRank bool) {
 		func(c *Column) string { return untrusted.Clean(c.Host) },
 		processName,
 		func(c *Column) string { return untrusted.Clean(c.File) },
-		func(c *Column) string { return words.Join(fileName(c), processName(c)) },
-		func(c *Column) string { return words.Join(untrusted.Clean(c.File), processName(c), c.Moment) },
+		func(c *Column) string { return format.Join(fileName(c), processName(c)) },
+		func(c *Column) string { return format.Join(untrusted.Clean(c.File), processName(c), c.Moment) },
 	}
 	for i, name := range candidates {
 		if list := distinct(columns, name); list != nil {
@@ -69,7 +69,7 @@ func processName(c *Column) string {
 	if c.Process.PID == 0 {
 		return ""
 	}
-	return words.Process(&c.Process)
+	return format.Process(&c.Process)
 }
 
 // distinct returns the names, or nil if one is empty or two are equal.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -101,14 +101,14 @@ func contextHolders(s *ledger.Snapshot, list []ContextOnly) string {
 		seen[c.Part.Process] = true
 	}
 	if len(pids) == 1 {
-		return words.Process(&s.Processes[list[0].Part.Process])
+		return format.Process(&s.Processes[list[0].Part.Process])
 	}
 	comm := untrusted.Clean(s.Processes[list[0].Part.Process].Comm)
-	n := words.Count(uint64(len(pids)), "process")
+	n := format.Count(uint64(len(pids)), "process")
 	if len(pids) > maxPIDs {
 		pids = append(pids[:maxPIDs], "…")
 	}
-	return words.Join(n, comm, "["+strings.Join(pids, ", ")+"]")
+	return format.Join(n, comm, "["+strings.Join(pids, ", ")+"]")
 }
 
 // holdText returns the sum, and "500 MiB" or "446 MiB to 510 MiB each, 11.7 GiB in all".
@@ -119,9 +119,9 @@ func holdText(list []ContextOnly) (sum uint64, text string) {
 	}
 	switch {
 	case len(list) == 1:
-		return sum, words.Bytes(sum)
-	case words.Bytes(least) == words.Bytes(most):
-		return sum, words.Bytes(least) + " each, " + words.Bytes(sum) + " in all"
+		return sum, format.Bytes(sum)
+	case format.Bytes(least) == format.Bytes(most):
+		return sum, format.Bytes(least) + " each, " + format.Bytes(sum) + " in all"
 	}
-	return sum, words.Bytes(least) + " to " + words.Bytes(most) + " each, " + words.Bytes(sum) + " in all"
+	return sum, format.Bytes(least) + " to " + format.Bytes(most) + " each, " + format.Bytes(sum) + " in all"
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -133,7 +133,7 @@ func lostText(lost, reason string) string {
 
 // openedText names where the begin of the session is, of a capture that begins later.
 func openedText(s *ledger.Snapshot) string {
-	return fmt.Sprintf("the session began %s before this capture: earlier moments, and processes that ended before, are in the captures before it", words.Span(s.Opened-s.Begin))
+	return fmt.Sprintf("the session began %s before this capture: earlier moments, and processes that ended before, are in the captures before it", format.Span(s.Opened-s.Begin))
 }
 
 // readingTexts describes how NVML's last readings of running processes differ from the books of
@@ -150,10 +150,10 @@ func readingTexts(s *ledger.Snapshot) (list []string) {
 		}
 	}
 	if age > 0 {
-		list = append(list, fmt.Sprintf("NVML was read up to %s before this moment; usage is corrected by the %s booked since then", words.Span(age), words.Bytes(since)))
+		list = append(list, fmt.Sprintf("NVML was read up to %s before this moment; usage is corrected by the %s booked since then", format.Span(age), format.Bytes(since)))
 	}
 	if unsure > 0 {
-		list = append(list, fmt.Sprintf("%s came or went while NVML was read: unexplained may be off by up to that", words.Bytes(unsure)))
+		list = append(list, fmt.Sprintf("%s came or went while NVML was read: unexplained may be off by up to that", format.Bytes(unsure)))
 	}
 	return list
 }
@@ -174,10 +174,10 @@ func sampleText(s *ledger.Snapshot) string {
 	if sampled >= live {
 		return ""
 	}
-	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), words.Count(live, "live tensor"))
+	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), format.Count(live, "live tensor"))
 	text += rateText(s.Sampling, halvings)
 	if err > 0 {
-		text += fmt.Sprintf(" (standard error of the largest: %s)", words.Bytes(err))
+		text += fmt.Sprintf(" (standard error of the largest: %s)", format.Bytes(err))
 	}
 	return text + "; their sum is exact"
 }
@@ -186,7 +186,7 @@ func sampleText(s *ledger.Snapshot) string {
 // second were needed".
 func rateText(r ledger.SampleRate, halvings uint8) (text string) {
 	if r.Mean > 0 {
-		text = ", one in " + words.Bytes(r.Mean)
+		text = ", one in " + format.Bytes(r.Mean)
 	}
 	if halvings > 0 {
 		text += fmt.Sprintf(", and up to %s times fewer where more than %s stacks a second were needed",
@@ -205,7 +205,7 @@ func truncations(byReason map[string]uint64) string {
 	if sum == 1 {
 		verb = "is"
 	}
-	return fmt.Sprintf("%s %s truncated: %s", words.Count(sum, "stack"), verb, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s %s truncated: %s", format.Count(sum, "stack"), verb, strings.Join(parts, ", "))
 }
 
 // missingText returns the number of events without a stack, with the reasons.
@@ -227,7 +227,7 @@ func missingText(st *ledger.Stats) string {
 	default:
 		why = ": " + strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("%s of %s %s no stack%s", humanize.Comma(int64(st.NoStack)), words.Count(st.Stacks, "event"), verb, why)
+	return fmt.Sprintf("%s of %s %s no stack%s", humanize.Comma(int64(st.NoStack)), format.Count(st.Stacks, "event"), verb, why)
 }
 
 // reasons lists counts by reason, and returns their sum.

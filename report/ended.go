@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // EndedText returns "python3 [42] ended at 12m3s: its peak was 41.2 GiB at 11m58s".
 func EndedText(s *ledger.Snapshot, x *ledger.Peak) string {
 	p := &s.Processes[x.Process]
-	return words.Process(p) + " " + howEnded(p) + " at " + words.Span(Minus(p.End, s.Begin)) +
-		": its peak was " + words.Bytes(x.Bytes) + " at " + words.Span(Minus(x.Time, s.Begin))
+	return format.Process(p) + " " + howEnded(p) + " at " + format.Span(Minus(p.End, s.Begin)) +
+		": its peak was " + format.Bytes(x.Bytes) + " at " + format.Span(Minus(x.Time, s.Begin))
 }
 
 // howEnded returns how a process ended that has: the process of a program that calls execve goes on
@@ -39,7 +39,7 @@ func HeldText(x *ledger.Peak) string {
 		}
 	}
 	var b strings.Builder
-	b.WriteString(words.SignedBytes(sum))
+	b.WriteString(format.SignedBytes(sum))
 	sign := " = "
 	for _, plane := range PlanesOnGPUs {
 		n := by[plane]
@@ -49,7 +49,7 @@ func HeldText(x *ledger.Peak) string {
 		if n < 0 {
 			sign = " - "
 		}
-		b.WriteString(sign + PlaneName(plane) + " " + words.Bytes(uint64(max(n, -n))))
+		b.WriteString(sign + PlaneName(plane) + " " + format.Bytes(uint64(max(n, -n))))
 		sign = " + "
 	}
 	return b.String()
@@ -62,9 +62,9 @@ func SitesAsOfText(s *ledger.Snapshot, x *ledger.Peak) string {
 	if x.SitesBytes >= x.Bytes || x.SitesTime+near > x.Time && x.Time+near > x.SitesTime {
 		return ""
 	}
-	percent := words.Count(x.SitesBytes*100/max(x.Bytes, 1), "%")
+	percent := format.Count(x.SitesBytes*100/max(x.Bytes, 1), "%")
 	percent = strings.TrimSuffix(percent, "s")
-	return "sites as of " + words.Span(Minus(x.SitesTime, s.Begin)) + ", when it had " + percent + " of the peak"
+	return "sites as of " + format.Span(Minus(x.SitesTime, s.Begin)) + ", when it had " + percent + " of the peak"
 }
 
 // RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB", or
@@ -74,9 +74,9 @@ func RanOutText(s *ledger.Snapshot, x *ledger.Peak) string {
 		return ""
 	}
 	o := OOM{API: x.OOM.API, Kind: x.OOM.Kind, Device: x.OOM.Device, Size: x.OOM.Bytes}
-	text := "It ran out of " + o.memory() + " at " + words.Span(Minus(x.OOM.Time, s.Begin))
+	text := "It ran out of " + o.memory() + " at " + format.Span(Minus(x.OOM.Time, s.Begin))
 	if x.OOM.Count > 1 {
-		text += " for the last of " + words.Count(x.OOM.Count, "time")
+		text += " for the last of " + format.Count(x.OOM.Count, "time")
 	}
 	return text + ": " + o.Caller() + " wanted " + o.SizeText()
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -156,7 +156,7 @@ func DetailText(l *HolderLine) string {
 	case l.Older == l.Bytes:
 		parts = append(parts, "from before the attach")
 	default:
-		parts = append(parts, words.Bytes(l.Older)+" from before the attach")
+		parts = append(parts, format.Bytes(l.Older)+" from before the attach")
 	}
 	if l.Now > 0 {
 		parts = append(parts, fmt.Sprintf("%s is at line %d", l.Function, l.Now))
@@ -171,11 +171,11 @@ func ContainerText(l *HolderLine) string {
 	case l.Containers == 0:
 		return ""
 	case l.Entries < 0:
-		return words.Count(uint64(l.Containers), l.Container)
+		return format.Count(uint64(l.Containers), l.Container)
 	case l.Containers == 1:
 		return fmt.Sprintf("%s of %s", l.Container, humanize.Comma(int64(l.Entries)))
 	}
-	return fmt.Sprintf("%s with %s", words.Count(uint64(l.Containers), l.Container), words.Count(uint64(l.Entries), "entry"))
+	return fmt.Sprintf("%s with %s", format.Count(uint64(l.Containers), l.Container), format.Count(uint64(l.Entries), "entry"))
 }
 
 // HolderProblems returns what the walks could not read, and doubts about their figures.

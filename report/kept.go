@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -113,7 +113,7 @@ func heldLines(list []ledger.Held) []HolderLine {
 	for i, h := range list {
 		h.Path, h.Class, h.Container = CleanPath(h.Path), untrusted.Clean(h.Class), untrusted.Clean(h.Container)
 		h.Frames, h.Also = cleaned(h.Frames), cleaned(h.Also)
-		lines[i] = HolderLine{Held: h, On: words.Device(h.Device, ledger.Tensor)}
+		lines[i] = HolderLine{Held: h, On: format.Device(h.Device, ledger.Tensor)}
 	}
 	return lines
 }
@@ -139,7 +139,7 @@ func (k *Kept) problems(s *ledger.Snapshot) []string {
 		t := &k.walk.Allocators[i]
 		excess += t.Excess
 		if t.Unreported {
-			list = append(list, "PyTorch's allocator has not reported its totals for "+words.Device(t.Device, ledger.Tensor)+" yet: it may have more than the tensors that were found")
+			list = append(list, "PyTorch's allocator has not reported its totals for "+format.Device(t.Device, ledger.Tensor)+" yet: it may have more than the tensors that were found")
 		}
 		if live := s.TensorsOn(k.Process, t.Device); live != nil {
 			older += t.Older
@@ -147,16 +147,16 @@ func (k *Kept) problems(s *ledger.Snapshot) []string {
 		}
 	}
 	if excess > 0 {
-		list = append(list, words.Bytes(excess)+" of storages are left out: PyTorch freed as much while they were read")
+		list = append(list, format.Bytes(excess)+" of storages are left out: PyTorch freed as much while they were read")
 	}
 	if older > now {
-		list = append(list, fmt.Sprintf("%s from before the attach were freed since the walk: which holder had them is known only where their addresses were used again", words.Bytes(older-now)))
+		list = append(list, fmt.Sprintf("%s from before the attach were freed since the walk: which holder had them is known only where their addresses were used again", format.Bytes(older-now)))
 	}
 	return list
 }
 
 func inMotionText(n uint64) string {
-	return words.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
+	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
 }
 
 // HeldShare is the part of some memory that one holder keeps.
@@ -285,7 +285,7 @@ const (
 // problemTexts returns "holders of python3 [4242]: 12 objects were not read", one for each problem.
 func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
 	for _, text := range k.Problems {
-		list = append(list, HoldersOf+words.Process(&s.Processes[k.Process])+": "+text)
+		list = append(list, HoldersOf+format.Process(&s.Processes[k.Process])+": "+text)
 	}
 	return list
 }
@@ -320,9 +320,9 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 		byReason[k.Failure] = append(byReason[k.Failure], k)
 	}
 	for _, reason := range reasons {
-		of := words.Process(&s.Processes[byReason[reason][0].Process])
+		of := format.Process(&s.Processes[byReason[reason][0].Process])
 		if n := len(byReason[reason]); n > 1 {
-			of = words.Count(uint64(n), "process")
+			of = format.Count(uint64(n), "process")
 		}
 		list = append(list, NoHoldersOf+of+": "+reason)
 	}
@@ -332,7 +332,7 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 // AsOfText returns "holders of python3 [4242] are as of 58s: 62.3 GiB of 62.8 GiB".
 func (k *Kept) AsOfText(s *ledger.Snapshot) string {
 	sum := SumHolders(k.Lines)
-	return fmt.Sprintf("holders of %s are as of %s: %s of %s", words.Process(&s.Processes[k.Process]), words.Span(k.At), words.Bytes(sum.Found), words.Bytes(sum.Bytes))
+	return fmt.Sprintf("holders of %s are as of %s: %s of %s", format.Process(&s.Processes[k.Process]), format.Span(k.At), format.Bytes(sum.Found), format.Bytes(sum.Bytes))
 }
 
 // leastShare is the least share of memory for which its largest holder is named. Of less, another one keeps

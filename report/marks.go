@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -16,7 +16,7 @@ func Marks(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) []string {
 	p := &s.Processes[x.Process]
 	list := lostMarks(p)
 	if x.Evicted > 0 {
-		list = append(list, fmt.Sprintf("%s too many to follow: in no live figure", words.Count(x.Evicted, words.Noun(x.Kind))))
+		list = append(list, fmt.Sprintf("%s too many to follow: in no live figure", format.Count(x.Evicted, format.Noun(x.Kind))))
 	}
 	return append(list, stackMarks(st, p, x.Stack, x.Crowded)...)
 }
@@ -25,14 +25,14 @@ func lostMarks(p *ledger.Process) []string {
 	if p.Lost == 0 {
 		return nil
 	}
-	return []string{words.Count(p.Lost, "event") + " of the process lost: figures can be too high or too low"}
+	return []string{format.Count(p.Lost, "event") + " of the process lost: figures can be too high or too low"}
 }
 
 // stackMarks returns why the stack of a row is missing.
 func stackMarks(st callstack.Stacks, p *ledger.Process, stack, crowded uint64) []string {
 	switch {
 	case crowded > 0:
-		return []string{fmt.Sprintf("several sites in one: their process has too many for a stack each (%s)", words.Count(crowded, "time"))}
+		return []string{fmt.Sprintf("several sites in one: their process has too many for a stack each (%s)", format.Count(crowded, "time"))}
 	case stack != 0 && beyondStacks(p) && len(st.Stack(stack)) == 0:
 		return []string{"stack not kept: its process has too many different ones"}
 	}
@@ -78,7 +78,7 @@ func ObjectMarks(s *ledger.Snapshot, st callstack.Stacks, o *ledger.Object) []st
 	p := &s.Processes[o.Process]
 	list := lostMarks(p)
 	if o.Evicted > 0 {
-		list = append(list, words.Count(o.Evicted, "object")+" too many to follow: not among the live")
+		list = append(list, format.Count(o.Evicted, "object")+" too many to follow: not among the live")
 	}
 	return append(list, stackMarks(st, p, o.Stack, o.Crowded)...)
 }
@@ -98,15 +98,15 @@ func shareDoubts(s *ledger.Snapshot) (list []Doubt) {
 		}
 		var parts []string
 		if p.Lost > 0 {
-			parts = append(parts, words.Count(p.Lost, "event")+" lost")
+			parts = append(parts, format.Count(p.Lost, "event")+" lost")
 		}
 		for _, b := range p.Beyond {
-			parts = append(parts, fmt.Sprintf("%s beyond its share of %s", words.Count(b.Count, "request"), b.Table))
+			parts = append(parts, fmt.Sprintf("%s beyond its share of %s", format.Count(b.Count, "request"), b.Table))
 		}
-		list = append(list, Doubt{AtTotals, words.Process(p) + " is incomplete: " + strings.Join(parts, ", ")})
+		list = append(list, Doubt{AtTotals, format.Process(p) + " is incomplete: " + strings.Join(parts, ", ")})
 	}
 	if more > 0 {
-		list = append(list, Doubt{AtTotals, words.Count(uint64(more), "further process") + " incomplete"})
+		list = append(list, Doubt{AtTotals, format.Count(uint64(more), "further process") + " incomplete"})
 	}
 	return list
 }

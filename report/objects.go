@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -70,17 +70,17 @@ func objectTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	for i := range parts {
 		x := &parts[i]
 		only := IsOnlyPart(parts, x)
-		who := words.Process(&s.Processes[x.Process])
+		who := format.Process(&s.Processes[x.Process])
 		if x.Device >= 0 {
-			who += " on " + words.Device(x.Device, ledger.Device)
+			who += " on " + format.Device(x.Device, ledger.Device)
 		}
 		if grown := GrewWith(s, x, only); len(grown) > 0 {
 			n := uint64(x.Unexplained)
-			unexplained = append(unexplained, objectText{n, fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, words.Bytes(n),
+			unexplained = append(unexplained, objectText{n, fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, format.Bytes(n),
 				objectList(st, grown, func(o *ledger.Object) uint64 { return o.Live - o.Before }))})
 		}
 		if before := inContextPart(s, x, only); len(before) > 0 {
-			context = append(context, objectText{x.Foreign, fmt.Sprintf("%s: context, other before attach (%s) includes %s", who, words.Bytes(x.Foreign),
+			context = append(context, objectText{x.Foreign, fmt.Sprintf("%s: context, other before attach (%s) includes %s", who, format.Bytes(x.Foreign),
 				objectList(st, before, func(o *ledger.Object) uint64 { return o.Before }))})
 		}
 	}
@@ -97,7 +97,7 @@ func mostTexts(list []objectText, others string) (texts []string) {
 		texts = append(texts, list[i].text)
 	}
 	if more := len(list) - maxObjectTexts; more > 0 {
-		texts = append(texts, words.Count(uint64(more), others)+" (vramprof leaks --json lists all)")
+		texts = append(texts, format.Count(uint64(more), others)+" (vramprof leaks --json lists all)")
 	}
 	return texts
 }
@@ -133,9 +133,9 @@ func inContextPart(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledge
 func objectList(st callstack.Stacks, list []*ledger.Object, count func(*ledger.Object) uint64) string {
 	var parts []string
 	for _, o := range list[:min(len(list), maxGrownSites)] {
-		text := words.Count(count(o), words.Kind(o.Kind))
+		text := format.Count(count(o), format.Kind(o.Kind))
 		if o.Bytes > 0 && count(o) == o.Live { // Bytes is of all live objects
-			text += " (" + words.Bytes(o.Bytes) + " of code)"
+			text += " (" + format.Bytes(o.Bytes) + " of code)"
 		}
 		parts = append(parts, text+" at "+LineText(st, o.Stack, o.API))
 	}
@@ -144,7 +144,7 @@ func objectList(st callstack.Stacks, list []*ledger.Object, count func(*ledger.O
 		more += count(o)
 	}
 	if more > 0 {
-		parts = append(parts, words.Count(more, "more object"))
+		parts = append(parts, format.Count(more, "more object"))
 	}
 	return strings.Join(parts, ", ")
 }

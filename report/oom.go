@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -43,7 +43,7 @@ func (o *OOM) memory() string {
 	case o.Device < 0:
 		return "memory on a GPU"
 	}
-	return "memory on " + words.Device(o.Device, ledger.Device)
+	return "memory on " + format.Device(o.Device, ledger.Device)
 }
 
 // SizeText returns the requested size, "2.00 GiB" or "an unknown size".
@@ -51,7 +51,7 @@ func (o *OOM) SizeText() string {
 	if o.Size == ledger.UnknownSize {
 		return "an unknown size"
 	}
-	return words.Bytes(o.Size)
+	return format.Bytes(o.Size)
 }
 
 // FromTorch reports whether PyTorch's allocator ran out of memory.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -49,32 +49,32 @@ var PartTerms = []PartTerm{
 func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 	at := untrusted.Clean(x.UUID)
 	if x.Device >= 0 {
-		at = words.Join(words.Device(x.Device, ledger.Device), at)
+		at = format.Join(format.Device(x.Device, ledger.Device), at)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s: NVML usage %s =", words.Process(&s.Processes[x.Process]), at, words.Bytes(PartUsage(x)))
+	fmt.Fprintf(&b, "%s on %s: NVML usage %s =", format.Process(&s.Processes[x.Process]), at, format.Bytes(PartUsage(x)))
 	sign := " "
 	for i := range PartTerms {
 		r := &PartTerms[i]
 		if n := r.Bytes(x); n != 0 {
-			b.WriteString(sign + r.Name + " " + words.Bytes(n))
+			b.WriteString(sign + r.Name + " " + format.Bytes(n))
 			sign = " + "
 		}
 		if x.Internal > 0 && r.Name == PlaneName(PlaneDriver) {
-			fmt.Fprintf(&b, " (%s of it the driver's own)", words.Bytes(x.Internal))
+			fmt.Fprintf(&b, " (%s of it the driver's own)", format.Bytes(x.Internal))
 		}
 		if idle := PartIdle(s, x); idle > 0 && r.Name == PlaneName(PlaneRounding) {
-			fmt.Fprintf(&b, " (up to %s of it idle in pools)", words.Bytes(idle))
+			fmt.Fprintf(&b, " (up to %s of it idle in pools)", format.Bytes(idle))
 		}
 	}
 	switch {
 	case x.Unexplained < 0:
-		b.WriteString(" - unexplained " + words.Bytes(-uint64(x.Unexplained)))
+		b.WriteString(" - unexplained " + format.Bytes(-uint64(x.Unexplained)))
 	default:
-		b.WriteString(sign + "unexplained " + words.Bytes(uint64(x.Unexplained)))
+		b.WriteString(sign + "unexplained " + format.Bytes(uint64(x.Unexplained)))
 	}
 	if x.Unlisted > 0 {
-		fmt.Fprintf(&b, ", without at least %s that is %s", words.Bytes(x.Unlisted), MarkName(MarkUnlisted))
+		fmt.Fprintf(&b, ", without at least %s that is %s", format.Bytes(x.Unlisted), MarkName(MarkUnlisted))
 	}
 	return b.String()
 }

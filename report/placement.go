@@ -5,7 +5,7 @@ package report
 import (
 	"fmt"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -19,17 +19,17 @@ func placeDoubts(s *ledger.Snapshot) (list []Doubt) {
 		p := &s.Processes[i]
 		switch p.Ordinals {
 		case ledger.OrdinalsPaired:
-			list = append(list, Doubt{AtBalance, words.Process(p) + ": the GPUs behind its device numbers are unknown; NVML's GPUs of the process are assumed, in NVML's order"})
+			list = append(list, Doubt{AtBalance, format.Process(p) + ": the GPUs behind its device numbers are unknown; NVML's GPUs of the process are assumed, in NVML's order"})
 		case ledger.OrdinalsDenied:
-			list = append(list, Doubt{AtBalance, words.Process(p) + ": NVML lists it on other GPUs than its environment names; the GPUs behind its device numbers are unknown"})
+			list = append(list, Doubt{AtBalance, format.Process(p) + ": NVML lists it on other GPUs than its environment names; the GPUs behind its device numbers are unknown"})
 		}
 		if p.Deduced > 0 {
 			list = append(list, Doubt{AtBalance, fmt.Sprintf(
-				"%s: the GPU of %s is deduced only from the growth of NVML's figures", words.Process(p), words.Bytes(p.Deduced))})
+				"%s: the GPU of %s is deduced only from the growth of NVML's figures", format.Process(p), format.Bytes(p.Deduced))})
 		}
 		if n := unplaced[i]; n > 0 {
 			list = append(list, Doubt{AtBalance, fmt.Sprintf(
-				"%s: the GPU of %s is unknown; it is subtracted from unexplained, and beyond that from the memory before attach", words.Process(p), words.Bytes(n))})
+				"%s: the GPU of %s is unknown; it is subtracted from unexplained, and beyond that from the memory before attach", format.Process(p), format.Bytes(n))})
 		}
 	}
 	return list

@@ -5,7 +5,7 @@ package report
 import (
 	"fmt"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -16,7 +16,7 @@ func FailuresText(s *ledger.Snapshot) string {
 	for i := range s.Failures {
 		count += s.Failures[i].Count
 	}
-	return words.Count(count, "failed allocation") + " (vramprof leaks shows them with their stacks)"
+	return format.Count(count, "failed allocation") + " (vramprof leaks shows them with their stacks)"
 }
 
 // Remarks returns sentences on what figures leave open: memory held by pools, memory freed without
@@ -26,13 +26,13 @@ func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 	list = append(list, poolTexts(s)...)
 	for i := range s.Processes {
 		if why := SegmentsOnly(s, st, i); why != "" {
-			list = append(list, words.Process(&s.Processes[i])+": segments only, no tensors: "+why)
+			list = append(list, format.Process(&s.Processes[i])+": segments only, no tensors: "+why)
 		}
 	}
 	for i := range s.Releases {
 		r := &s.Releases[i]
-		list = append(list, fmt.Sprintf("%s: freed by %s: %s, %s", words.Process(&s.Processes[r.Process]),
-			words.Cause(r.Cause), words.Count(r.Objects, "allocation"), words.Bytes(r.Bytes)))
+		list = append(list, fmt.Sprintf("%s: freed by %s: %s, %s", format.Process(&s.Processes[r.Process]),
+			format.Cause(r.Cause), format.Count(r.Objects, "allocation"), format.Bytes(r.Bytes)))
 	}
 	return append(list, endedTexts(s)...)
 }
@@ -53,7 +53,7 @@ func endedTexts(s *ledger.Snapshot) (list []string) {
 			}
 		}
 		if p.End != 0 && left[i] > 0 {
-			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", words.Process(p), howEnded(p), words.Span(Minus(s.End, p.End)), words.Bytes(left[i])))
+			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", format.Process(p), howEnded(p), format.Span(Minus(s.End, p.End)), format.Bytes(left[i])))
 		}
 	}
 	return list
@@ -80,13 +80,13 @@ func poolTexts(s *ledger.Snapshot) []string {
 		}
 		noun := "async pool"
 		if n > 1 {
-			noun = words.Count(n, noun)
+			noun = format.Count(n, noun)
 		}
 		at := ""
 		if first.Device >= 0 {
-			at = " on " + words.Device(first.Device, ledger.Async)
+			at = " on " + format.Device(first.Device, ledger.Async)
 		}
-		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", words.Process(p), at, noun, words.Bytes(used), words.Bytes(most)))
+		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", format.Process(p), at, noun, format.Bytes(used), format.Bytes(most)))
 	}
 	return list
 }

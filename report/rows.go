@@ -6,8 +6,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -62,7 +62,7 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		} else if h.Plane == PlaneTensor {
 			kind = ledger.Tensor
 		}
-		k := key{LineKeyOf(&f), h.Process, words.Device(h.Device, kind), h.Plane}
+		k := key{LineKeyOf(&f), h.Process, format.Device(h.Device, kind), h.Plane}
 		i, ok := at[k]
 		if !ok {
 			i = len(rows)

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -23,7 +23,7 @@ func CallCounts(s, before *ledger.Snapshot) []CallCount {
 	at := map[[2]string]int{}
 	var list []CallCount
 	sum := func(x *ledger.Site) *CallCount {
-		key := [2]string{untrusted.Clean(x.API), words.Kind(x.Kind)}
+		key := [2]string{untrusted.Clean(x.API), format.Kind(x.Kind)}
 		k, ok := at[key]
 		if !ok {
 			k = len(list)

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -66,13 +66,13 @@ func (c *StuckCache) StuckText() string {
 		lies, lie, cannot = "lay", "lay", "could not"
 	}
 	if c.Segments == 0 {
-		return fmt.Sprintf("None of %s of cache %s in a segment with live tensors", words.Bytes(c.Cached), lies)
+		return fmt.Sprintf("None of %s of cache %s in a segment with live tensors", format.Bytes(c.Cached), lies)
 	}
-	part := words.Bytes(c.Free) + " of " + words.Bytes(c.Cached) + " of cache " + lie
+	part := format.Bytes(c.Free) + " of " + format.Bytes(c.Cached) + " of cache " + lie
 	if c.Free == c.Cached {
-		part = "All " + words.Bytes(c.Cached) + " of cache " + lie
+		part = "All " + format.Bytes(c.Cached) + " of cache " + lie
 	}
-	return part + " in " + words.Count(c.Segments, "segment") + " with live tensors, and " + cannot + " go back to the driver"
+	return part + " in " + format.Count(c.Segments, "segment") + " with live tensors, and " + cannot + " go back to the driver"
 }
 
 // StuckTexts returns a sentence on each cache of which much is stuck: "python3 [42] on cuda:0: 5.20
@@ -83,7 +83,7 @@ func StuckTexts(s *ledger.Snapshot, st callstack.Stacks) (list []string) {
 		if !c.Matters() || c.Ended {
 			continue
 		}
-		text := words.Process(&s.Processes[c.Process]) + " on " + words.Device(c.Device, ledger.Tensor) + ": " + c.StuckText()
+		text := format.Process(&s.Processes[c.Process]) + " on " + format.Device(c.Device, ledger.Tensor) + ": " + c.StuckText()
 		if len(c.Rows) > 0 {
 			text += ": " + c.Rows[0].HoldText() + ", from " + c.Rows[0].LinesText()
 		}
@@ -100,23 +100,23 @@ func (c *StuckCache) IdleText() string {
 	if c.Idle == 0 {
 		return "torch.cuda.empty_cache() gives nothing back now"
 	}
-	return "torch.cuda.empty_cache() gives back at most " + words.Bytes(c.Idle) + " now"
+	return "torch.cuda.empty_cache() gives back at most " + format.Bytes(c.Idle) + " now"
 }
 
 // Doubts returns what the figures leave open, without a full stop.
 func (c *StuckCache) Doubts(s *ledger.Snapshot) (list []string) {
 	if c.Older > 0 {
-		list = append(list, words.Bytes(c.Older)+" of cache lie in segments from before the attach: what holds those is unknown")
+		list = append(list, format.Bytes(c.Older)+" of cache lie in segments from before the attach: what holds those is unknown")
 	}
 	switch age := Minus(s.End, c.Listed); {
 	case s.Sampling.Mean == 0: // all are in the sample
 	case c.Listed == 0:
 		list = append(list, "tensors that were not sampled were not listed before this moment: they may hold more")
 	case c.Unsampled+c.Unlisted+c.Outdated > 0 && age >= uint64(2*time.Second):
-		list = append(list, fmt.Sprintf("tensors that were not sampled are as of %s before", words.Span(age)))
+		list = append(list, fmt.Sprintf("tensors that were not sampled are as of %s before", format.Span(age)))
 	}
 	if n := max(c.Unlisted, c.Outdated); n > max(c.Cached/100, 1<<20) {
-		list = append(list, fmt.Sprintf("%s of tensors were allocated or freed since, or are not listed, so segments can be missing here or free by now", words.Bytes(n)))
+		list = append(list, fmt.Sprintf("%s of tensors were allocated or freed since, or are not listed, so segments can be missing here or free by now", format.Bytes(n)))
 	}
 	return list
 }

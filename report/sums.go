@@ -3,7 +3,7 @@
 package report
 
 import (
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,7 +18,7 @@ func (a *Amount) add(x *ledger.Site) {
 
 // Text returns "12 allocations, 3.00 GiB".
 func (a *Amount) Text() string {
-	return words.Count(a.Objects, "allocation") + ", " + words.Bytes(a.Bytes)
+	return format.Count(a.Objects, "allocation") + ", " + format.Bytes(a.Bytes)
 }
 
 // Sums are amounts of sites. Own includes Host, Managed and Ended, but neither Imported nor Cache.

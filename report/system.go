@@ -5,7 +5,7 @@ package report
 import (
 	"fmt"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -35,7 +35,7 @@ func SystemText(s *ledger.Snapshot) string {
 		return ""
 	}
 	return fmt.Sprintf("%s%s of processes' memory, which the system allocated on the NUMA nodes of GPUs, is in no sum (read up to %s before this moment); "+
-		"NVML's figures may include it, in unexplained or before attach: NVIDIA does not document it", least, words.Bytes(sum), words.Span(age))
+		"NVML's figures may include it, in unexplained or before attach: NVIDIA does not document it", least, format.Bytes(sum), format.Span(age))
 }
 
 // GPUText returns how a GPU's memory belongs to the host's: "NUMA node 1", "ATS", "the host's

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -20,23 +20,23 @@ func TorchTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		text := words.Process(&s.Processes[t.Process]) + " on " + words.Device(t.Device, ledger.Tensor) + ": peak " +
-			words.Bytes(t.Peak) + " of tensors at " + words.Span(Minus(t.PeakTime, s.Begin))
+		text := format.Process(&s.Processes[t.Process]) + " on " + format.Device(t.Device, ledger.Tensor) + ": peak " +
+			format.Bytes(t.Peak) + " of tensors at " + format.Span(Minus(t.PeakTime, s.Begin))
 		if n := t.Asleep + t.OlderAsleep; n > 0 {
 			when := " of tensors are asleep now"
 			if s.Processes[t.Process].End != 0 {
 				when = " of tensors were asleep at its end"
 			}
-			text += "; " + words.Bytes(n) + when
+			text += "; " + format.Bytes(n) + when
 			if cache := Minus(Minus(t.Reserved, t.Allocated), t.Cached+t.OlderCached); cache > 0 {
-				text += ", and " + words.Bytes(cache) + " of cache, without memory"
+				text += ", and " + format.Bytes(cache) + " of cache, without memory"
 			}
 		}
 		if t.LargestFree > 0 {
-			text += "; largest free run: " + words.Bytes(t.LargestFree)
+			text += "; largest free run: " + format.Bytes(t.LargestFree)
 		}
 		if t.OlderCached > 0 { // its free runs are unknown
-			text += "; " + words.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
+			text += "; " + format.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
 		}
 		list = append(list, text)
 	}
@@ -53,7 +53,7 @@ func arenaTexts(s *ledger.Snapshot) (list []string) {
 		t := &s.Tensors[i]
 		if more := Minus(t.Segments, t.Reserved); t.Reserved > 0 && more >= max(leastArena, t.Reserved/8) {
 			list = append(list, fmt.Sprintf("%s on %s: the cache includes %s that PyTorch has not reserved, as where a MemPool takes its segments from the arena of another allocator",
-				words.Process(&s.Processes[t.Process]), words.Device(t.Device, ledger.Tensor), words.Bytes(more)))
+				format.Process(&s.Processes[t.Process]), format.Device(t.Device, ledger.Tensor), format.Bytes(more)))
 		}
 	}
 	return list

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -57,7 +57,7 @@ func UnlistedTexts(s *ledger.Snapshot) (list []string) {
 		}
 		b := &s.Balances[i]
 		list = append(list, fmt.Sprintf("%s: NVML has not listed it on GPU %s for %s: at least %s are checkpointed, or where they are is unknown; they are in no sum",
-			words.Process(&s.Processes[x.Process]), untrusted.Clean(words.ShortUUID(x.UUID)), words.Span(Minus(s.End, b.Time)), words.Bytes(x.Unlisted)))
+			format.Process(&s.Processes[x.Process]), untrusted.Clean(format.ShortUUID(x.UUID)), format.Span(Minus(s.End, b.Time)), format.Bytes(x.Unlisted)))
 	}
 	return list
 }

@@ -4,9 +4,9 @@ package report
 
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -59,7 +59,7 @@ func (j *Judgement) Sites() []SiteVerdict {
 			text += "; " + g.Object
 		}
 		if g.UntilFull > 0 {
-			text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
+			text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
 		}
 		for _, site := range g.Sites {
 			list[site] = SiteVerdict{Class: g.Class.String(), Text: text}
@@ -76,7 +76,7 @@ func adviceText(a *verdict.Advice) string {
 	text := a.Text
 	if a.Line.Function != "" {
 		front, back := frames.Parts(&a.Line)
-		text = words.Join(front, back) + ": " + text
+		text = format.Join(front, back) + ": " + text
 	}
 	if a.Evidence != "" {
 		text += " (" + a.Evidence + ")"

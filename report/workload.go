@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -17,12 +17,12 @@ func WorkloadText(w ledger.Workload) []string {
 	var list []string
 	add := func(noun, name string) {
 		if name != "" {
-			list = append(list, noun+" "+words.Cut(name, MaxName))
+			list = append(list, noun+" "+format.Cut(name, MaxName))
 		}
 	}
-	switch rank, size := words.Digits(w.Rank), words.Digits(w.WorldSize); {
+	switch rank, size := format.Digits(w.Rank), format.Digits(w.WorldSize); {
 	case rank == "":
-		add("local rank", words.Digits(w.LocalRank))
+		add("local rank", format.Digits(w.LocalRank))
 	case size == "":
 		add("rank", rank)
 	default:

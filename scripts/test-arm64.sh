@@ -9,7 +9,7 @@ cd "$(dirname "$(realpath "$0")")/.."
 . scripts/install.sh
 setup_go
 
-pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./tracer/deadline ./symbolize/internal/dwarf ./report/words ./report/frames ./report/timeline"
+pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./tracer/deadline ./symbolize/internal/dwarf ./report/format ./report/frames ./report/timeline"
 [ "${1:-}" = --ci ] && pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./symbolize/internal/dwarf" || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/text ./report/json ./report/profile ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
 if [ "${1:-}" = --ci ]; then go build -o /dev/null ./cmd/vramprof; else go vet ./...; fi

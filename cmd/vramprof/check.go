@@ -15,7 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/kernelmemory"
 	"github.com/vramprof/vramprof/tracer/libraries"
@@ -115,7 +115,7 @@ func driverVersion(ctx context.Context) (string, error) {
 			Advice: "lspci -d 10de: lists the machine's GPUs, dmesg | grep NVRM shows why the driver does not use one; in a container, pass the GPUs to it",
 		}
 	}
-	return driver.Version() + ", " + words.Count(uint64(len(gpus)), "GPU"), nil
+	return driver.Version() + ", " + format.Count(uint64(len(gpus)), "GPU"), nil
 }
 
 // checkPrograms reports whether all programs load: the kernel verifies them. Kernels of the same version differ,

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/format"
 	reportjson "github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/probes"
 )
@@ -140,7 +140,7 @@ func writeProbes(w io.Writer, list []reportjson.ProbeReport, columns int) {
 	for _, row := range rows {
 		var line string
 		for i, cell := range row[:cut] {
-			line += words.Pad(cell, wide[i]+len("  "))
+			line += format.Pad(cell, wide[i]+len("  "))
 		}
 		fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
 		if rest := strings.Join(row[cut:], "  "); rest != "" {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -77,7 +77,7 @@ func compareFiles(c *cli.Context) error {
 	}
 	if len(columns) < 2 {
 		return usageError{fmt.Errorf("%s has GPU memory of %s: name another capture, or two moments of it (%s@5m %s@end)",
-			list[0].path, words.Count(uint64(len(columns)), "process"), list[0].path, list[0].path)}
+			list[0].path, format.Count(uint64(len(columns)), "process"), list[0].path, list[0].path)}
 	}
 	comparison := report.Compare(columns)
 	if c.Bool("json") {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/procfs"
@@ -106,7 +106,7 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 		return 0, 0, o, err
 	}
 	if o.MaxMemory, err = humanize.ParseBytes(c.String("holders-memory")); err != nil || o.MaxMemory < leastCopy {
-		return 0, 0, o, usageError{fmt.Errorf("--holders-memory: %q is not a number of bytes from %s on (256MiB, 4GiB)", c.String("holders-memory"), words.Bytes(leastCopy))}
+		return 0, 0, o, usageError{fmt.Errorf("--holders-memory: %q is not a number of bytes from %s on (256MiB, 4GiB)", c.String("holders-memory"), format.Bytes(leastCopy))}
 	}
 	if c.Bool("tree") && c.Bool("json") {
 		return 0, 0, o, usageError{errors.New("--tree and --json exclude each other (the JSON has the steps of each path)")}

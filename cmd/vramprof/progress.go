@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -55,7 +55,7 @@ func showWalks(w io.Writer) (progress func(done, of int64)) {
 
 func walksTo(w io.Writer, now func() time.Time) (progress func(done, of int64)) {
 	progress, _ = advance(w, now, 0, func(done, of int64) string { // one walk can take seconds
-		return fmt.Sprintf("reading who keeps the tensors: %d of %s (Ctrl-C skips)", done, words.Count(uint64(of), "process"))
+		return fmt.Sprintf("reading who keeps the tensors: %d of %s (Ctrl-C skips)", done, format.Count(uint64(of), "process"))
 	})
 	return progress
 }

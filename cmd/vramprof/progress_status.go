@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -50,18 +50,18 @@ func (x *status) text(width int) string {
 	}
 	parts := []part{
 		{"traced " + x.traced.String(), 3},
-		{words.Count(uint64(x.now.Processes), "process"), 1},
-		{words.Bytes(x.now.Live) + " live", 6},
+		{format.Count(uint64(x.now.Processes), "process"), 1},
+		{format.Bytes(x.now.Live) + " live", 6},
 	}
 	if perMinute, ok := x.growth(); ok {
 		rate := "steady"
 		if perMinute != 0 {
-			rate = words.Difference(perMinute) + "/min"
+			rate = format.Difference(perMinute) + "/min"
 		}
-		parts = append(parts, part{rate, 4}, part{"over " + words.Span(uint64(len(x.live)/2*2)*uint64(time.Second)), 0})
+		parts = append(parts, part{rate, 4}, part{"over " + format.Span(uint64(len(x.live)/2*2)*uint64(time.Second)), 0})
 	}
 	if x.now.Lost > 0 {
-		parts = append(parts, part{words.Count(x.now.Lost, "event") + " lost", 5})
+		parts = append(parts, part{format.Count(x.now.Lost, "event") + " lost", 5})
 	}
 	for {
 		line := ""
@@ -75,11 +75,11 @@ func (x *status) text(width int) string {
 			}
 			line += p.text
 		}
-		if words.Width(line) <= width {
+		if format.Width(line) <= width {
 			return line
 		}
 		if len(parts) == 1 {
-			return words.Cut(line, width)
+			return format.Cut(line, width)
 		}
 		least := 0
 		for i := range parts {

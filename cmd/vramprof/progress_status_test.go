@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -31,7 +31,7 @@ func TestTheStatusLineFitsItsTerminal(t *testing.T) {
 		5:   "49.1…",
 		1:   "…",
 	} {
-		if got := x.text(width); got != want || words.Width(got) > width {
+		if got := x.text(width); got != want || format.Width(got) > width {
 			t.Errorf("%d columns: %q, want %q", width, got, want)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 
 	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/sandbox"
@@ -138,7 +138,7 @@ func (s *server) outOfMemory(o oom.Error) {
 		return
 	}
 	x := alertReport{
-		Event: onOOM, Time: time.Now(), Host: s.host, PID: o.PID, Comm: untrusted.Clean(o.Comm), Device: words.Device(o.Device, o.Kind), API: untrusted.Clean(o.API),
+		Event: onOOM, Time: time.Now(), Host: s.host, PID: o.PID, Comm: untrusted.Clean(o.Comm), Device: format.Device(o.Device, o.Kind), API: untrusted.Clean(o.API),
 		AllocatedBytes: o.Allocated, ReservedBytes: o.Reserved,
 	}
 	if o.Size != ledger.UnknownSize {

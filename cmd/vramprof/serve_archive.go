@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -30,7 +30,7 @@ func archiveFlags() []cli.Flag {
 func archiveOptions(c *cli.Context) (o archive.Options, err error) {
 	size, err := humanize.ParseBytes(c.String("archive-size"))
 	if err != nil || size < archive.LeastSize || size > math.MaxInt64 {
-		return o, usageError{fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), words.Bytes(archive.LeastSize))}
+		return o, usageError{fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), format.Bytes(archive.LeastSize))}
 	}
 	if o.Age, err = parseDuration(c.String("archive-age")); err != nil {
 		return o, usageError{fmt.Errorf("--archive-age: %w", err)}

@@ -9,11 +9,11 @@ import (
 	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/watch"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
@@ -125,7 +125,7 @@ func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group) {
 	p := &snapshot.Processes[g.Process]
 	x := alertReport{
 		Event: onLeak, Time: snapshot.Wall, Host: s.host, PID: p.PID, Comm: untrusted.Clean(p.Comm), Workload: json.NewWorkload(p.Workload),
-		Device: words.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
+		Device: format.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
 		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
 	}
 	if len(g.Sites) > 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // relief drops detail when memory is scarce, in this order, and counts how often it did.
@@ -29,7 +29,7 @@ var smallSites = []uint64{64 << 10, 1 << 20, 16 << 20}
 func (s *server) reliefs() []reliefStep {
 	steps := []reliefStep{{"answers to clients", s.refuseAnswers}, {"processes that have ended", s.forgetEnded}}
 	for _, below := range smallSites {
-		steps = append(steps, reliefStep{"stacks of sites below " + words.Bytes(below), func() bool { return s.tracer.Fold(below) >= leastFold }})
+		steps = append(steps, reliefStep{"stacks of sites below " + format.Bytes(below), func() bool { return s.tracer.Fold(below) >= leastFold }})
 	}
 	return append(steps,
 		reliefStep{"stacks of new sites and live allocations of the processes with the most", s.tracer.Tighten},

@@ -9,9 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -64,7 +64,7 @@ func (s *server) keepRecords(c *cli.Context) error {
 func recordOf(x report.OOM, on report.OOMGPU, host string) archive.Record {
 	r := archive.Record{
 		Time: time.Now().Add(-time.Duration(clock.Now() - x.Time)).UTC(), PID: x.PID, Comm: x.Comm, Workload: workloadOf(on.Workload), Host: host,
-		API: x.API, Device: words.Device(x.Device, x.Kind), Allocated: x.Allocated, Reserved: x.Reserved, Line: lineText(&on.Line), Own: on.Own,
+		API: x.API, Device: format.Device(x.Device, x.Kind), Allocated: x.Allocated, Reserved: x.Reserved, Line: lineText(&on.Line), Own: on.Own,
 		Others: []archive.RecordProcess{},
 	}
 	if x.Size != ledger.UnknownSize {

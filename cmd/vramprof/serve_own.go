@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/metrics"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
@@ -85,7 +85,7 @@ func (k *kernelMemory) bytes(t *tracer.Tracer) uint64 {
 // noteKernelMemory reports what tracing takes of the kernel's memory now.
 func (s *session) noteKernelMemory() {
 	tables := s.tracer.UnwindTableBytes()
-	s.config.Note(fmt.Sprintf("kernel memory: maps take %s, and unwind tables %s more", words.Bytes(mapBytes("/proc/self/fdinfo")), words.Bytes(tables)))
+	s.config.Note(fmt.Sprintf("kernel memory: maps take %s, and unwind tables %s more", format.Bytes(mapBytes("/proc/self/fdinfo")), format.Bytes(tables)))
 }
 
 // mapBytes sums the lines "memlock:\t4096" of the maps among the open files. Several files may be of

@@ -17,7 +17,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 const (
@@ -48,7 +48,7 @@ func parse(text string, machine uint64) (uint64, error) {
 		return 0, fmt.Errorf("--max-memory: %q is neither auto nor a number of bytes (512MiB, 4GiB)", text)
 	}
 	if ceiling < minCeiling {
-		return 0, fmt.Errorf("--max-memory is at least %s", words.Bytes(minCeiling))
+		return 0, fmt.Errorf("--max-memory is at least %s", format.Bytes(minCeiling))
 	}
 	return ceiling, nil
 }
@@ -122,7 +122,7 @@ func (w *Watch) look() (why string, scarce bool, again time.Duration) {
 	own, mapped := w.own()
 	end := endsAt(roomIn(w.ceiling, mapped))
 	if own >= end {
-		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", words.Bytes(own+mapped), words.Bytes(w.ceiling)), true, 0
+		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", format.Bytes(own+mapped), format.Bytes(w.ceiling)), true, 0
 	}
 	left := end - own
 	scarce = own >= tightensAt(end)
@@ -131,7 +131,7 @@ func (w *Watch) look() (why string, scarce bool, again time.Duration) {
 		// If others take the most, ending would not help them, and the kernel would not kill
 		// vramprof first.
 		if used >= end && own >= used/8 {
-			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", words.Bytes(used), words.Bytes(w.group.limit), words.Bytes(own)), true, 0
+			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", format.Bytes(used), format.Bytes(w.group.limit), format.Bytes(own)), true, 0
 		}
 		scarce = scarce || used >= tightensAt(end) && own >= used/8
 		left = min(left, end-min(used, end))

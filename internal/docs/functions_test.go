@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -96,12 +96,12 @@ func does(t *testing.T, f *cudaapi.Function) string {
 	text, known := ops[f.Op], true
 	switch {
 	case f.Op == ledger.ObjectCreate:
-		text = "creates: " + words.Kind(f.Kind)
+		text = "creates: " + format.Kind(f.Kind)
 	case f.Op == ledger.ObjectEnd:
-		text = "destroys: " + words.Kind(f.Kind)
+		text = "destroys: " + format.Kind(f.Kind)
 	case text != "":
 	case f.Role == cudaapi.Allocates, f.Op == ledger.Alloc:
-		text = "allocates memory: " + words.Kind(f.Kind)
+		text = "allocates memory: " + format.Kind(f.Kind)
 	case f.Role == cudaapi.Frees:
 		text = "frees memory"
 	case f.Role == cudaapi.Initializes:

@@ -29,7 +29,7 @@ var onlyUser = map[string]string{
 	"go.opentelemetry.io/ebpf-profiler": "tracer/unwind",
 	"github.com/NVIDIA/go-nvml":         "tracer/nvml",
 	"github.com/google/pprof":           "report/profile",
-	"github.com/mattn/go-runewidth":     "report/words",
+	"github.com/mattn/go-runewidth":     "report/format",
 	"github.com/urfave/cli":             "cmd/vramprof",
 	"github.com/yuin/goldmark":          "internal/manual",
 }

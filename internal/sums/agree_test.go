@@ -19,13 +19,13 @@ import (
 
 	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/html"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	reportprofile "github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -179,7 +179,7 @@ func TestAllFormatsOfAMomentAgree(t *testing.T) {
 			}
 		}
 		for _, at := range moments {
-			t.Run(fmt.Sprintf("%d at %s", seed, words.Span(at-begin)), func(t *testing.T) { agree(t, r, at, truth[at]) })
+			t.Run(fmt.Sprintf("%d at %s", seed, format.Span(at-begin)), func(t *testing.T) { agree(t, r, at, truth[at]) })
 		}
 	}
 }
@@ -217,7 +217,7 @@ func agree(t *testing.T, r *capture.Reader, at, used uint64) {
 	}), written(t, func(b *bytes.Buffer) error {
 		return text.WriteTimeline(b, s, tl, r, report.Options{}, text.Screen{})
 	})
-	if want := words.Bytes(g.Now()) + " of 80.0 GiB used"; !strings.Contains(summary, want) {
+	if want := format.Bytes(g.Now()) + " of 80.0 GiB used"; !strings.Contains(summary, want) {
 		t.Errorf("the summary lacks %q:\n%s", want, summary)
 	}
 	for i := range tl.Rows {
@@ -227,7 +227,7 @@ func agree(t *testing.T, r *capture.Reader, at, used uint64) {
 			t.Errorf("the timeline ends with %d of %d, the parts have %d", row.Usage[last], p.PID, want)
 		}
 		_, section, _ := strings.Cut(chart, fmt.Sprintf("python3 [%d]", p.PID))
-		if want := words.Bytes(usage[row.Process]) + "\n"; !strings.Contains(section, want) {
+		if want := format.Bytes(usage[row.Process]) + "\n"; !strings.Contains(section, want) {
 			t.Errorf("the timeline does not end with %s:\n%s", want, section)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -63,7 +63,7 @@ func check(t testing.TB, s *ledger.Snapshot, right func(shown, usage int64) bool
 	}
 	for i := range s.Processes {
 		if listed[i] && !right(shown[i], usage[i]) {
-			t.Errorf("%s: %d bytes are shown on GPUs, NVML reports %d", words.Process(&s.Processes[i]), shown[i], usage[i])
+			t.Errorf("%s: %d bytes are shown on GPUs, NVML reports %d", format.Process(&s.Processes[i]), shown[i], usage[i])
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -227,7 +227,7 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 func (c *chrome) rowCounters() (list []counter) {
 	for i := range c.t.Rows {
 		r := &c.t.Rows[i]
-		where := words.Device(r.Device, ledger.Device)
+		where := format.Device(r.Device, ledger.Device)
 		if r.Device < 0 && r.UUID != "" {
 			where = untrusted.Clean(r.UUID)
 		}
@@ -283,9 +283,9 @@ func (c *chrome) mark(m *timeline.Mark) {
 	switch m.Kind {
 	case timeline.OutOfMemory:
 		e.Scope = "g" // a line through all tracks
-		e.Name = "out of memory: " + words.Bytes(m.Size)
+		e.Name = "out of memory: " + format.Bytes(m.Size)
 	case timeline.Large:
-		e.Name = "allocation: " + words.Bytes(m.Size)
+		e.Name = "allocation: " + format.Bytes(m.Size)
 	case timeline.Began:
 		e.Name, e.Category = "first seen", "process"
 	case timeline.Ended:

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -42,7 +42,7 @@ func (c *chrome) holders(s *ledger.Snapshot) {
 		})
 	}
 	for _, at := range order {
-		shown, name := largest(most[at]), "who keeps "+words.Device(at.device, ledger.Tensor)
+		shown, name := largest(most[at]), "who keeps "+format.Device(at.device, ledger.Tensor)
 		if n := programs(s, at.process); n > 0 {
 			name += fmt.Sprintf(", program %d", n+1)
 		}

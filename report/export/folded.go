@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -74,7 +74,7 @@ func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOption
 			} else if x.device == ledger.CPUDevice {
 				kind = ledger.Tensor
 			}
-			text = foldedName(words.Process(&s.Processes[x.process])) + ";" + words.Device(x.device, kind) + ";" + text
+			text = foldedName(format.Process(&s.Processes[x.process])) + ";" + format.Device(x.device, kind) + ";" + text
 		}
 		sum[text] += uint64(x.bytes)
 	}
@@ -186,12 +186,12 @@ func settle(list []share) []share {
 		}
 	}
 	for j, n := range taken {
-		list[j].mark = fmt.Sprintf("%s, less %s unexplained]", strings.TrimSuffix(list[j].mark, "]"), words.Bytes(uint64(n)))
+		list[j].mark = fmt.Sprintf("%s, less %s unexplained]", strings.TrimSuffix(list[j].mark, "]"), format.Bytes(uint64(n)))
 	}
 	kept := list[:0]
 	for _, x := range list {
 		if x.bytes < 0 {
-			x.mark = fmt.Sprintf("[%s below zero, not shown]", words.Bytes(uint64(-x.bytes)))
+			x.mark = fmt.Sprintf("[%s below zero, not shown]", format.Bytes(uint64(-x.bytes)))
 			x.site, x.bytes = nil, 0
 		} else if x.bytes == 0 {
 			continue

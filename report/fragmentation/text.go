@@ -5,8 +5,8 @@ package fragmentation
 import (
 	"strings"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -23,9 +23,9 @@ func (r *Row) HoldText() string {
 	if len(r.Lines) > 1 {
 		together = "together "
 	}
-	text := together + words.Bytes(bytes) + " in " + words.Count(blocks, words.Noun(ledger.Tensor)) + hold + words.Bytes(r.Bytes) + " in " + words.Count(r.Segments, "segment")
+	text := together + format.Bytes(bytes) + " in " + format.Count(blocks, format.Noun(ledger.Tensor)) + hold + format.Bytes(r.Bytes) + " in " + format.Count(r.Segments, "segment")
 	if with := r.Free - r.Alone; with > 0 {
-		text += ", " + words.Bytes(with) + " of the cache there only with the lines above"
+		text += ", " + format.Bytes(with) + " of the cache there only with the lines above"
 	}
 	return text
 }

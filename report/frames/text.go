@@ -3,7 +3,7 @@
 package frames
 
 import (
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -12,20 +12,20 @@ import (
 func Text(f *callstack.Frame, width int) string {
 	front, back := Parts(f)
 	if back == "" {
-		return words.Cut(front, width)
+		return format.Cut(front, width)
 	}
 	room := width - 1
-	if words.Width(front)+words.Width(back) > room {
-		cutFront, cutBack := words.Cut, words.CutFront
+	if format.Width(front)+format.Width(back) > room {
+		cutFront, cutBack := format.Cut, format.CutFront
 		if f.Python {
-			cutFront, cutBack = words.CutFront, words.Cut
+			cutFront, cutBack = format.CutFront, format.Cut
 		}
 		half := room / 2
 		switch {
-		case words.Width(back) <= half:
-			front = cutFront(front, room-words.Width(back))
-		case words.Width(front) <= half:
-			back = cutBack(back, room-words.Width(front))
+		case format.Width(back) <= half:
+			front = cutFront(front, room-format.Width(back))
+		case format.Width(front) <= half:
+			back = cutBack(back, room-format.Width(front))
 		default:
 			front, back = cutFront(front, room-half), cutBack(back, half)
 		}

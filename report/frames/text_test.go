@@ -5,7 +5,7 @@ package frames
 import (
 	"testing"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -15,8 +15,8 @@ func FuzzFrameTextFits(f *testing.F) {
 	f.Fuzz(func(t *testing.T, function, file string, isPython bool, width int) {
 		width = 4 + int(uint(width)%200)
 		text := Text(&callstack.Frame{Function: function, File: file, Line: 1, Python: isPython}, width)
-		if words.Width(text) > width {
-			t.Errorf("%q has %d columns, want at most %d", text, words.Width(text), width)
+		if format.Width(text) > width {
+			t.Errorf("%q has %d columns, want at most %d", text, format.Width(text), width)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -153,7 +153,7 @@ func newPayload(in *Input) *payload {
 	texts := report.NewTexts(s, in.Stacks)
 	b.p = &payload{
 		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
-		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Wall: s.Wall.UnixMilli(), Traced: words.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
+		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Wall: s.Wall.UnixMilli(), Traced: format.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
 		Strings: []string{}, Planes: planes, Apart: report.PlanesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: []string{}, Warnings: list(texts.Warnings),
 	}
@@ -226,7 +226,7 @@ func (b *builder) text(s string) int {
 }
 
 func (b *builder) addProcess(p *ledger.Process) int {
-	d := processData{Name: shorten(words.Process(p)), PID: p.PID, Comm: shorten(untrusted.Clean(p.Comm)), Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
+	d := processData{Name: shorten(format.Process(p)), PID: p.PID, Comm: shorten(untrusted.Clean(p.Comm)), Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
 	for i, word := range report.WorkloadText(p.Workload) {
 		if i > 0 {
 			d.About += ", "
@@ -247,14 +247,14 @@ func (b *builder) addGPU(g *ledger.GPU) {
 	if g.Parent != "" {
 		name += " MIG"
 	}
-	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), UUID: shorten(untrusted.Clean(g.UUID)), Short: shorten(words.ShortUUID(g.UUID)), Used: g.Now(), Total: g.Total})
+	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), UUID: shorten(untrusted.Clean(g.UUID)), Short: shorten(format.ShortUUID(g.UUID)), Used: g.Now(), Total: g.Total})
 }
 
 // gpu returns the index of a GPU by its UUID, or by its CUDA ordinal where no UUID is known.
 func (b *builder) gpu(uuid string, device int32) int {
-	key, d := uuid, gpuData{Name: "GPU", UUID: shorten(untrusted.Clean(uuid)), Short: shorten(words.ShortUUID(uuid))}
+	key, d := uuid, gpuData{Name: "GPU", UUID: shorten(untrusted.Clean(uuid)), Short: shorten(format.ShortUUID(uuid))}
 	if uuid == "" {
-		name := words.Device(max(device, ledger.UnknownDevice), ledger.Device)
+		name := format.Device(max(device, ledger.UnknownDevice), ledger.Device)
 		key, d = "\x00"+name, gpuData{Name: name}
 		if device < 0 {
 			d.Name = "unknown GPU"

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/report/format"
 	ours "github.com/vramprof/vramprof/report/profile"
-	"github.com/vramprof/vramprof/report/words"
 )
 
 // downloaded clicks the button, and returns the profile that the browser saved, and its file.
@@ -66,7 +66,7 @@ func downloads(p *tab, in Input) {
 		p.Errorf("of the moment %d after %d ns, %s of %v", got.TimeNanos, got.DurationNanos, got.DefaultSampleType, got.SampleType)
 	}
 	comments := strings.Join(got.Comments, "\n")
-	for _, want := range []string{"llama-7 on gpu-box-3: " + words.Bytes(uint64(rowsAt(in, 60))) + " in use after 1m00s, ", "from a page of vramprof, which lacks the number of objects,", "warning: /usr/lib/libbroken.so.1", "doubt: 12 events were lost"} {
+	for _, want := range []string{"llama-7 on gpu-box-3: " + format.Bytes(uint64(rowsAt(in, 60))) + " in use after 1m00s, ", "from a page of vramprof, which lacks the number of objects,", "warning: /usr/lib/libbroken.so.1", "doubt: 12 events were lost"} {
 		if !strings.Contains(comments, want) {
 			p.Errorf("the comments lack %q: %s", want, comments)
 		}

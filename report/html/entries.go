@@ -10,7 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -100,7 +100,7 @@ func (b *builder) device(h *report.Holding) int {
 	case h.Plane == report.PlaneTensor:
 		kind = ledger.Tensor
 	}
-	return b.text(words.Device(h.Device, kind))
+	return b.text(format.Device(h.Device, kind))
 }
 
 func (e *entry) add(h *report.Holding) {
@@ -131,7 +131,7 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	}
 	e.node, e.head = b.tree.leaf(path), s.head
 	e.below, e.callee = s.below, s.callee
-	e.kind, e.api = b.text(words.Kind(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
+	e.kind, e.api = b.text(format.Kind(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
 	e.age = b.age(x)
 	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
 		e.incomplete = b.text(shorten(strings.Join(marks, "; ")))

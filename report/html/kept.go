@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -161,7 +161,7 @@ func (k *kept) sum() {
 	k.keepers = k.keepers[:maxKeepers]
 	for _, key := range keys {
 		x := *sums[key]
-		x.Path = "[" + words.Count(counts[key], "smaller holder") + "]"
+		x.Path = "[" + format.Count(counts[key], "smaller holder") + "]"
 		k.keepers = append(k.keepers, x)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -74,13 +74,13 @@ func newLive(in *Input) *liveData {
 
 func newError(in *Input, e *Error) errorData {
 	p := ledger.Process{PID: e.PID, Comm: e.Comm}
-	d := errorData{Wall: e.Wall.UnixMilli(), Time: -1, Process: shorten(words.Process(&p)), Text: shorten(untrusted.Clean(e.Text()))}
+	d := errorData{Wall: e.Wall.UnixMilli(), Time: -1, Process: shorten(format.Process(&p)), Text: shorten(untrusted.Clean(e.Text()))}
 	if s := in.Snapshot; e.Time >= s.Begin && e.Time <= s.End && !in.Live.Past {
 		d.Time = int64(e.Time - s.Begin)
 	}
 	if e.Frames != nil && e.Stack != 0 {
 		list := frames.Visible(e.Frames, e.Stack, e.API)
-		d.Where = shorten(words.Join(frames.Parts(&list[frames.Headline(list)])))
+		d.Where = shorten(format.Join(frames.Parts(&list[frames.Headline(list)])))
 	}
 	return d
 }

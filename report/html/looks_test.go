@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -191,8 +191,8 @@ func heldPage(t *testing.T, b *browser) {
 
 // foldsOlder: memory from before the attach is folded at first, and in the sum.
 func foldsOlder(p *tab, in Input) {
-	older := words.Bytes(uint64(sum(in, report.PlaneBefore)))
-	p.says(map[string]string{"#sum": words.Bytes(uint64(sum(in, ""))) + " in use at the end, " + older + " of that from before the attach", "#sites-count": "1–7 of 7, and " + older + " from before the attach"})
+	older := format.Bytes(uint64(sum(in, report.PlaneBefore)))
+	p.says(map[string]string{"#sum": format.Bytes(uint64(sum(in, ""))) + " in use at the end, " + older + " of that from before the attach", "#sites-count": "1–7 of 7, and " + older + " from before the attach"})
 	if got := p.number("#flame", "total"); !near(got, sum(in, "")) {
 		p.Errorf("folded, the graph has %.0f bytes, want %.0f", got, sum(in, ""))
 	}

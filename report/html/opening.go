@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -35,9 +35,9 @@ func (o *overTime) opening() *openingData {
 	if len(ended) == 0 {
 		return nil
 	}
-	end := words.Count(uint64(len(ended)), "process") + " have ended"
+	end := format.Count(uint64(len(ended)), "process") + " have ended"
 	if p := &s.Processes[ended[0]]; len(ended) == 1 {
-		end = words.Process(p) + " ended at " + words.Span(since(p.End, s.Begin))
+		end = format.Process(p) + " ended at " + format.Span(since(p.End, s.Begin))
 		if x := s.PeakOf(ended[0]); x != nil {
 			end = report.EndedText(s, x) + ", when it held " + report.HeldText(x)
 		}
@@ -72,7 +72,7 @@ func (o *overTime) lastError() *timeline.Mark {
 // errorText returns "python3 [42] ran out of memory at 5.9s (wanted 16.0 MiB); ".
 func (o *overTime) errorText(m *timeline.Mark) string {
 	e := report.OOM{Size: m.Size}
-	return words.Process(&o.tl.Processes[m.Process]) + " ran out of memory at " + words.Span(since(m.Time, o.b.s.Begin)) + " (wanted " + e.SizeText() + "); "
+	return format.Process(&o.tl.Processes[m.Process]) + " ran out of memory at " + format.Span(since(m.Time, o.b.s.Begin)) + " (wanted " + e.SizeText() + "); "
 }
 
 // gridAt returns the first moment of the grid that is not before a time.

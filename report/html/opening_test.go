@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -59,12 +59,12 @@ func endedPage(t *testing.T, b *browser) {
 	}
 	p.says(map[string]string{"#opening": "3 processes have ended. Shown is what was held at the error, after 1m58s. Show what was left", "#range-text": "after 1m58s"})
 	p.screenshot("ended")
-	if got, want := p.text("#parts tbody tr:last-child .sum"), words.Bytes(uint64(rowsAt(in, 118))); got != want {
+	if got, want := p.text("#parts tbody tr:last-child .sum"), format.Bytes(uint64(rowsAt(in, 118))); got != want {
 		t.Errorf("opened with %s in the reconciliation, want %s", got, want)
 	}
 	p.says(map[string]string{"#parts-head": "Where the GPU's bytes were after 1m58s", "#gpus": "at the end"})
 	p.click("#opening button")
-	if got, want := p.text("#parts tbody tr:last-child .sum"), words.Bytes(uint64(sum(in, ""))); got != want {
+	if got, want := p.text("#parts tbody tr:last-child .sum"), format.Bytes(uint64(sum(in, ""))); got != want {
 		t.Errorf("at the end %s in the reconciliation, want %s", got, want)
 	}
 	p.says(map[string]string{"#parts-head": "Where the GPU's bytes are at the end"})

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // near compares bytes, which are whole numbers in the page as long as they are below 2^53.
@@ -72,11 +72,11 @@ func graphAddsUp(p *tab, in Input) {
 	if got, want := p.number("#flame", "total"), sum(in, ""); !near(got, want) {
 		p.Errorf("the graph has %.0f bytes, the ledger %.0f", got, want)
 	}
-	if got, want := p.text("#sum b"), words.Bytes(uint64(sum(in, ""))); got != want {
+	if got, want := p.text("#sum b"), format.Bytes(uint64(sum(in, ""))); got != want {
 		p.Errorf("the page says %q, want %q", got, want)
 	}
 	less := -sum(in, "") + p.number("#flame", "drawn")
-	if text := p.text("#sum"); less <= 0 || !strings.Contains(text, "−"+words.Bytes(uint64(less))+" of that cannot be drawn") {
+	if text := p.text("#sum"); less <= 0 || !strings.Contains(text, "−"+format.Bytes(uint64(less))+" of that cannot be drawn") {
 		p.Errorf("of what is below 0, %.0f bytes, the page says %q", less, text)
 	}
 	usage := uint64(0)
@@ -336,7 +336,7 @@ func named(p *tab, _ Input) {
 }
 
 func says(p *tab, in Input) {
-	if text := p.text("#parts tbody tr:last-child .sum"); text != words.Bytes(uint64(sum(in, ""))) {
+	if text := p.text("#parts tbody tr:last-child .sum"); text != format.Bytes(uint64(sum(in, ""))) {
 		p.Errorf("the reconciliation ends with %q", text)
 	}
 	p.says(map[string]string{

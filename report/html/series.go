@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -294,9 +294,9 @@ func (o *overTime) addRests() {
 				continue
 			}
 			sum := o.sumOf(i, plane)
-			e := entry{plane: plane, process: o.processes[r.Process], gpu: o.gpus[i], device: b.text(words.Device(r.Device, ledger.Device)), age: -1}
+			e := entry{plane: plane, process: o.processes[r.Process], gpu: o.gpus[i], device: b.text(format.Device(r.Device, ledger.Device)), age: -1}
 			if name == report.PlaneHost {
-				e.gpu, e.device = host, b.text(words.Device(r.Device, ledger.Pinned))
+				e.gpu, e.device = host, b.text(format.Device(r.Device, ledger.Pinned))
 			}
 			e.series = o.series(func(k int) int64 {
 				return of(o.grid[k]) - sum[k]

@@ -10,8 +10,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -297,18 +297,18 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 		r.Processes[i].SegmentsOnly = report.SegmentsOnly(s, st, i)
 	}
 	for _, x := range s.Releases {
-		r.Releases = append(r.Releases, ReleaseReport{x.Process, s.Processes[x.Process].PID, words.Cause(x.Cause), x.Objects, x.Bytes, report.Minus(s.End, x.Time)})
+		r.Releases = append(r.Releases, ReleaseReport{x.Process, s.Processes[x.Process].PID, format.Cause(x.Cause), x.Objects, x.Bytes, report.Minus(s.End, x.Time)})
 	}
 	for _, x := range s.Pools {
 		r.Pools = append(r.Pools, PoolReport{
-			x.Process, s.Processes[x.Process].PID, x.Handle, words.Device(x.Device, ledger.Async), untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, ledger.Async)),
+			x.Process, s.Processes[x.Process].PID, x.Handle, format.Device(x.Device, ledger.Async), untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, ledger.Async)),
 			x.Objects, x.Used, x.Reserve, x.Least, x.Held, x.Threshold, x.Destroyed,
 		})
 	}
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		r.Balances = append(r.Balances, BalanceReport{
-			b.Process, s.Processes[b.Process].PID, words.Device(b.Device, ledger.Device), untrusted.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Rounding, b.Idle,
+			b.Process, s.Processes[b.Process].PID, format.Device(b.Device, ledger.Device), untrusted.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Rounding, b.Idle,
 			report.Minus(s.End, b.Time), b.Since, b.Doubt, b.Unlisted,
 		})
 	}
@@ -317,7 +317,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	}
 	for _, x := range s.System {
 		r.System = append(r.System, SystemReport{
-			x.Process, s.Processes[x.Process].PID, words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID), x.Bytes, report.Minus(s.End, x.Time), x.Cut,
+			x.Process, s.Processes[x.Process].PID, format.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID), x.Bytes, report.Minus(s.End, x.Time), x.Cut,
 		})
 	}
 	for _, d := range report.Doubts(s) {
@@ -339,8 +339,8 @@ func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept 
 		Owners:  ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
 		Incomplete: report.Marks(s, st, x), MissingCount: x.Evicted, CrowdedCount: x.Crowded,
 		Process: x.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Ended: p.End != 0,
-		Device: words.Device(x.Device, x.Kind), GPUUUID: untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),
-		Plane: report.WholePlane(x), Kind: words.Kind(x.Kind), API: untrusted.Clean(x.API),
+		Device: format.Device(x.Device, x.Kind), GPUUUID: untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),
+		Plane: report.WholePlane(x), Kind: format.Kind(x.Kind), API: untrusted.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
 		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: report.PerMinute(x.Growth, s.GrowthSpan(x.Process)),
 		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),

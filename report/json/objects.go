@@ -5,8 +5,8 @@ package json
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -69,7 +69,7 @@ func objectReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options) (l
 		x := &s.Objects[i]
 		stack := frames.Visible(st, x.Stack, x.API)
 		list = append(list, ObjectReport{
-			Process: x.Process, PID: s.Processes[x.Process].PID, Device: words.Device(x.Device, x.Kind), Kind: words.Kind(x.Kind), API: untrusted.Clean(x.API),
+			Process: x.Process, PID: s.Processes[x.Process].PID, Device: format.Device(x.Device, x.Kind), Kind: format.Kind(x.Kind), API: untrusted.Clean(x.API),
 			Live: x.Live, Made: x.Made, Before: x.Before, NamedBytes: x.Bytes, Unexplained: grown[x],
 			Headline: frames.Headline(stack), Stack: stackReport(stack),
 			Incomplete: report.ObjectMarks(s, st, x),

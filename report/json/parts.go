@@ -5,8 +5,8 @@ package json
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -33,8 +33,8 @@ func failureReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, f 
 	p := &s.Processes[f.Process]
 	stack := frames.Visible(st, f.Stack, f.API)
 	return FailureReport{
-		Process: f.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Device: words.Device(f.Device, f.Kind), Kind: words.Kind(f.Kind), API: untrusted.Clean(f.API),
-		Result: f.Result, Error: words.Result(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,
+		Process: f.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Device: format.Device(f.Device, f.Kind), Kind: format.Kind(f.Kind), API: untrusted.Clean(f.API),
+		Result: f.Result, Error: format.Result(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,
 		LastAgoNS: report.Minus(s.End, f.LastTime), Headline: frames.Headline(stack), Stack: stackReport(stack),
 		Incomplete: report.FailureMarks(s, st, f),
 	}
@@ -50,7 +50,7 @@ func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
 	}
 	for _, t := range p.Totals {
 		r.Totals = append(r.Totals, TotalReport{
-			words.Device(t.Device, t.Kind), words.Kind(t.Kind), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
+			format.Device(t.Device, t.Kind), format.Kind(t.Kind), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
 			t.PeakBytes, report.Minus(t.PeakTime, s.Begin),
 		})
 	}

@@ -5,8 +5,8 @@ package json
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -56,7 +56,7 @@ func stuckReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options) (li
 	for i := range caches {
 		c := &caches[i]
 		r := StuckReport{
-			Process: c.Process, PID: s.Processes[c.Process].PID, Device: words.Device(c.Device, ledger.Tensor),
+			Process: c.Process, PID: s.Processes[c.Process].PID, Device: format.Device(c.Device, ledger.Tensor),
 			GPUUUID:    untrusted.Clean(report.GPUUUID(s, c.Process, c.Device, ledger.Tensor)),
 			CacheBytes: c.Cached, StuckBytes: c.Free, IdleBytes: c.Idle, SegmentCount: c.Segments, SegmentBytes: c.Bytes,
 			Rows: []StuckRowReport{}, MoreBytes: c.Rest.Free, OlderCacheBytes: c.Older,

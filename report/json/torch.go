@@ -5,8 +5,8 @@ package json
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -116,21 +116,21 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.
 		p := &s.Processes[x.Process]
 		stack := frames.Visible(st, x.Stack, x.API)
 		r.Cache = append(r.Cache, CacheReport{
-			x.Process, p.PID, untrusted.Clean(p.Comm), words.Device(x.Device, x.Kind), untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),
-			words.Kind(x.Kind), untrusted.Clean(x.API), report.CacheBytes(x), x.LiveBytes, x.LiveObjects, frames.Headline(stack), stackReport(stack),
+			x.Process, p.PID, untrusted.Clean(p.Comm), format.Device(x.Device, x.Kind), untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),
+			format.Kind(x.Kind), untrusted.Clean(x.API), report.CacheBytes(x), x.LiveBytes, x.LiveObjects, frames.Headline(stack), stackReport(stack),
 		})
 	}
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		r.Tensors = append(r.Tensors, TensorsReport{
-			t.Process, s.Processes[t.Process].PID, words.Device(t.Device, ledger.Tensor), untrusted.Clean(report.GPUUUID(s, t.Process, t.Device, ledger.Tensor)),
+			t.Process, s.Processes[t.Process].PID, format.Device(t.Device, ledger.Tensor), untrusted.Clean(report.GPUUUID(s, t.Process, t.Device, ledger.Tensor)),
 			t.Allocated, t.Reserved, t.Peak, report.Minus(t.PeakTime, s.Begin), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
 			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older, t.OlderCached, t.Asleep, t.OlderAsleep, t.Segments, t.Cached, t.LargestFree,
 		})
 	}
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
-			x.Process, s.Processes[x.Process].PID, words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
+			x.Process, s.Processes[x.Process].PID, format.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
 			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Internal, x.Rounding, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
 			olderHolders(s, kept, &x),
 		})

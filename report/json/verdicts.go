@@ -5,7 +5,7 @@ package json
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -39,7 +39,7 @@ func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept
 		list = append(list, VerdictReport{
 			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, NeedsNS: uint64(max(g.Needs, 0)), UntilFullNS: uint64(max(g.UntilFull, 0)),
 			Evidence: untrusted.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
-			Device: words.Device(g.Device, g.Kind), Kind: words.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
+			Device: format.Device(g.Device, g.Kind), Kind: format.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -231,7 +231,7 @@ func timelineReport(v View, o report.Options) *TimelineReport {
 		x := &t.Rows[i]
 		p := &t.Processes[x.Process]
 		r.Rows = append(r.Rows, SeriesReport{
-			p.PID, untrusted.Clean(p.Comm), words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
+			p.PID, untrusted.Clean(p.Comm), format.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
 			x.Usage, x.Tensors, x.Cached, x.Driver, x.Rounding, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
 		})
 	}

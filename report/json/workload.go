@@ -4,7 +4,7 @@ package json
 
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -29,6 +29,6 @@ func NewWorkload(w ledger.Workload) *WorkloadReport {
 	return &WorkloadReport{
 		Container: untrusted.Clean(w.Container), Pod: untrusted.Clean(w.Pod), Namespace: untrusted.Clean(w.Namespace), Job: untrusted.Clean(w.Job),
 		PodContainer: untrusted.Clean(w.PodContainer), Actor: untrusted.Clean(w.Actor),
-		Rank: words.Digits(w.Rank), LocalRank: words.Digits(w.LocalRank), WorldSize: words.Digits(w.WorldSize),
+		Rank: format.Digits(w.Rank), LocalRank: format.Digits(w.LocalRank), WorldSize: format.Digits(w.WorldSize),
 	}
 }

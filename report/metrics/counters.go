@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -127,7 +127,7 @@ func (d *reading) totals(process int) amounts {
 	list := amounts{}
 	for _, t := range d.s.Processes[process].Totals {
 		if !t.Kind.IsObject() {
-			list.add(place{d.uuidOf(process, t.Device, t.Kind), words.Kind(t.Kind)},
+			list.add(place{d.uuidOf(process, t.Device, t.Kind), format.Kind(t.Kind)},
 				&counts{t.AllocObjects, t.AllocBytes, report.Minus(t.AllocObjects, t.LiveObjects), report.Minus(t.AllocBytes, t.LiveBytes)})
 		}
 	}
@@ -137,7 +137,7 @@ func (d *reading) totals(process int) amounts {
 // errorLabel returns "out of memory". A process can report any number, so unknown ones share a
 // label.
 func errorLabel(result int32) string {
-	if name, known := words.KnownResult(result); known {
+	if name, known := format.KnownResult(result); known {
 		return name
 	}
 	return other

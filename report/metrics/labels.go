@@ -9,7 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -50,7 +50,7 @@ func (l *labels) merged() labels {
 func workloadLabels(p *ledger.Process, pid bool) labels {
 	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(cmp.Or(p.PodContainer, report.ShortID(p.Container))), job: label(jobNumber(p.Job)), user: userLabel(p.User)}
 	if pid {
-		l.pid, l.comm, l.rank, l.actor = strconv.FormatUint(uint64(p.PID), 10), label(p.Comm), words.Digits(p.Rank), label(p.Actor)
+		l.pid, l.comm, l.rank, l.actor = strconv.FormatUint(uint64(p.PID), 10), label(p.Comm), format.Digits(p.Rank), label(p.Actor)
 	}
 	return l
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -239,7 +239,7 @@ func (d *reading) countGone(c *counted) {
 	now := amounts{}
 	for i := range f.Sums {
 		if x := &f.Sums[i]; !x.Kind.IsObject() {
-			now.add(place{x.UUID, words.Kind(x.Kind)}, &counts{x.AllocObjects, x.AllocBytes, x.FreeObjects, x.FreeBytes})
+			now.add(place{x.UUID, format.Kind(x.Kind)}, &counts{x.AllocObjects, x.AllocBytes, x.FreeObjects, x.FreeBytes})
 		}
 	}
 	c.memory.advance(now, func(at place, more *counts) {

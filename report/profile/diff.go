@@ -14,8 +14,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -102,7 +102,7 @@ func diffLines(a, b Profile) []report.Change {
 				continue
 			}
 			f := from.line(x)
-			where := words.Join(label(x, "comm"), report.PlaneName(label(x, "plane")), label(x, "device"))
+			where := format.Join(label(x, "comm"), report.PlaneName(label(x, "plane")), label(x, "device"))
 			k := key{report.LineKeyOf(&f), where}
 			i, ok := at[k]
 			if !ok {
@@ -147,7 +147,7 @@ func diffHolders(a, b Profile) (list []report.HolderChange, known [2]bool) {
 				continue
 			}
 			known[k] = true
-			by := key{name, words.Join(label(x, "comm"), label(x, "device"))}
+			by := key{name, format.Join(label(x, "comm"), label(x, "device"))}
 			i, ok := at[by]
 			if !ok {
 				i = len(list)

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 )
 
 // TestTheProfileHasThePeakOfWhatHasEnded, to the byte what the summary says that it held, and what
@@ -37,7 +37,7 @@ func TestTheProfileHasThePeakOfWhatHasEnded(t *testing.T) {
 		if inUse[pid] != want.bytes || allocated[pid] != want.allocs || report.HeldText(x) != want.held {
 			t.Errorf("%d: %d bytes at the peak, %d allocations, %q, want %+v", pid, inUse[pid], allocated[pid], report.HeldText(x), want)
 		}
-		if got := words.Bytes(uint64(inUse[pid])); !strings.HasPrefix(want.held, got+" ") {
+		if got := format.Bytes(uint64(inUse[pid])); !strings.HasPrefix(want.held, got+" ") {
 			t.Errorf("%d: %s in use, the summary has %q", pid, got, want.held)
 		}
 		if text := report.EndedText(s, x); !slices.ContainsFunc(p.Comments, func(c string) bool {

@@ -8,8 +8,8 @@ import (
 	"log"
 	"time"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/profile"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -43,7 +43,7 @@ func Example() {
 		}
 	}
 	for _, c := range profile.Diff(profiles[0], profiles[1]).Lines {
-		fmt.Printf("train.py:%d %s: %s → %s\n", c.Frame.Line, c.Frame.Function, words.SignedBytes(c.Before), words.SignedBytes(c.After))
+		fmt.Printf("train.py:%d %s: %s → %s\n", c.Frame.Line, c.Frame.Function, format.SignedBytes(c.Before), format.SignedBytes(c.After))
 	}
 	// Output:
 	// train.py:42 Cache.put: 0 B → 2.00 GiB

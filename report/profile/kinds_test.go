@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -68,7 +68,7 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		fmt.Sprintf("Live GPU memory: %s in 10 allocations ¹ from %d sites\n", words.Bytes(own-1056*reporttest.MiB-8192), first),
+		fmt.Sprintf("Live GPU memory: %s in 10 allocations ¹ from %d sites\n", format.Bytes(own-1056*reporttest.MiB-8192), first),
 		"Live managed memory: 32.0 MiB in 1 allocation ¹ from 1 site\n",
 		"Live host memory: 1.00 GiB in 3 allocations ¹ from 3 sites\n",
 		"\nnot counted, as it is imported: 3 allocations, 4.25 GiB\n",

@@ -4,7 +4,7 @@ package profile
 
 import (
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -17,7 +17,7 @@ func ownerLabels(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, label 
 	for i := range x.Owners {
 		w := &x.Owners[i]
 		p := &s.Processes[w.Process]
-		label["owner"] = append(label["owner"], words.Process(p))
+		label["owner"] = append(label["owner"], format.Process(p))
 		label["owner_site"] = append(label["owner_site"], report.LineText(st, w.Stack, w.API))
 		number["owner_pid"] = append(number["owner_pid"], int64(p.PID))
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -164,9 +164,9 @@ func newSample(s *ledger.Snapshot, st callstack.Stacks, h *report.Holding, locat
 	if h.Apart() {
 		value[2], value[3], value[4], value[5] = 0, 0, value[2], value[3]
 	}
-	label := map[string][]string{"device": {words.Device(h.Device, kind)}, "plane": {h.Plane}}
+	label := map[string][]string{"device": {format.Device(h.Device, kind)}, "plane": {h.Plane}}
 	if h.Site != nil || kind == ledger.Tensor {
-		label["kind"] = []string{words.Kind(kind)}
+		label["kind"] = []string{format.Kind(kind)}
 	}
 	for key, text := range map[string]string{
 		"api":      untrusted.Clean(api),

@@ -13,9 +13,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -57,7 +57,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		if fmt.Sprint(got.Value) != fmt.Sprint(want) {
 			t.Errorf("site %d: values %v, want %v", i, got.Value, want)
 		}
-		labels := map[string][]string{"device": {words.Device(x.Device, x.Kind)}, "kind": {words.Kind(x.Kind)}, "plane": {plane},
+		labels := map[string][]string{"device": {format.Device(x.Device, x.Kind)}, "kind": {format.Kind(x.Kind)}, "plane": {plane},
 			"api": {x.API}, "comm": {untrusted.Clean(s.Processes[x.Process].Comm)}}
 		if uuid := report.GPUUUID(s, x.Process, x.Device, x.Kind); uuid != "" {
 			labels["gpu_uuid"] = []string{uuid}
@@ -83,7 +83,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 			t.Errorf("site %d: bytes %v %v", i, b, got.NumUnit)
 		}
 		for key, text := range map[string]string{"rank": w.Rank, "local_rank": w.LocalRank, "world_size": w.WorldSize} {
-			if n, ok := got.NumLabel[key]; ok != (words.Digits(text) != "") || ok && fmt.Sprint(n) != "["+text+"]" {
+			if n, ok := got.NumLabel[key]; ok != (format.Digits(text) != "") || ok && fmt.Sprint(n) != "["+text+"]" {
 				t.Errorf("site %d: %s %v, want %q", i, key, n, text)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -33,7 +33,7 @@ func sourceText(s *ledger.Snapshot, p *profile.Profile) string {
 		case len(roots) == maxRoots:
 			more++
 		default:
-			names = append(names, words.Process(q))
+			names = append(names, format.Process(q))
 			roots = append(roots, fmt.Sprintf("/proc/%d/root", q.PID))
 		}
 	}

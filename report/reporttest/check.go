@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // Printable reports whether text has no control characters but newlines.
@@ -56,7 +56,7 @@ func Golden(t *testing.T, name string, got []byte) {
 func CheckText(t *testing.T, text string, width int) {
 	t.Helper()
 	for i, line := range strings.Split(text, "\n") {
-		if n := words.Width(line); n > width {
+		if n := format.Width(line); n > width {
 			t.Errorf("line %d has %d columns, want at most %d: %s", i+1, n, width, line)
 		}
 		if strings.HasSuffix(line, " ") {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -33,7 +33,7 @@ func WriteArchive(w io.Writer, a *report.Archive, o report.Options, screen Scree
 		p.text(plain, 0, "Nothing is in it")
 	} else {
 		p.list(plain, 0, ", ", "from "+a.From.Local().Format(archiveZone), "to "+a.To.Local().Format(archiveZone),
-			words.Count(uint64(a.Captures), "capture"), words.Bytes(a.Bytes))
+			format.Count(uint64(a.Captures), "capture"), format.Bytes(a.Bytes))
 	}
 	archiveGaps(p, a)
 	archiveProcesses(p, a, o)
@@ -67,10 +67,10 @@ func archiveGaps(p *page, a *report.Archive) {
 	p.line(plain, 0, "")
 	p.text(bold, 0, "Not in it")
 	for _, g := range a.Gaps[max(len(a.Gaps)-maxArchiveGaps, 0):] {
-		p.list(plain, 2, ", ", "from "+g.From.Local().Format(archiveTime), "to "+archiveEnd(g.From, g.To), words.Span(uint64(g.To.Sub(g.From))), g.Why)
+		p.list(plain, 2, ", ", "from "+g.From.Local().Format(archiveTime), "to "+archiveEnd(g.From, g.To), format.Span(uint64(g.To.Sub(g.From))), g.Why)
 	}
 	if more := len(a.Gaps) - maxArchiveGaps; more > 0 {
-		p.text(dim, 2, words.Count(uint64(more), "earlier gap"))
+		p.text(dim, 2, format.Count(uint64(more), "earlier gap"))
 	}
 }
 
@@ -94,7 +94,7 @@ func archiveProcesses(p *page, a *report.Archive, o report.Options) {
 		archiveProcess(p, &a.Processes[i])
 	}
 	if more := uint64(len(a.Processes)-min(len(a.Processes), o.Limit())) + a.More; more > 0 {
-		p.text(dim, 0, words.Count(more, "more process")+" (-T, --process and --pod show more)")
+		p.text(dim, 0, format.Count(more, "more process")+" (-T, --process and --pod show more)")
 	}
 }
 
@@ -107,7 +107,7 @@ func ofOnly(a *report.Archive) string {
 
 func archiveProcess(p *page, x *report.ArchiveProcess) {
 	process := ledger.Process{PID: x.PID, Comm: x.Comm}
-	p.list(plain, 0, "  ", words.Pad(words.Bytes(x.Peak), -10), words.Process(&process))
+	p.list(plain, 0, "  ", format.Pad(format.Bytes(x.Peak), -10), format.Process(&process))
 	to := "to " + archiveEnd(x.From, x.To)
 	if x.Running {
 		to = "still there at " + archiveEnd(x.From, x.To)
@@ -127,7 +127,7 @@ func archiveTimes(n uint64) string {
 	if n == 1 {
 		return "once"
 	}
-	return words.Count(n, "time")
+	return format.Count(n, "time")
 }
 
 func archiveErrors(p *page, a *report.Archive, o report.Options) {
@@ -138,10 +138,10 @@ func archiveErrors(p *page, a *report.Archive, o report.Options) {
 		for i := range min(len(a.Errors), o.Limit()) {
 			e := &a.Errors[len(a.Errors)-1-i]
 			x := report.OOM{PID: e.PID, Comm: e.Comm, API: e.API, Size: e.Size}
-			p.list(plain, 2, ", ", e.At.Local().Format(archiveTime), words.Process(&ledger.Process{PID: e.PID, Comm: e.Comm}), "wanted "+x.SizeText(), x.Caller())
+			p.list(plain, 2, ", ", e.At.Local().Format(archiveTime), format.Process(&ledger.Process{PID: e.PID, Comm: e.Comm}), "wanted "+x.SizeText(), x.Caller())
 		}
 		if more := uint64(len(a.Errors)-min(len(a.Errors), o.Limit())) + a.MoreErrors; more > 0 {
-			p.text(dim, 2, words.Count(more, "earlier error")+" (-T shows more)")
+			p.text(dim, 2, format.Count(more, "earlier error")+" (-T shows more)")
 		}
 	}
 	if len(a.Records) == 0 {
@@ -154,6 +154,6 @@ func archiveErrors(p *page, a *report.Archive, o report.Options) {
 		p.text(plain, 2, untrusted.Clean(a.Records[i].Path))
 	}
 	if more := len(a.Records) - o.Limit(); more > 0 {
-		p.text(dim, 2, words.Count(uint64(more), "earlier record")+" (-T shows more)")
+		p.text(dim, 2, format.Count(uint64(more), "earlier record")+" (-T shows more)")
 	}
 }

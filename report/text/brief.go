@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -108,7 +108,7 @@ func (p *brief) write(doubts []report.Doubt) {
 	if len(list) == 0 {
 		p.line(plain, 0, "")
 	}
-	p.text(dim, 0, words.Count(uint64(more), "more note")+" (with -v)")
+	p.text(dim, 0, format.Count(uint64(more), "more note")+" (with -v)")
 }
 
 // Doubts of the brief form: all about totals, and so many others.
@@ -163,11 +163,11 @@ func (p *brief) otherVerdicts(list []verdict.Group, before int) {
 	}
 	for i := range list[:min(len(list), most)] {
 		g := &list[i]
-		rank := words.Pad(fmt.Sprintf("%d.", before+i+1), siteIndent)
-		p.headLine(plain, rank+words.Pad(g.Class.String(), 8)+"  "+words.Pad(words.Bytes(g.LiveBytes), 8), g.Line)
+		rank := format.Pad(fmt.Sprintf("%d.", before+i+1), siteIndent)
+		p.headLine(plain, rank+format.Pad(g.Class.String(), 8)+"  "+format.Pad(format.Bytes(g.LiveBytes), 8), g.Line)
 	}
 	if more := len(list) - most; more > 0 {
-		p.text(plain, siteIndent, words.Count(uint64(more), "more line")+" (-T shows more)")
+		p.text(plain, siteIndent, format.Count(uint64(more), "more line")+" (-T shows more)")
 	}
 }
 
@@ -188,12 +188,12 @@ func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]u
 	style, text := bold, "No line grows"
 	switch leaking := countClass(growing, verdict.Leaking); {
 	case leaking > 0:
-		style, text = red, "Leaking: "+words.Count(uint64(leaking), "line")
+		style, text = red, "Leaking: "+format.Count(uint64(leaking), "line")
 		if more := len(growing) - leaking; more > 0 {
 			text += fmt.Sprintf(", growing: %d", more)
 		}
 	case len(growing) > 0:
-		text = "No line leaks for certain; growing: " + words.Count(uint64(len(growing)), "line")
+		text = "No line leaks for certain; growing: " + format.Count(uint64(len(growing)), "line")
 	}
 	if rest := classCounts(others); rest != "" && len(growing) > 0 {
 		text += "; others: " + rest
@@ -208,13 +208,13 @@ func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]u
 func lastPiece(list, lines []string, room int) string {
 	const least, long = 12, 20
 	n := len(strings.Fields(strings.Join(lines, " ")))
-	if n >= len(list) || room < least || words.Width(list[n]) < long {
+	if n >= len(list) || room < least || format.Width(list[n]) < long {
 		return "…"
 	}
 	if n+1 < len(list) {
-		return words.CutFront(list[n], room-2) + " …"
+		return format.CutFront(list[n], room-2) + " …"
 	}
-	return words.CutFront(list[n], room)
+	return format.CutFront(list[n], room)
 }
 
 // shortened writes words like a paragraph, in at most so many lines, one more on a narrow screen.
@@ -222,17 +222,17 @@ func (p *brief) shortened(sign string, list []string, most int) {
 	if p.width < defaultWidth*3/4 {
 		most++
 	}
-	indent := words.Width(sign)
+	indent := format.Width(sign)
 	room := p.width - indent
 	lines := broken(room, " ", list)
 	if len(lines) > most {
 		lines = lines[:most]
 		last := strings.Fields(lines[most-1])
-		for len(last) > 1 && words.Width(strings.Join(last, " "))+2 > room {
+		for len(last) > 1 && format.Width(strings.Join(last, " "))+2 > room {
 			last = last[:len(last)-1]
 		}
-		text := words.Cut(strings.TrimRight(strings.Join(last, " "), ",;"), room-2)
-		lines[most-1] = text + " " + lastPiece(list, lines[:most], room-words.Width(text)-1)
+		text := format.Cut(strings.TrimRight(strings.Join(last, " "), ",;"), room-2)
+		lines[most-1] = text + " " + lastPiece(list, lines[:most], room-format.Width(text)-1)
 	}
 	for i, line := range lines {
 		if i == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -29,7 +29,7 @@ func (p *brief) sites() {
 		if older != "" {
 			none = "No live GPU memory" + older
 		}
-		p.text(bold, 0, words.Join(none, p.notes.mark(report.AtTotals), p.notes.mark(report.AtStacks)))
+		p.text(bold, 0, format.Join(none, p.notes.mark(report.AtTotals), p.notes.mark(report.AtStacks)))
 	} else {
 		leakHead(p.page, "Live GPU memory"+older, &sum, p.notes)
 	}
@@ -60,7 +60,7 @@ func (p *brief) notCounted(sum *report.Sums) (list []string) {
 		list = append(list, ageless.Text()+" of unknown age")
 	}
 	if cache := report.Sum(p.s, p.s.Sites).Cache; cache.Bytes > 0 {
-		list = append(list, words.Bytes(cache.Bytes)+" of PyTorch's cache")
+		list = append(list, format.Bytes(cache.Bytes)+" of PyTorch's cache")
 	}
 	older := uint64(0)
 	for i := range p.s.Tensors {
@@ -69,10 +69,10 @@ func (p *brief) notCounted(sum *report.Sums) (list []string) {
 		}
 	}
 	if older > 0 {
-		list = append(list, words.Bytes(older)+" of tensors before the attach")
+		list = append(list, format.Bytes(older)+" of tensors before the attach")
 	}
 	if asleep := report.AsleepBytes(p.s); asleep > 0 {
-		list = append(list, words.Bytes(asleep)+" of tensors that are asleep")
+		list = append(list, format.Bytes(asleep)+" of tensors that are asleep")
 	}
 	return list
 }
@@ -122,7 +122,7 @@ func (p *brief) siteTable() *siteTable {
 	}
 	t.pids, t.devices = len(process) > 1, len(device) > len(process)
 	for i := range listed {
-		if n := words.Width(t.place(&listed[i])); n > 0 {
+		if n := format.Width(t.place(&listed[i])); n > 0 {
 			t.places = max(t.places, n+2)
 		}
 	}
@@ -139,7 +139,7 @@ func (t *siteTable) place(x *ledger.Site) string {
 		parts = append(parts, fmt.Sprint(t.s.Processes[x.Process].PID))
 	}
 	if t.devices {
-		parts = append(parts, words.Device(x.Device, x.Kind))
+		parts = append(parts, format.Device(x.Device, x.Kind))
 	}
 	return strings.Join(parts, " ")
 }
@@ -147,8 +147,8 @@ func (t *siteTable) place(x *ledger.Site) string {
 const liveColumns, countColumns, changeColumns, classColumns = 9, 8, 11, 9
 
 func (t *siteTable) row(rank, live, count, change, class, place string) string {
-	return words.Pad(rank, siteIndent) + words.Pad(live, liveColumns) + words.Pad(count, -countColumns) + words.Pad(change, -changeColumns) + "  " +
-		words.Pad(class, classColumns) + words.Pad(place, t.places)
+	return format.Pad(rank, siteIndent) + format.Pad(live, liveColumns) + format.Pad(count, -countColumns) + format.Pad(change, -changeColumns) + "  " +
+		format.Pad(class, classColumns) + format.Pad(place, t.places)
 }
 
 // header names the time in which sites grew, or says that ages follow.
@@ -167,7 +167,7 @@ func (t *siteTable) changeName() string {
 	if t.half < leastGrowth {
 		return "growth" // in the second half of each process's time, or in a moment
 	}
-	return "last " + words.Span(t.half)
+	return "last " + format.Span(t.half)
 }
 
 // change returns "+36.8 MiB", the growth in the second half of the session or of a process that began
@@ -177,10 +177,10 @@ func (t *siteTable) change(x *ledger.Site) string {
 		if x.Growth == 0 {
 			return "0 B"
 		}
-		return words.Difference(x.Growth)
+		return format.Difference(x.Growth)
 	}
 	if ns, known := report.Age(t.s, x); known {
-		return words.Span(ns)
+		return format.Span(ns)
 	}
 	return "unknown"
 }
@@ -192,7 +192,7 @@ func (p *brief) narrow() bool {
 
 func (t *siteTable) write(list []ledger.Site, most int) {
 	header := t.header()
-	narrow := t.narrow() || t.width-words.Width(header) < narrowFrame
+	narrow := t.narrow() || t.width-format.Width(header) < narrowFrame
 	if len(list) > 0 && !narrow && !t.begun {
 		t.begun = true
 		t.line(dim, 0, strings.TrimRight(header, " "))
@@ -211,7 +211,7 @@ func (t *siteTable) write(list []ledger.Site, most int) {
 }
 
 func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow bool) {
-	live := words.Bytes(report.Awake(x))
+	live := format.Bytes(report.Awake(x))
 	if x.LiveBytes == 0 {
 		live = "unknown"
 	}
@@ -222,8 +222,8 @@ func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow boo
 			change = "oldest " + t.change(x)
 		}
 		f.Function = frames.ShortName(&f)
-		t.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(live, liveColumns), f)
-		list := []string{words.Count(x.LiveObjects, words.Noun(x.Kind)), change, class, t.place(x)}
+		t.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(live, liveColumns), f)
+		list := []string{format.Count(x.LiveObjects, format.Noun(x.Kind)), change, class, t.place(x)}
 		if name := t.objects[siteKeyOf(x)]; name != "" {
 			list = append(list, name)
 		}
@@ -232,14 +232,14 @@ func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow boo
 	}
 	text := t.row(fmt.Sprintf("%d.", rank), live, count, change, class, t.place(x))
 	if !report.InSums(x.Kind) {
-		text += "(" + words.Kind(x.Kind) + ") "
+		text += "(" + format.Kind(x.Kind) + ") "
 	} else if name := t.objects[siteKeyOf(x)]; name != "" {
 		text += "(" + name + ") "
 	}
 	if len(report.Marks(t.s, t.st, x)) > 0 {
 		text += incomplete
 	}
-	t.line(plain, 0, text+briefFrame(f, max(t.width-words.Width(text), 1)))
+	t.line(plain, 0, text+briefFrame(f, max(t.width-format.Width(text), 1)))
 }
 
 // failures writes the allocations that failed, in one line each.
@@ -252,9 +252,9 @@ func (p *brief) failures() {
 	for i := range list[:min(len(list), p.limit(briefFailures))] {
 		f := &list[i]
 		stack := frames.Visible(p.st, f.Stack, f.API)
-		p.headLine(red, fmt.Sprintf("%s× %s (last: %s)", humanize.Comma(int64(f.Count)), words.Result(f.Result), words.Bytes(f.LastBytes)), stack[frames.Headline(stack)])
+		p.headLine(red, fmt.Sprintf("%s× %s (last: %s)", humanize.Comma(int64(f.Count)), format.Result(f.Result), format.Bytes(f.LastBytes)), stack[frames.Headline(stack)])
 	}
 	if more := len(list) - p.limit(briefFailures); more > 0 {
-		p.text(plain, siteIndent, words.Count(uint64(more), "more site")+" of failed allocations (with -v)")
+		p.text(plain, siteIndent, format.Count(uint64(more), "more site")+" of failed allocations (with -v)")
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -150,7 +150,7 @@ func TestFoldedNotesAreCounted(t *testing.T) {
 			t.Errorf("a note that changes totals is left out: %s", d.Text)
 		}
 	}
-	if want := words.Count(uint64(len(all)-shown), "more note") + " (with -v)"; !strings.Contains(text, want) {
+	if want := format.Count(uint64(len(all)-shown), "more note") + " (with -v)"; !strings.Contains(text, want) {
 		t.Errorf("%q is missing in\n%s", want, text)
 	}
 }
@@ -198,7 +198,7 @@ func TestALongNameIsCutAtItsBeginning(t *testing.T) {
 		p := brief{page: newPage(Screen{Width: 80})}
 		p.shortened("   ", strings.Fields(text+more), 1)
 		got := p.String()
-		if !strings.Contains(got, "::StateStackEntry") || !strings.Contains(got, "of class …") || strings.Count(got, "\n") != 1 || words.Width(got) > 81 {
+		if !strings.Contains(got, "::StateStackEntry") || !strings.Contains(got, "of class …") || strings.Count(got, "\n") != 1 || format.Width(got) > 81 {
 			t.Errorf("%q", got)
 		}
 	}

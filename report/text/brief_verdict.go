@@ -8,9 +8,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -32,7 +32,7 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	if g.Class == verdict.Leaking {
 		style = bold
 	}
-	p.headLine(style, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(g.Class.String(), 8), g.Line)
+	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	sign := strings.Repeat(" ", siteIndent)
 	p.shortened(sign, strings.Fields(untrusted.Clean(g.Evidence)), p.evidence)
 
@@ -61,15 +61,15 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 
 // amount returns how much a line holds, of what, whose and where.
 func (p *brief) amount(g *verdict.Group) []string {
-	text := words.Bytes(g.LiveBytes) + " in " + words.Count(g.LiveObjects, words.Noun(g.Kind))
+	text := format.Bytes(g.LiveBytes) + " in " + format.Count(g.LiveObjects, format.Noun(g.Kind))
 	if len(g.Sites) > 1 {
-		text += " of " + words.Count(uint64(len(g.Sites)), "site")
+		text += " of " + format.Count(uint64(len(g.Sites)), "site")
 	}
 	where := whereText(g.Device, g.Kind)
 	if g.Kind == ledger.Tensor {
-		where = words.Device(g.Device, g.Kind)
+		where = format.Device(g.Device, g.Kind)
 	}
-	return []string{text, g.Object, words.Process(&p.s.Processes[g.Process]), where}
+	return []string{text, g.Object, format.Process(&p.s.Processes[g.Process]), where}
 }
 
 // asBefore returns "called and kept as 1".

@@ -8,9 +8,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -87,7 +87,7 @@ func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st cal
 }
 
 // since returns the time between the begin of the session and another moment.
-func since(s *ledger.Snapshot, time uint64) string { return words.Span(report.Minus(time, s.Begin)) }
+func since(s *ledger.Snapshot, time uint64) string { return format.Span(report.Minus(time, s.Begin)) }
 
 // endOf returns the row that has what a row had at its end: at that of its process, if it has ended.
 func endOf(t *timeline.Timeline, r *timeline.Row, left *timeline.Timeline) *timeline.Row {
@@ -105,7 +105,7 @@ func endOf(t *timeline.Timeline, r *timeline.Row, left *timeline.Timeline) *time
 }
 
 func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r, last *timeline.Row, first bool) {
-	at := words.Device(r.Device, ledger.Device)
+	at := format.Device(r.Device, ledger.Device)
 	if r.Device < 0 && r.UUID == "" {
 		at = "host"
 	}
@@ -115,7 +115,7 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r, last *timeli
 	if process.End != 0 {
 		ended = "ended at " + since(s, process.End)
 	}
-	p.list(bold, 0, ", ", words.Process(process)+rankText(process)+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))), ended)
+	p.list(bold, 0, ", ", format.Process(process)+rankText(process)+" on "+format.Join(at, format.ShortUUID(untrusted.Clean(r.UUID))), ended)
 	list := chartSeries(r)
 	names, room := chartNames, p.width-chartNames-chartFigures
 	narrow := room < chartLeast
@@ -124,18 +124,18 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r, last *timeli
 	}
 	columned := names >= leastName
 	if first && columned {
-		p.line(dim, 0, words.Pad("", names+room)+words.Pad("peak", -10)+words.Pad("at", -9)+words.Pad("end", -11))
+		p.line(dim, 0, format.Pad("", names+room)+format.Pad("peak", -10)+format.Pad("at", -9)+format.Pad("end", -11))
 	}
 	for _, x := range list {
 		peak, k := peakOf(x.values)
-		end := words.Bytes(lastOf(x.of(last)))
+		end := format.Bytes(lastOf(x.of(last)))
 		if !columned {
-			p.list(plain, 0, ", ", x.name+": peak "+words.Bytes(peak)+" at "+since(s, t.Times[k]), "end "+end)
+			p.list(plain, 0, ", ", x.name+": peak "+format.Bytes(peak)+" at "+since(s, t.Times[k]), "end "+end)
 			p.line(plain, 0, bars(t.Times, x.values, p.width, peak))
 			continue
 		}
-		figures := words.Pad(words.Bytes(peak), -10) + words.Pad(since(s, t.Times[k]), -9) + words.Pad(end, -11)
-		name := words.Pad(words.Cut(x.name, names-1), names)
+		figures := format.Pad(format.Bytes(peak), -10) + format.Pad(since(s, t.Times[k]), -9) + format.Pad(end, -11)
+		name := format.Pad(format.Cut(x.name, names-1), names)
 		if narrow {
 			p.line(plain, 0, name+figures)
 			p.line(plain, 0, bars(t.Times, x.values, p.width, peak))
@@ -150,7 +150,7 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r, last *timeli
 	if t.Times[0] > s.Begin {
 		from = since(s, t.Times[0])
 	}
-	p.line(dim, 0, words.Pad("", names)+words.Pad(from, room/2)+words.Pad(since(s, t.Times[len(t.Times)-1]), -(room-room/2)))
+	p.line(dim, 0, format.Pad("", names)+format.Pad(from, room/2)+format.Pad(since(s, t.Times[len(t.Times)-1]), -(room-room/2)))
 }
 
 // bars draws the highest value in each column's time, or else the last one before it. Values above
@@ -196,9 +196,9 @@ func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stack
 		if m.Kind == timeline.OutOfMemory {
 			what, style = "out of memory", red
 		}
-		p.headLine(style, words.Pad(since(s, m.Time), -9)+" "+words.Pad(what, 14)+words.Pad(words.Bytes(m.Size), -9), stack[frames.Headline(stack)])
+		p.headLine(style, format.Pad(since(s, m.Time), -9)+" "+format.Pad(what, 14)+format.Pad(format.Bytes(m.Size), -9), stack[frames.Headline(stack)])
 	}
 	if len(list) > o.Limit() {
-		p.text(dim, 0, fmt.Sprintf("%s (-T shows more)", words.Count(uint64(len(list)-o.Limit()), "more event")))
+		p.text(dim, 0, fmt.Sprintf("%s (-T shows more)", format.Count(uint64(len(list)-o.Limit()), "more event")))
 	}
 }

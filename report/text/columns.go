@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -37,7 +37,7 @@ func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, objects bool,
 	pid := len("pid")
 	for i := range rows {
 		process := &s.Processes[rows[i].Process]
-		c.process = max(c.process, min(words.Width(words.Process(process)), mostProcess), len("process"))
+		c.process = max(c.process, min(format.Width(format.Process(process)), mostProcess), len("process"))
 		pid = max(pid, len(strconv.Itoa(int(process.PID))))
 	}
 	room := p.width - c.width()
@@ -62,14 +62,14 @@ func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, objects bool,
 // rankColumns returns the columns that the ranks of processes take, 0 without any.
 func rankColumns(s *ledger.Snapshot, rows []report.Row) (most int) {
 	for i := range rows {
-		most = max(most, words.Width(rankText(&s.Processes[rows[i].Process])))
+		most = max(most, format.Width(rankText(&s.Processes[rows[i].Process])))
 	}
 	return min(most, mostProcess)
 }
 
 // rankText returns " rank 3", "" without a rank.
 func rankText(p *ledger.Process) string {
-	if rank := words.Digits(p.Rank); rank != "" {
+	if rank := format.Digits(p.Rank); rank != "" {
 		return " rank " + rank
 	}
 	return ""
@@ -91,12 +91,12 @@ func (c *tableColumns) width() int {
 func (c *tableColumns) text(figures []string, objects, process, plane, device string) string {
 	text := ""
 	for i, figure := range figures {
-		text += words.Pad(figure, -c.figures[i])
+		text += format.Pad(figure, -c.figures[i])
 	}
 	if c.objects {
-		text += words.Pad(objects, -objectCell)
+		text += format.Pad(objects, -objectCell)
 	}
-	return text + "  " + words.Pad(process, c.process+2) + words.Pad(plane, planeColumn) + words.Pad(device, deviceCell)
+	return text + "  " + format.Pad(process, c.process+2) + format.Pad(plane, planeColumn) + format.Pad(device, deviceCell)
 }
 
 func (c *tableColumns) processHead() string {
@@ -111,7 +111,7 @@ func (c *tableColumns) processCell(p *ledger.Process) string {
 		return strconv.Itoa(int(p.PID))
 	}
 	if rank := rankText(p); c.ranks {
-		return words.Cut(narrowName(p, c.process-words.Width(rank))+rank, c.process)
+		return format.Cut(narrowName(p, c.process-format.Width(rank))+rank, c.process)
 	}
 	return narrowName(p, c.process)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -55,7 +55,7 @@ func (p *comparedPage) head() {
 		sameMoment = sameMoment && x.Moment == first.Moment
 		sameHost = sameHost && x.Host == first.Host
 	}
-	text := words.Count(uint64(len(p.Columns)), p.Noun())
+	text := format.Count(uint64(len(p.Columns)), p.Noun())
 	if sameFile {
 		text += " of " + untrusted.Clean(first.File)
 	}
@@ -69,14 +69,14 @@ func (p *comparedPage) head() {
 	p.list(bold, 0, ", ", parts...)
 	name := 0
 	for _, i := range p.described() {
-		name = max(name, min(words.Width(p.Names[i]), p.width/3))
+		name = max(name, min(format.Width(p.Names[i]), p.width/3))
 	}
 	for _, i := range p.described() {
 		text := p.legend(&p.Columns[i], sameFile, sameHost, sameMoment)
 		if text == "" || text == p.Names[i] {
 			continue
 		}
-		p.line(dim, 2, words.Pad(words.CutFront(p.Names[i], name), name)+"  "+text)
+		p.line(dim, 2, format.Pad(format.CutFront(p.Names[i], name), name)+"  "+text)
 	}
 }
 
@@ -96,7 +96,7 @@ func momentText(c *report.Column, same bool) string {
 	case c.Moment == "peak":
 		return "each at its peak"
 	case c.Moment == "end" && same:
-		return "at the end, after " + words.Span(c.After)
+		return "at the end, after " + format.Span(c.After)
 	case c.Moment == "end":
 		return "each at its end"
 	}
@@ -111,23 +111,23 @@ func (p *comparedPage) legend(c *report.Column, sameFile, sameHost, sameMoment b
 	}
 	switch {
 	case c.Process.PID != 0:
-		parts = append(parts, words.Process(&c.Process))
+		parts = append(parts, format.Process(&c.Process))
 		if !p.ByRank {
 			parts = append(parts, report.WorkloadText(c.Process.Workload)...)
 		}
 	case c.All > 1:
-		parts = append(parts, words.Count(uint64(c.All), "process"))
+		parts = append(parts, format.Count(uint64(c.All), "process"))
 	}
 	if !sameHost && c.Host != "" {
 		parts = append(parts, "on "+untrusted.Clean(c.Host))
 	}
 	switch {
 	case c.Moment == "peak":
-		parts = append(parts, "peak at "+words.Span(c.After))
+		parts = append(parts, "peak at "+format.Span(c.After))
 	case c.Moment == "end" && !(sameFile && sameMoment):
-		parts = append(parts, "end at "+words.Span(c.After))
+		parts = append(parts, "end at "+format.Span(c.After))
 	case c.Moment != "" && !sameMoment:
-		parts = append(parts, "at "+words.Span(c.After))
+		parts = append(parts, "at "+format.Span(c.After))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -144,7 +144,7 @@ func (p *comparedPage) sentences() {
 			continue
 		}
 		if shown == mostOdd {
-			p.text(dim, 0, words.Count(uint64(len(p.Odd)-shown), "more column")+" unlike the others (--json lists them)")
+			p.text(dim, 0, format.Count(uint64(len(p.Odd)-shown), "more column")+" unlike the others (--json lists them)")
 			return
 		}
 		shown++
@@ -159,14 +159,14 @@ func (p *comparedPage) odd(o *report.Odd) {
 	rows := o.Rows
 	if o.InAll {
 		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
-			words.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))...)
+			format.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))...)
 	} else {
-		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), words.SignedBytes(p.Total.Bytes[o.Column])))...)
+		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), format.SignedBytes(p.Total.Bytes[o.Column])))...)
 	}
 	for at, i := range rows[:min(len(rows), mostOddRows)] {
 		r := &p.Rows[i]
 		difference := r.Bytes[o.Column] - r.Median
-		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(r, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
+		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(r, p.width), format.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
 		if o.InAll && (difference > 0) == (o.Difference > 0) && 200*report.Magnitude(difference) >= report.Magnitude(o.Difference) { // else it rounds to 0%
 			text += fmt.Sprintf(" (%.0f%% of the difference)", 100*float64(difference)/float64(o.Difference))
 		}
@@ -174,7 +174,7 @@ func (p *comparedPage) odd(o *report.Odd) {
 		p.keeper(&o.Keepers[at], r.Bytes[o.Column])
 	}
 	if more := len(rows) - mostOddRows; more > 0 {
-		p.text(dim, 2, "and "+words.Count(uint64(more), "more line"))
+		p.text(dim, 2, "and "+format.Count(uint64(more), "more line"))
 	}
 }
 
@@ -185,7 +185,7 @@ func (p *comparedPage) keeper(k *report.Keeper, bytes int64) {
 	}
 	part := "all of it"
 	if k.Bytes < bytes {
-		part = words.SignedBytes(k.Bytes) + " of it"
+		part = format.SignedBytes(k.Bytes) + " of it"
 	}
 	for i, piece := range pieces(part+" is kept by "+k.Path, p.width-6) {
 		p.line(plain, 4+2*min(i, 1), strings.TrimLeft(piece, " "))
@@ -212,16 +212,16 @@ func (p *comparedPage) other() string {
 
 func (p *comparedPage) otherFigure(r *report.ComparedRow) string {
 	if len(p.Columns) == 2 {
-		return p.Names[0] + " has " + words.SignedBytes(r.Median)
+		return p.Names[0] + " has " + format.SignedBytes(r.Median)
 	}
-	return "the median is " + words.SignedBytes(r.Median)
+	return "the median is " + format.SignedBytes(r.Median)
 }
 
 func moreOrLess(n int64) string {
 	if n < 0 {
-		return words.Bytes(report.Magnitude(n)) + " less"
+		return format.Bytes(report.Magnitude(n)) + " less"
 	}
-	return words.Bytes(uint64(n)) + " more"
+	return format.Bytes(uint64(n)) + " more"
 }
 
 // comparedFrame returns the frame of a row, with the name that reports have for a mark.
@@ -286,9 +286,9 @@ func (p *comparedPage) doubts() {
 		if len(who[text]) == len(p.Columns) {
 			names = "all"
 		}
-		p.paragraph("- ", words.Cut(names, report.MaxName)+": "+text)
+		p.paragraph("- ", format.Cut(names, report.MaxName)+": "+text)
 	}
 	if more := len(texts) - mostDoubts; more > 0 {
-		p.paragraph("- ", words.Count(uint64(more), "further doubt")+" about the figures (--json lists them)")
+		p.paragraph("- ", format.Count(uint64(more), "further doubt")+" about the figures (--json lists them)")
 	}
 }

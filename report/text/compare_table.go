@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -23,14 +23,14 @@ type comparedColumn struct {
 // least, the median, the most and the odd ones. It returns nil on a screen that is too narrow.
 func (p *comparedPage) tableColumns() []comparedColumn {
 	cell := func(name string, figure func(r *report.ComparedRow) string) comparedColumn {
-		width := min(max(words.Width(name)+2, leastCell), mostCell)
-		return comparedColumn{words.CutFront(name, width-2), width, figure}
+		width := min(max(format.Width(name)+2, leastCell), mostCell)
+		return comparedColumn{format.CutFront(name, width-2), width, figure}
 	}
 	file := func(k int) comparedColumn {
-		return cell(p.Names[k], func(r *report.ComparedRow) string { return words.SignedBytes(r.Bytes[k]) })
+		return cell(p.Names[k], func(r *report.ComparedRow) string { return format.SignedBytes(r.Bytes[k]) })
 	}
-	difference := cell("difference", func(r *report.ComparedRow) string { return words.Difference(r.Difference) })
-	median := cell("median", func(r *report.ComparedRow) string { return words.SignedBytes(r.Median) })
+	difference := cell("difference", func(r *report.ComparedRow) string { return format.Difference(r.Difference) })
+	median := cell("median", func(r *report.ComparedRow) string { return format.SignedBytes(r.Median) })
 	room := func(list []comparedColumn) int {
 		n := p.width - 2
 		for i := range list {
@@ -48,8 +48,8 @@ func (p *comparedPage) tableColumns() []comparedColumn {
 	case room(all) >= usualLine, len(p.Columns) == 2 && room(all) >= leastLine:
 		return all
 	}
-	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return words.SignedBytes(r.Min) }), median,
-		cell("most", func(r *report.ComparedRow) string { return words.SignedBytes(r.Max) })}
+	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return format.SignedBytes(r.Min) }), median,
+		cell("most", func(r *report.ComparedRow) string { return format.SignedBytes(r.Max) })}
 	if room(some) < usualLine {
 		return nil
 	}
@@ -66,10 +66,10 @@ func (p *comparedPage) table() {
 	row := func(s style, cell func(x *comparedColumn) string, f *callstack.Frame) {
 		line := ""
 		for i := range columns {
-			line += words.Pad(cell(&columns[i]), -columns[i].width)
+			line += format.Pad(cell(&columns[i]), -columns[i].width)
 		}
 		line += "  "
-		p.line(s, 0, line+frames.Text(f, p.width-words.Width(line)))
+		p.line(s, 0, line+frames.Text(f, p.width-format.Width(line)))
 	}
 	write := func(s style, r *report.ComparedRow) {
 		if columns == nil {
@@ -109,15 +109,15 @@ func (p *comparedPage) movedLines(r *report.ComparedRow) {
 
 // narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
 func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
-	p.headLine(s, words.Difference(r.Difference), comparedFrame(r))
+	p.headLine(s, format.Difference(r.Difference), comparedFrame(r))
 	var parts []string
 	switch {
 	case len(p.Columns) == 2:
-		parts = []string{words.SignedBytes(r.Bytes[0]) + " → " + words.SignedBytes(r.Bytes[1])}
+		parts = []string{format.SignedBytes(r.Bytes[0]) + " → " + format.SignedBytes(r.Bytes[1])}
 	default:
-		parts = []string{words.SignedBytes(r.Min) + " to " + words.SignedBytes(r.Max), "median " + words.SignedBytes(r.Median)}
+		parts = []string{format.SignedBytes(r.Min) + " to " + format.SignedBytes(r.Max), "median " + format.SignedBytes(r.Median)}
 		for _, k := range r.Odd[:min(len(r.Odd), mostOdd)] {
-			parts = append(parts, words.Cut(p.Names[k], p.width/2)+" "+words.SignedBytes(r.Bytes[k]))
+			parts = append(parts, format.Cut(p.Names[k], p.width/2)+" "+format.SignedBytes(r.Bytes[k]))
 		}
 	}
 	p.list(dim, siteIndent, ", ", parts...)

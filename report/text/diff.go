@@ -10,7 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // WriteDiff writes which lines of the user's own code, and which holders, have more or less GPU
@@ -26,15 +26,15 @@ func WriteDiff(w io.Writer, d report.Difference, names [2]string, o report.Optio
 	p := newPage(screen)
 	p.list(plain, 0, " ", "From "+untrusted.Clean(names[0]), "to "+untrusted.Clean(names[1]))
 	p.line(plain, 0, "")
-	p.text(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", words.Difference(after-before), words.SignedBytes(before), words.SignedBytes(after)))
+	p.text(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", format.Difference(after-before), format.SignedBytes(before), format.SignedBytes(after)))
 	p.line(plain, 0, "")
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c report.Change) bool { return c.Before == c.After })
 	for _, c := range changes[:min(len(changes), o.Limit())] {
-		p.headLine(plain, words.Pad(words.Difference(c.After-c.Before), -10), c.Frame)
-		p.list(dim, min(12, p.width/6), ", ", words.SignedBytes(c.Before)+" → "+words.SignedBytes(c.After), c.Where)
+		p.headLine(plain, format.Pad(format.Difference(c.After-c.Before), -10), c.Frame)
+		p.list(dim, min(12, p.width/6), ", ", format.SignedBytes(c.Before)+" → "+format.SignedBytes(c.After), c.Where)
 	}
 	if len(changes) > o.Limit() {
-		p.text(dim, 0, words.Count(uint64(len(changes)-o.Limit()), "more line")+" (-T shows more)")
+		p.text(dim, 0, format.Count(uint64(len(changes)-o.Limit()), "more line")+" (-T shows more)")
 	}
 	holderChanges(p, &d, names, o)
 	return p.writeTo(w)
@@ -60,14 +60,14 @@ func holderChanges(p *page, d *report.Difference, names [2]string, o report.Opti
 	p.line(plain, 0, "")
 	indent := min(12, p.width/6)
 	for _, c := range d.Holders[:min(len(d.Holders), o.Limit())] {
-		figure := words.Pad(words.Difference(c.After-c.Before), -10) + "  "
-		for _, piece := range pieces(c.Holder, p.width-words.Width(figure)) {
+		figure := format.Pad(format.Difference(c.After-c.Before), -10) + "  "
+		for _, piece := range pieces(c.Holder, p.width-format.Width(figure)) {
 			p.line(plain, 0, figure+strings.TrimLeft(piece, " "))
-			figure = words.Pad("", 12)
+			figure = format.Pad("", 12)
 		}
-		p.list(dim, indent, ", ", words.SignedBytes(c.Before)+" → "+words.SignedBytes(c.After), c.Where)
+		p.list(dim, indent, ", ", format.SignedBytes(c.Before)+" → "+format.SignedBytes(c.After), c.Where)
 	}
 	if more := len(d.Holders) - o.Limit(); more > 0 {
-		p.text(dim, 0, words.Count(uint64(more), "more holder")+" (-T shows more)")
+		p.text(dim, 0, format.Count(uint64(more), "more holder")+" (-T shows more)")
 	}
 }

@@ -5,8 +5,8 @@ package text
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -28,7 +28,7 @@ func endedParts(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Optio
 	}
 	if more := len(list) - maxEnded; more > 0 {
 		p.line(plain, 0, "")
-		p.text(plain, 0, words.Count(uint64(more), "more process")+" ended with lower peaks")
+		p.text(plain, 0, format.Count(uint64(more), "more process")+" ended with lower peaks")
 	}
 }
 
@@ -55,7 +55,7 @@ func peakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		x := &list[i]
 		stack := frames.Visible(st, x.Stack, x.API)
 		siteHead(p, i+1, x, stack[frames.Headline(stack)])
-		p.list(plain, siteIndent, ", ", words.Count(x.LiveObjects, words.Noun(x.Kind)), whereText(x.Device, x.Kind))
+		p.list(plain, siteIndent, ", ", format.Count(x.LiveObjects, format.Noun(x.Kind)), whereText(x.Device, x.Kind))
 		p.marked(report.Marks(s, st, x))
 	}
 	if len(list) > o.Top {

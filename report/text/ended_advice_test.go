@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -74,14 +74,14 @@ func TestTheTimelineEndsWithWhatTheOtherViewsShow(t *testing.T) {
 	}
 	for i := range parts {
 		x := &parts[i]
-		name := words.Process(&s.Processes[x.Process])
+		name := format.Process(&s.Processes[x.Process])
 		_, section, found := strings.Cut(b.String(), name)
 		if !found {
 			t.Fatalf("the timeline lacks %s:\n%s", name, &b)
 		}
 		usage := strings.Fields(strings.Split(section, "\n")[2])
-		if got := strings.Join(usage[len(usage)-2:], " "); !strings.Contains(strings.Split(section, "\n")[0], "ended at") || got != words.Bytes(report.PartUsage(x)) {
-			t.Errorf("%s: the timeline ends with %s, the parts have %s:\n%s", name, got, words.Bytes(report.PartUsage(x)), &b)
+		if got := strings.Join(usage[len(usage)-2:], " "); !strings.Contains(strings.Split(section, "\n")[0], "ended at") || got != format.Bytes(report.PartUsage(x)) {
+			t.Errorf("%s: the timeline ends with %s, the parts have %s:\n%s", name, got, format.Bytes(report.PartUsage(x)), &b)
 		}
 	}
 }
@@ -101,10 +101,10 @@ func TestGrowthInAMomentIsNotShown(t *testing.T) {
 		if err := errors.Join(WriteSummary(&b, s, reporttest.Stacks(), report.Options{}, Screen{}), WriteLeaksBrief(&b, s, reporttest.Stacks(), report.Options{}, Screen{})); err != nil {
 			t.Fatal(err)
 		}
-		half := words.Span(c.session / 2)
+		half := format.Span(c.session / 2)
 		for _, text := range []string{" in the last " + half, "  last " + half} {
 			if got := strings.Contains(strings.Join(strings.Split(b.String(), "\n"), " "), text); got != c.shown {
-				t.Errorf("%s: %q is shown: %v\n%s", words.Span(c.session), text, got, &b)
+				t.Errorf("%s: %q is shown: %v\n%s", format.Span(c.session), text, got, &b)
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -29,9 +29,9 @@ func (p *page) folded(list []callstack.Frame, own int) {
 	for i, l := range foldedLines(list, own) {
 		switch {
 		case l.frame == nil && i == 0 && callee != "":
-			p.line(dim, indent, "… "+words.Count(l.skipped, l.noun)+", in "+untrusted.Clean(frames.SimpleName(callee)))
+			p.line(dim, indent, "… "+format.Count(l.skipped, l.noun)+", in "+untrusted.Clean(frames.SimpleName(callee)))
 		case l.frame == nil:
-			p.line(dim, indent, "… "+words.Count(l.skipped, l.noun))
+			p.line(dim, indent, "… "+format.Count(l.skipped, l.noun))
 		case l.frame == &list[own]:
 			p.line(plain, indent, frames.Text(l.frame, p.width-indent))
 		default:
@@ -79,10 +79,10 @@ func briefFrame(f callstack.Frame, width int) string {
 	}
 	f.Function = frames.ShortName(&f)
 	front, back := frames.Parts(&f)
-	if f.File != "" || words.Width(front)+1+words.Width(back) <= width {
+	if f.File != "" || format.Width(front)+1+format.Width(back) <= width {
 		return frames.Text(&f, width)
 	}
-	return words.CutFront(front, width)
+	return format.CutFront(front, width)
 }
 
 func hasScript(list []callstack.Frame) bool {

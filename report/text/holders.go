@@ -13,7 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // leastHolder is the least columns of a holder beside its figures; else it has a line of its own.
@@ -40,7 +40,7 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 func (p *page) holdersHead(h *report.Holders, lines []report.HolderLine) {
 	r := h.Result
 	p.text(plain, 0, fmt.Sprintf("%s [%d]: Python %s, %s, %s, read in %s", untrusted.Clean(h.Comm), h.PID, untrusted.Clean(r.Python),
-		words.Count(uint64(r.Threads), "thread"), words.Count(uint64(r.Objects), "object"), r.Times.Total.Round(time.Millisecond)))
+		format.Count(uint64(r.Threads), "thread"), format.Count(uint64(r.Objects), "object"), r.Times.Total.Round(time.Millisecond)))
 	p.text(plain, 0, heldText(report.SumHolders(lines), h.Device))
 }
 
@@ -59,7 +59,7 @@ func heldText(sum report.HoldersSum, device string) string {
 	if sum.Storages == 0 {
 		return "No tensors on " + cmp.Or(device, "a GPU (see --device cpu)")
 	}
-	return fmt.Sprintf("%s of tensors in %s, %s held by Python", words.Bytes(sum.Bytes), words.Count(sum.Storages, "storage"), words.Share(sum.Found, sum.Bytes))
+	return fmt.Sprintf("%s of tensors in %s, %s held by Python", format.Bytes(sum.Bytes), format.Count(sum.Storages, "storage"), format.Share(sum.Found, sum.Bytes))
 }
 
 // holderLines writes the largest lines, and the sum of the others.
@@ -69,7 +69,7 @@ func (p *page) holderLines(lines []report.HolderLine, limit int) {
 		if l.Storages > 0 { // memory of PyTorch's allocator can have none
 			count = humanize.Comma(int64(l.Storages))
 		}
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), count, l.On), l, report.DetailText(l))
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", format.Pad(format.Bytes(l.Bytes), 8), count, l.On), l, report.DetailText(l))
 	}
 	p.moreHolders(lines[min(len(lines), limit):])
 }
@@ -78,7 +78,7 @@ func (p *page) holderLines(lines []report.HolderLine, limit int) {
 func (p *page) moreHolders(rest []report.HolderLine) {
 	if len(rest) > 0 {
 		p.line(plain, 0, "")
-		p.text(plain, 0, fmt.Sprintf("%s with %s", words.Count(uint64(len(rest)), "more holder"), words.Bytes(report.SumHolders(rest).Bytes)))
+		p.text(plain, 0, fmt.Sprintf("%s with %s", format.Count(uint64(len(rest)), "more holder"), format.Bytes(report.SumHolders(rest).Bytes)))
 	}
 }
 
@@ -97,13 +97,13 @@ func (p *page) grown(list, passing []report.GrownLine, between time.Duration, o 
 		g := &list[i]
 		var more []string
 		if g.By.Entries > 0 {
-			more = append(more, "+"+words.Count(uint64(g.By.Entries), "entry"))
+			more = append(more, "+"+format.Count(uint64(g.By.Entries), "entry"))
 		}
 		if text := report.DetailText(&g.HolderLine); text != "" {
 			more = append(more, text)
 		}
-		rate := words.SignedBytes(g.PerMinute) + "/min"
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), g.Remedy())
+		rate := format.SignedBytes(g.PerMinute) + "/min"
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", format.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), g.Remedy())
 	}
 	p.passing(passing)
 	p.line(plain, 0, "")
@@ -118,13 +118,13 @@ func (p *page) passing(list []report.GrownLine) {
 	for i := range list {
 		sum += list[i].By.Bytes
 	}
-	p.text(dim, 0, fmt.Sprintf("%s had %s more, of memory that comes and goes, as in a step", words.Count(uint64(len(list)), "holder"), words.Bytes(uint64(sum))))
+	p.text(dim, 0, fmt.Sprintf("%s had %s more, of memory that comes and goes, as in a step", format.Count(uint64(len(list)), "holder"), format.Bytes(uint64(sum))))
 }
 
 // holder writes figures and a holder beside them, or below them where there is no room, and then
 // what is known of it, a paragraph each.
 func (p *page) holder(figures string, l *report.HolderLine, more ...string) {
-	indent := words.Width(figures) + 2
+	indent := format.Width(figures) + 2
 	if p.width-indent < leastHolder {
 		indent = siteIndent
 		p.line(plain, 0, figures)
@@ -156,10 +156,10 @@ func (p *page) holder(figures string, l *report.HolderLine, more ...string) {
 // names the tensor.
 func pieces(path string, width int) []string {
 	var list []string
-	for words.Width(path) > width && width > 0 {
+	for format.Width(path) > width && width > 0 {
 		cut := 0
 		for i := range path {
-			if words.Width(path[:i]) > width {
+			if format.Width(path[:i]) > width {
 				break
 			}
 			cut = i

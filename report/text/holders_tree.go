@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // WriteHolderTree writes who keeps the tensors of a process as a tree of the steps of paths. Steps
@@ -21,7 +21,7 @@ func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Sc
 	p.holdersHead(h, h.Lines())
 	for _, tree := range h.Trees() {
 		t := holderTree{page: p, top: o.Limit(), total: tree.Bytes, between: h.Between()}
-		title := fmt.Sprintf("Who keeps %s on %s", words.Bytes(tree.Bytes), tree.Name)
+		title := fmt.Sprintf("Who keeps %s on %s", format.Bytes(tree.Bytes), tree.Name)
 		if h.Before != nil {
 			title += ", and what grew in " + t.between.Round(100*time.Millisecond).String()
 		}
@@ -88,21 +88,21 @@ func (t *holderTree) rate(n *report.HolderNode) string {
 	if t.between <= 0 || n.Grown.Bytes == 0 {
 		return ""
 	}
-	return words.Difference(report.PerMinute(n.Grown.Bytes, uint64(t.between))) + "/min"
+	return format.Difference(report.PerMinute(n.Grown.Bytes, uint64(t.between))) + "/min"
 }
 
 // row writes figures and a path beside them, or below them where there is no room. A path is
 // broken, never cut.
 func (t *holderTree) row(s style, depth int, path string, n *report.HolderNode) {
-	figures := words.Pad(words.Bytes(n.Bytes), -8) + "  " + words.Pad(humanize.Comma(int64(n.Storages)), -7) + "  "
+	figures := format.Pad(format.Bytes(n.Bytes), -8) + "  " + format.Pad(humanize.Comma(int64(n.Storages)), -7) + "  "
 	if t.between > 0 {
-		figures += words.Pad(t.rate(n), -13) + "  "
+		figures += format.Pad(t.rate(n), -13) + "  "
 	}
-	if room := t.width - words.Width(figures); room >= leastHolder {
+	if room := t.width - format.Width(figures); room >= leastHolder {
 		depth = min(depth, (room-narrowFrame)/2)
 		for _, piece := range pieces(path, room-2*depth) {
 			t.line(s, 0, figures+strings.Repeat("  ", depth)+strings.TrimLeft(piece, " "))
-			figures = words.Pad("", words.Width(figures))
+			figures = format.Pad("", format.Width(figures))
 		}
 		return
 	}
@@ -110,5 +110,5 @@ func (t *holderTree) row(s style, depth int, path string, n *report.HolderNode) 
 	for _, piece := range pieces(path, t.width-2*depth) {
 		t.line(s, 2*depth, strings.TrimLeft(piece, " "))
 	}
-	t.list(dim, min(2*depth+siteIndent, t.width-minWidth), ", ", words.Bytes(n.Bytes)+" in "+words.Count(n.Storages, "storage"), t.rate(n))
+	t.list(dim, min(2*depth+siteIndent, t.width-minWidth), ", ", format.Bytes(n.Bytes)+" in "+format.Count(n.Storages, "storage"), t.rate(n))
 }

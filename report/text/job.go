@@ -6,7 +6,7 @@ import (
 	"cmp"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -28,12 +28,12 @@ func jobParts(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	rows := [][]string{{"process", "rank", "tensors", "idle", "other"}}
 	for i := range list {
 		x := &list[i]
-		rows = append(rows, []string{words.Process(x.Process), cmp.Or(words.Digits(x.Process.Rank), "-"),
-			words.SignedBytes(x.Tensors), words.SignedBytes(x.Cache), words.SignedBytes(x.Other)})
+		rows = append(rows, []string{format.Process(x.Process), cmp.Or(format.Digits(x.Process.Rank), "-"),
+			format.SignedBytes(x.Tensors), format.SignedBytes(x.Cache), format.SignedBytes(x.Other)})
 	}
 	p.table(rows)
 	if more > 0 {
-		p.text(plain, 0, words.Count(uint64(more), "more process"))
+		p.text(plain, 0, format.Count(uint64(more), "more process"))
 	}
 	for i := range list {
 		x := &list[i]

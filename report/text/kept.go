@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -23,13 +23,13 @@ func keptParts(p *page, s *ledger.Snapshot, n *notes, o report.Options) {
 	}
 	if more := len(found) - o.Limit(); more > 0 {
 		p.line(plain, 0, "")
-		p.text(plain, 0, words.Count(uint64(more), "more process")+" with holders (-T shows more)")
+		p.text(plain, 0, format.Count(uint64(more), "more process")+" with holders (-T shows more)")
 	}
 }
 
 func keptPart(p *page, s *ledger.Snapshot, n *notes, o report.Options, k *report.Kept) {
 	p.line(plain, 0, "")
-	p.text(bold, 0, words.Join("Who keeps it, as of", words.Span(k.At)+":", words.Process(&s.Processes[k.Process]), n.mark(report.AtHolders)))
+	p.text(bold, 0, format.Join("Who keeps it, as of", format.Span(k.At)+":", format.Process(&s.Processes[k.Process]), n.mark(report.AtHolders)))
 	p.text(plain, 0, keptText(k.Lines))
 	p.line(plain, 0, "")
 	if k.Between >= time.Second {
@@ -57,14 +57,14 @@ func keptText(lines []report.HolderLine) string {
 		older += lines[i].Older
 		driver += lines[i].Driver
 	}
-	text := words.Bytes(sum.Bytes-driver) + " of tensors"
+	text := format.Bytes(sum.Bytes-driver) + " of tensors"
 	if older > 0 {
-		text += ", " + words.Bytes(older) + " of them from before the attach"
+		text += ", " + format.Bytes(older) + " of them from before the attach"
 	}
 	if driver > 0 {
-		text += ", and " + words.Bytes(driver) + " of other CUDA"
+		text += ", and " + format.Bytes(driver) + " of other CUDA"
 	}
-	return text + "; " + words.Share(sum.Found, sum.Bytes) + " held by Python"
+	return text + "; " + format.Share(sum.Found, sum.Bytes) + " held by Python"
 }
 
 // olderPart writes who keeps what the parts show as tensors from before the attach.
@@ -79,8 +79,8 @@ func olderPart(p *page, s *ledger.Snapshot, o report.Options) {
 			continue
 		}
 		p.line(plain, 0, "")
-		p.text(plain, 0, fmt.Sprintf("Of the %s of tensors before attach, %s on %s:", words.Bytes(uint64(h.Live)), words.Process(&s.Processes[h.Process]),
-			words.Device(h.Device, ledger.Tensor)))
+		p.text(plain, 0, fmt.Sprintf("Of the %s of tensors before attach, %s on %s:", format.Bytes(uint64(h.Live)), format.Process(&s.Processes[h.Process]),
+			format.Device(h.Device, ledger.Tensor)))
 		p.heldShares(list, o.Limit())
 	}
 }
@@ -95,21 +95,21 @@ func (p *page) heldShares(list []report.HeldShare, limit int) {
 			continue
 		}
 		if others > 0 { // before what has no known holder
-			p.line(dim, siteIndent, words.Pad(words.Bytes(rest), 8)+"  "+words.Count(uint64(others), "more holder"))
+			p.line(dim, siteIndent, format.Pad(format.Bytes(rest), 8)+"  "+format.Count(uint64(others), "more holder"))
 			others = 0
 		}
 		p.heldShare(&list[i])
 	}
 	if others > 0 {
-		p.line(dim, siteIndent, words.Pad(words.Bytes(rest), 8)+"  "+words.Count(uint64(others), "more holder"))
+		p.line(dim, siteIndent, format.Pad(format.Bytes(rest), 8)+"  "+format.Count(uint64(others), "more holder"))
 	}
 }
 
 func (p *page) heldShare(h *report.HeldShare) {
-	figure, indent := words.Pad(words.Bytes(h.Bytes), 8)+"  ", siteIndent+10
+	figure, indent := format.Pad(format.Bytes(h.Bytes), 8)+"  ", siteIndent+10
 	for _, piece := range pieces(h.Name(), p.width-indent) {
 		p.line(plain, siteIndent, figure+strings.TrimLeft(piece, " "))
-		figure = words.Pad("", 10)
+		figure = format.Pad("", 10)
 	}
 }
 

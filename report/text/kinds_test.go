@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -52,7 +52,7 @@ func TestKindsHaveTheirWords(t *testing.T) {
 		{ledger.Tensor, "tensor", "cuda:1", "tensors on cuda:1"},
 		{99, "kind 99", "cuda:1", "kind 99 memory of cuda:1"},
 	} {
-		if name, at, whereIs := words.Kind(c.kind), words.Device(1, c.kind), whereText(1, c.kind); name != c.name || at != c.at || whereIs != c.whereIs {
+		if name, at, whereIs := format.Kind(c.kind), format.Device(1, c.kind), whereText(1, c.kind); name != c.name || at != c.at || whereIs != c.whereIs {
 			t.Errorf("kind %d: %q, %q, %q, want %q, %q, %q", c.kind, name, at, whereIs, c.name, c.at, c.whereIs)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -53,7 +53,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		if older != "" {
 			none = "No live GPU memory" + older
 		}
-		p.text(bold, 0, words.Join(none, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+		p.text(bold, 0, format.Join(none, n.mark(report.AtTotals), n.mark(report.AtStacks)))
 	} else {
 		leakHead(p, "Live GPU memory"+older, &sum, n)
 	}
@@ -64,7 +64,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		p.paragraph("", "not counted, as its age is unknown: "+sum.Text())
 	}
 	if cache := report.Sum(s, s.Sites).Cache; cache.Bytes > 0 {
-		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+words.Bytes(cache.Bytes)+" of cache")
+		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+format.Bytes(cache.Bytes)+" of cache")
 	}
 	leakList(p, s, st, o, gpu, sum.Own.Bytes)
 	asleepSites(p, s, st, o.Limit())
@@ -83,8 +83,8 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 }
 
 func leakHead(p *page, what string, sum *report.Sums, n *notes) {
-	p.list(bold, 0, " ", words.Join(what+":", words.Bytes(sum.Own.Bytes)),
-		words.Join("in", words.Count(sum.Own.Objects, "allocation"), n.mark(report.AtTotals)), words.Join("from", words.Count(sum.Own.Sites, "site"), n.mark(report.AtStacks)))
+	p.list(bold, 0, " ", format.Join(what+":", format.Bytes(sum.Own.Bytes)),
+		format.Join("in", format.Count(sum.Own.Objects, "allocation"), n.mark(report.AtTotals)), format.Join("from", format.Count(sum.Own.Sites, "site"), n.mark(report.AtStacks)))
 	if sum.Ended.Sites > 0 {
 		p.paragraph("", "of which freed by the end of a process: "+sum.Ended.Text())
 	}
@@ -109,13 +109,13 @@ func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.He
 	stack := frames.Visible(st, x.Stack, x.API)
 	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
-	amount := words.Count(x.LiveObjects, words.Noun(x.Kind))
+	amount := format.Count(x.LiveObjects, format.Noun(x.Kind))
 	if report.InSums(x.Kind) && sum > 0 {
-		amount = words.Share(report.Awake(x), sum) + " in " + amount
+		amount = format.Share(report.Awake(x), sum) + " in " + amount
 	}
 	oldest := "age unknown"
 	if ns, known := report.Age(s, x); known {
-		oldest = "oldest " + words.Span(ns)
+		oldest = "oldest " + format.Span(ns)
 	}
 	p.list(plain, siteIndent, ", ", amount, oldest)
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
@@ -131,13 +131,13 @@ const sparkColumns = 24
 // siteOwner returns who holds the memory, where, and by which call.
 func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	process := &s.Processes[x.Process]
-	owner := []string{words.Process(process)}
+	owner := []string{format.Process(process)}
 	if process.End != 0 {
 		how := "end"
 		if process.Replaced {
 			how = "exec"
 		}
-		owner = append(owner, "freed by its "+how+" "+words.Span(report.Minus(s.End, process.End))+" ago")
+		owner = append(owner, "freed by its "+how+" "+format.Span(report.Minus(s.End, process.End))+" ago")
 	}
 	owner = append(owner, report.WorkloadText(process.Workload)...)
 	owner = append(owner, whereText(x.Device, x.Kind))
@@ -149,7 +149,7 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 
 // whereText returns "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
 func whereText(device int32, kind ledger.Kind) string {
-	at := words.Device(device, kind)
+	at := format.Device(device, kind)
 	if at == "unknown" || kind.OnHost() && device < 0 {
 		at = "unknown device"
 	}
@@ -159,9 +159,9 @@ func whereText(device int32, kind ledger.Kind) string {
 	case kind == ledger.Device:
 		return at
 	case kind.OnHost():
-		return words.Kind(kind) + " host memory"
+		return format.Kind(kind) + " host memory"
 	}
-	return words.Kind(kind) + " memory of " + at
+	return format.Kind(kind) + " memory of " + at
 }
 
 // growthText returns "+128 MiB in the last 30s (256 MiB/min)", the growth in the second half of the
@@ -181,7 +181,7 @@ func growthIn(growth int64, over uint64) string {
 	case growth == 0:
 		return "steady"
 	}
-	return fmt.Sprintf("%s in the last %s (%s/min)", words.Difference(growth), words.Span(over), words.Difference(report.PerMinute(growth, over)))
+	return fmt.Sprintf("%s in the last %s (%s/min)", format.Difference(growth), format.Span(over), format.Difference(report.PerMinute(growth, over)))
 }
 
 func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
@@ -193,18 +193,18 @@ func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	for i := range s.Failures {
 		if i >= o.Limit() {
 			p.line(plain, 0, "")
-			p.text(plain, 0, fmt.Sprintf("%s (-T shows more)", words.Count(uint64(len(s.Failures)-i), "more site")))
+			p.text(plain, 0, fmt.Sprintf("%s (-T shows more)", format.Count(uint64(len(s.Failures)-i), "more site")))
 			break
 		}
 		f := &s.Failures[i]
 		stack := frames.Visible(st, f.Stack, f.API)
 		own := frames.Headline(stack)
 		p.line(plain, 0, "")
-		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), words.Result(f.Result)), stack[own])
-		p.list(plain, siteIndent, ", ", "last one "+words.Bytes(f.LastBytes), words.Span(report.Minus(s.End, f.LastTime))+" ago",
+		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), format.Result(f.Result)), stack[own])
+		p.list(plain, siteIndent, ", ", "last one "+format.Bytes(f.LastBytes), format.Span(report.Minus(s.End, f.LastTime))+" ago",
 			fmt.Sprintf("result %d", f.Result))
 		process := &s.Processes[f.Process]
-		owner := append([]string{words.Process(process)}, report.WorkloadText(process.Workload)...)
+		owner := append([]string{format.Process(process)}, report.WorkloadText(process.Workload)...)
 		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), untrusted.Clean(f.API))...)
 		p.marked(report.FailureMarks(s, st, f))
 		p.stack(stack, own)
@@ -231,7 +231,7 @@ func (p *page) marked(marks []string) {
 func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	for i := range x.Owners {
 		w := &x.Owners[i]
-		list = append(list, "owned by "+words.Process(&s.Processes[w.Process]), "allocated at "+report.LineText(st, w.Stack, w.API), untrusted.Clean(w.API))
+		list = append(list, "owned by "+format.Process(&s.Processes[w.Process]), "allocated at "+report.LineText(st, w.Stack, w.API), untrusted.Clean(w.API))
 	}
 	if x.MoreOwners {
 		list = append(list, "and by others")

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -22,7 +22,7 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	n := &notes{doubts: report.Losses(s)} // without readingTexts: NVML is read again after the error
 	v.head(p, n)
 	p.line(plain, 0, "")
-	p.paragraph("", words.Join(v.why(), v.stuckText(st)))
+	p.paragraph("", format.Join(v.why(), v.stuckText(st)))
 	v.asker(p, st, options)
 	v.gpuPart(p, n, options.Limit())
 	v.allocatorPart(p)
@@ -138,7 +138,7 @@ func (v *oomCase) findUsers() {
 		case i >= 0:
 			v.users = append(v.users, oomUser{pid: u.PID, process: i, bytes: u.Bytes})
 		default:
-			name := words.Process(&ledger.Process{PID: u.PID, Comm: v.o.Names[u.PID]})
+			name := format.Process(&ledger.Process{PID: u.PID, Comm: v.o.Names[u.PID]})
 			v.users = append(v.users, oomUser{pid: u.PID, process: -1, name: name, bytes: u.Bytes})
 		}
 	}

@@ -4,8 +4,8 @@ package text
 
 import (
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -87,7 +87,7 @@ func (v *oomCase) neighborsPart(p *page, st callstack.Stacks, top int) {
 			p.line(plain, 0, "")
 			first = false
 		}
-		p.headLine(plain, words.Pad(words.Bytes(uint64(h.Live)), -10), v.lineOf(h, st))
-		p.list(plain, siteIndent, ", ", append([]string{ownerName(v.s, u.process, report.MaxName) + " with " + words.Bytes(u.bytes)}, v.siteText(h)...)...)
+		p.headLine(plain, format.Pad(format.Bytes(uint64(h.Live)), -10), v.lineOf(h, st))
+		p.list(plain, siteIndent, ", ", append([]string{ownerName(v.s, u.process, report.MaxName) + " with " + format.Bytes(u.bytes)}, v.siteText(h)...)...)
 	}
 }

@@ -9,21 +9,21 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func (v *oomCase) head(p *page, n *notes) {
-	name := words.Process(&ledger.Process{PID: v.o.PID, Comm: v.o.Comm})
+	name := format.Process(&ledger.Process{PID: v.o.PID, Comm: v.o.Comm})
 	p.list(bold, 0, " ", name, v.o.Text())
 	wall := v.s.Wall.Add(-time.Duration(report.Minus(v.s.End, v.o.Time)))
 	at := wall.UTC().Format("2006-01-02 15:04:05 UTC")
 	if v.s.Host != "" {
 		at += " on " + untrusted.Clean(v.s.Host)
 	}
-	parts := []string{at, words.Join("traced for "+words.Span(report.Minus(v.o.Time, v.s.Begin)), n.mark(report.AtTitle))}
+	parts := []string{at, format.Join("traced for "+format.Span(report.Minus(v.o.Time, v.s.Begin)), n.mark(report.AtTitle))}
 	if v.process >= 0 {
 		parts = append(parts, report.WorkloadText(v.s.Processes[v.process].Workload)...)
 	}
@@ -47,20 +47,20 @@ func (v *oomCase) gpuPart(p *page, n *notes, top int) {
 	}
 	p.line(plain, 0, "")
 	if v.gpu == nil {
-		p.paragraph("", words.Join("No figures of the GPU: NVML gave no reading of it, or the GPU is unknown", n.mark(report.AtBalance)))
+		p.paragraph("", format.Join("No figures of the GPU: NVML gave no reading of it, or the GPU is unknown", n.mark(report.AtBalance)))
 		return
 	}
 	kind := "GPU"
 	if v.gpu.Parent != "" {
 		kind = "MIG instance of GPU"
 	}
-	p.list(bold, 0, ", ", fmt.Sprintf("%s %d: %s", kind, v.gpu.Index, untrusted.Clean(v.gpu.Name)), words.ShortUUID(v.gpu.UUID),
-		words.Join(fmt.Sprintf("%s of %s free", words.Bytes(v.free()), words.Bytes(v.gpu.Total)), n.mark(report.AtBalance)))
+	p.list(bold, 0, ", ", fmt.Sprintf("%s %d: %s", kind, v.gpu.Index, untrusted.Clean(v.gpu.Name)), format.ShortUUID(v.gpu.UUID),
+		format.Join(fmt.Sprintf("%s of %s free", format.Bytes(v.free()), format.Bytes(v.gpu.Total)), n.mark(report.AtBalance)))
 	p.paragraph("", v.readText())
 	p.line(plain, 0, "")
 	rows := [][]string{{"process", "", "memory"}}
-	row := func(name, what string, bytes uint64) { rows = append(rows, []string{name, what, words.Bytes(bytes)}) }
-	row(words.Process(&ledger.Process{PID: v.o.PID, Comm: v.o.Comm}), "asked for more", v.own)
+	row := func(name, what string, bytes uint64) { rows = append(rows, []string{name, what, format.Bytes(bytes)}) }
+	row(format.Process(&ledger.Process{PID: v.o.PID, Comm: v.o.Comm}), "asked for more", v.own)
 	for i := range v.users[:min(len(v.users), top)] {
 		what := "another process"
 		if v.users[i].process < 0 {
@@ -73,7 +73,7 @@ func (v *oomCase) gpuPart(p *page, n *notes, top int) {
 		for _, u := range v.users[top:] {
 			sum += u.bytes
 		}
-		row(words.Count(uint64(len(v.users)-top), "more process"), "", sum)
+		row(format.Count(uint64(len(v.users)-top), "more process"), "", sum)
 	}
 	if rest := report.Minus(v.used, v.own+v.others()); rest > 0 {
 		row("the driver, and processes that NVML omits", "", rest)
@@ -87,9 +87,9 @@ func (v *oomCase) readText() string {
 	case v.o.Read == 0:
 		return "NVML gave no reading after the error: these are its last figures, and only of traced processes."
 	case v.left && v.own > 0:
-		return fmt.Sprintf("NVML was read %s after the error, when the process had left the GPU: what it had used before is added.", words.Span(report.Minus(v.o.Read, v.o.Time)))
+		return fmt.Sprintf("NVML was read %s after the error, when the process had left the GPU: what it had used before is added.", format.Span(report.Minus(v.o.Read, v.o.Time)))
 	}
-	return fmt.Sprintf("NVML was read %s after the error.", words.Span(report.Minus(v.o.Read, v.o.Time)))
+	return fmt.Sprintf("NVML was read %s after the error.", format.Span(report.Minus(v.o.Read, v.o.Time)))
 }
 
 func (v *oomCase) userName(u *oomUser, room int) string {
@@ -106,16 +106,16 @@ func (v *oomCase) allocatorPart(p *page) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.text(bold, 0, "PyTorch's allocator on "+words.Device(v.o.Device, ledger.Device))
+	p.text(bold, 0, "PyTorch's allocator on "+format.Device(v.o.Device, ledger.Device))
 	p.line(plain, 0, "")
 	rows := [][]string{{"", "", "bytes"}}
-	row := func(name string, bytes uint64) { rows = append(rows, []string{name, "", words.Bytes(bytes)}) }
+	row := func(name string, bytes uint64) { rows = append(rows, []string{name, "", format.Bytes(bytes)}) }
 	row("reserved from the driver", v.o.Reserved)
 	row("  allocated as tensors", v.o.Allocated)
 	row("  cached", v.cached())
 	if t := v.tensors; t != nil {
 		row("largest free run in the cache", t.LargestFree)
-		row("highest allocated, "+words.Span(report.Minus(v.o.Time, t.PeakTime))+" before", max(t.Peak, v.o.Allocated))
+		row("highest allocated, "+format.Span(report.Minus(v.o.Time, t.PeakTime))+" before", max(t.Peak, v.o.Allocated))
 		if t.Older > 0 {
 			row("tensors before the attach", t.Older)
 		}
@@ -143,7 +143,7 @@ func (v *oomCase) growthPart(p *page) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.text(bold, 0, "Growth of "+words.Process(&v.s.Processes[v.process]))
+	p.text(bold, 0, "Growth of "+format.Process(&v.s.Processes[v.process]))
 	p.line(plain, 0, "")
 	for _, g := range []struct {
 		name    string
@@ -186,7 +186,7 @@ func (v *oomCase) recentText(process int, history []uint64) string {
 	growth := int64(history[n-1] - history[n-1-back])
 	low := int64(slices.Min(history[n-back:]) - slices.Min(history[n-2*back:n-back]))
 	if growth != 0 && (low > 0 != (growth > 0) || 2*report.Magnitude(low) < report.Magnitude(growth)) { // the phase of a step, or one allocation
-		return words.Difference(growth) + " in the last " + words.Span(over)
+		return format.Difference(growth) + " in the last " + format.Span(over)
 	}
 	return growthIn(growth, over)
 }

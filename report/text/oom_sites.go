@@ -9,8 +9,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -51,14 +51,14 @@ func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Opt
 	}
 	p.line(plain, 0, "")
 	if len(list) == 0 {
-		p.text(bold, 0, words.Join(none, n.mark(report.AtTotals)))
+		p.text(bold, 0, format.Join(none, n.mark(report.AtTotals)))
 		return
 	}
 	when := "at the error"
 	if v.s.End > v.o.Time {
-		when = words.Span(v.s.End-v.o.Time) + " after the error"
+		when = format.Span(v.s.End-v.o.Time) + " after the error"
 	}
-	p.text(bold, 0, words.Join("Largest sites "+where+",", when, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+	p.text(bold, 0, format.Join("Largest sites "+where+",", when, n.mark(report.AtTotals), n.mark(report.AtStacks)))
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Limit())] {
 		v.siteLine(p, st, o, i+1, &list[i])
@@ -71,7 +71,7 @@ func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Opt
 		for _, h := range list[o.Limit():] {
 			sum += h.Live
 		}
-		p.text(plain, siteIndent, words.Count(uint64(len(list)-o.Limit()), "more site")+" with "+words.Bytes(uint64(sum)))
+		p.text(plain, siteIndent, format.Count(uint64(len(list)-o.Limit()), "more site")+" with "+format.Bytes(uint64(sum)))
 	}
 }
 
@@ -83,7 +83,7 @@ func (v *oomCase) siteLine(p *page, st callstack.Stacks, o report.Options, rank 
 		f = stack[frames.Headline(stack)]
 		parts = v.siteText(h)
 	}
-	p.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(words.Bytes(uint64(h.Live)), 8), f)
+	p.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(format.Bytes(uint64(h.Live)), 8), f)
 	if h.Process != v.process {
 		parts = append(parts, "another process, "+ownerName(v.s, h.Process, report.MaxName))
 	}
@@ -96,15 +96,15 @@ func (v *oomCase) siteText(h *report.Holding) []string {
 	x := h.Site
 	switch h.Plane {
 	case report.PlaneTensor:
-		amount := words.Count(x.LiveObjects, "live tensor")
+		amount := format.Count(x.LiveObjects, "live tensor")
 		if v.sampled(x) {
 			amount = "about " + amount
 		}
 		return []string{amount, v.recentText(x.Process, x.History)}
 	case report.PlaneCache:
-		return []string{"PyTorch's cache in " + words.Count(x.LiveObjects, "segment"), "these hold " + words.Bytes(x.LiveBytes), v.recentText(x.Process, x.History)}
+		return []string{"PyTorch's cache in " + format.Count(x.LiveObjects, "segment"), "these hold " + format.Bytes(x.LiveBytes), v.recentText(x.Process, x.History)}
 	}
-	return []string{words.Count(x.LiveObjects, "allocation"), v.recentText(x.Process, x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
+	return []string{format.Count(x.LiveObjects, "allocation"), v.recentText(x.Process, x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
 }
 
 // sampled reports whether the tensors of a site were sampled.
@@ -135,6 +135,6 @@ func (v *oomCase) keptPart(p *page, n *notes, o report.Options) {
 	keptPart(p, v.s, n, o, k)
 	if age := report.Minus(v.o.Time, v.s.Begin+k.At); age > 0 {
 		p.line(plain, 0, "")
-		p.paragraph("", "At the error, the process's memory could not be read: this is of "+words.Span(age)+" before.")
+		p.paragraph("", "At the error, the process's memory could not be read: this is of "+format.Span(age)+" before.")
 	}
 }

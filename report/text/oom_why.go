@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -53,20 +53,20 @@ func (v *oomCase) why() string {
 	case o.Kind.OnHost():
 		return fmt.Sprintf("The driver could not pin %s more on the host: neither GPU memory nor PyTorch's cache is involved.", o.SizeText())
 	case v.gpu != nil && known && o.Size > v.gpu.Total:
-		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", words.Bytes(v.gpu.Total))
+		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", format.Bytes(v.gpu.Total))
 	case o.FromTorch() && known && v.fitsInOnePiece():
 		return v.fragmentation()
 	case v.gpu == nil:
 		return "It is unknown how full the GPU was: NVML gave no reading of it."
 	case known && v.free() >= v.need() && v.left:
-		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", words.Bytes(v.free()))
+		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", format.Bytes(v.free()))
 	case known && v.free() >= v.need():
-		return fmt.Sprintf("%s are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS).", words.Bytes(v.free()))
+		return fmt.Sprintf("%s are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS).", format.Bytes(v.free()))
 	case known && v.free()+v.others() >= v.need() && v.others() >= v.own:
 		return v.blameOthers()
 	case known && v.need() > o.Size && max(v.free(), v.cached()) >= o.Size:
 		return fmt.Sprintf("%s PyTorch takes %s from the driver for the request: more than the %s that are free and the %s that are cached.",
-			v.full(), words.Bytes(v.need()), words.Bytes(v.free()), words.Bytes(v.cached()))
+			v.full(), format.Bytes(v.need()), format.Bytes(v.free()), format.Bytes(v.cached()))
 	}
 	return v.full()
 }
@@ -75,16 +75,16 @@ func (v *oomCase) why() string {
 // books may be slightly younger than the error, and do not know free runs in segments allocated
 // before the attach.
 func (v *oomCase) fragmentation() string {
-	cached := words.Bytes(v.cached()) + " are cached"
+	cached := format.Bytes(v.cached()) + " are cached"
 	switch t := v.tensors; {
 	case t == nil || t.LargestFree == 0:
 		return cached + ", but in no free run that is large enough: fragmentation."
 	case t.LargestFree >= v.o.Size:
-		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, words.Bytes(t.LargestFree))
+		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, format.Bytes(t.LargestFree))
 	case t.OlderCached > 0:
-		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since the attach: fragmentation.", cached, words.Bytes(t.LargestFree))
+		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since the attach: fragmentation.", cached, format.Bytes(t.LargestFree))
 	}
-	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, words.Bytes(v.tensors.LargestFree))
+	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, format.Bytes(v.tensors.LargestFree))
 }
 
 // stuck returns what keeps the cache of the allocator that failed from the driver, nil if little of
@@ -111,7 +111,7 @@ func (v *oomCase) stuckText(st callstack.Stacks) string {
 		return ""
 	}
 	first := &c.Rows[0]
-	text := fmt.Sprintf("%s of the cache cannot go back to the driver: %s, from %s.", words.Bytes(c.Free), first.HoldText(), first.LinesText())
+	text := fmt.Sprintf("%s of the cache cannot go back to the driver: %s, from %s.", format.Bytes(c.Free), first.HoldText(), first.LinesText())
 	if v.gpu != nil && v.free() < v.need() && v.need()-v.free() <= first.Bytes {
 		text += " Without them the request would fit."
 	}
@@ -121,28 +121,28 @@ func (v *oomCase) stuckText(st callstack.Stacks) string {
 func (v *oomCase) blameOthers() string {
 	if len(v.users) == 1 {
 		return fmt.Sprintf("Another process on this GPU, %s, holds %s of %s: without it the request would fit.",
-			v.userName(&v.users[0], report.MaxName), words.Bytes(v.others()), words.Bytes(v.gpu.Total))
+			v.userName(&v.users[0], report.MaxName), format.Bytes(v.others()), format.Bytes(v.gpu.Total))
 	}
 	return fmt.Sprintf("The %d other processes on this GPU hold %s of %s: without them the request would fit.",
-		len(v.users), words.Bytes(v.others()), words.Bytes(v.gpu.Total))
+		len(v.users), format.Bytes(v.others()), format.Bytes(v.gpu.Total))
 }
 
 func (v *oomCase) full() string {
-	total := words.Bytes(v.gpu.Total)
+	total := format.Bytes(v.gpu.Total)
 	room := "The GPU is full: "
 	if v.free() > v.gpu.Total/20 {
-		room = fmt.Sprintf("Only %s are free: ", words.Bytes(v.free()))
+		room = fmt.Sprintf("Only %s are free: ", format.Bytes(v.free()))
 	}
 	switch live := min(v.o.Allocated, v.own); {
 	case v.own+v.others() < v.used/2:
-		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML omits.", room, words.Bytes(v.used), total)
+		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML omits.", room, format.Bytes(v.used), total)
 	case v.own < v.others():
-		return fmt.Sprintf("%sthis process holds %s of %s, the others hold %s.", room, words.Bytes(v.own), total, words.Bytes(v.others()))
+		return fmt.Sprintf("%sthis process holds %s of %s, the others hold %s.", room, format.Bytes(v.own), total, format.Bytes(v.others()))
 	case v.o.FromTorch() && live >= v.own/2:
-		return fmt.Sprintf("%slive tensors hold %s of %s.", room, words.Bytes(v.o.Allocated), total)
+		return fmt.Sprintf("%slive tensors hold %s of %s.", room, format.Bytes(v.o.Allocated), total)
 	case v.o.FromTorch():
 		return fmt.Sprintf("%sthis process holds %s of %s, of which %s are live tensors and %s are cached.",
-			room, words.Bytes(v.own), total, words.Bytes(v.o.Allocated), words.Bytes(v.cached()))
+			room, format.Bytes(v.own), total, format.Bytes(v.o.Allocated), format.Bytes(v.cached()))
 	}
-	return fmt.Sprintf("%sthis process holds %s of %s.", room, words.Bytes(v.own), total)
+	return fmt.Sprintf("%sthis process holds %s of %s.", room, format.Bytes(v.own), total)
 }

@@ -7,8 +7,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -59,7 +59,7 @@ func (p *page) writeTo(w io.Writer) error {
 
 // line writes one line, cut at the right to the width of the page.
 func (p *page) line(s style, indent int, text string) {
-	text = words.Cut(text, p.width-indent)
+	text = format.Cut(text, p.width-indent)
 	if text == "" {
 		p.WriteByte('\n')
 		return
@@ -85,11 +85,11 @@ func (p *page) list(s style, indent int, sep string, parts ...string) {
 
 // paragraph writes text broken between words; all lines are indented by the width of sign.
 func (p *page) paragraph(sign, text string) {
-	for i, line := range broken(p.width-words.Width(sign), " ", strings.Fields(text)) {
+	for i, line := range broken(p.width-format.Width(sign), " ", strings.Fields(text)) {
 		if i == 0 {
 			p.line(plain, 0, sign+line)
 		} else {
-			p.line(plain, words.Width(sign), line)
+			p.line(plain, format.Width(sign), line)
 		}
 	}
 }
@@ -102,19 +102,19 @@ func broken(width int, sep string, parts []string) []string {
 	for i, part := range parts {
 		room := width
 		if i+1 < len(parts) { // the next part may begin a line
-			room -= words.Width(end)
+			room -= format.Width(end)
 		}
 		if part == "" {
 			continue
 		}
-		if line != "" && words.Width(line)+words.Width(sep)+words.Width(part) <= room {
+		if line != "" && format.Width(line)+format.Width(sep)+format.Width(part) <= room {
 			line += sep + part
 			continue
 		}
 		if line != "" {
 			lines = append(lines, line+end)
 		}
-		if line = part; words.Width(part) > room {
+		if line = part; format.Width(part) > room {
 			if words := strings.Fields(part); len(words) > 1 {
 				rows := broken(room, " ", words)
 				lines, line = append(lines, rows[:len(rows)-1]...), rows[len(rows)-1]

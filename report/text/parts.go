@@ -8,7 +8,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -24,10 +24,10 @@ func usageParts(p *page, s *ledger.Snapshot, n *notes) {
 	mark := n.mark(report.AtBalance)
 	list := s.Parts()
 	if len(list) == 0 {
-		p.paragraph("", words.Join("No reconciliation: the driver reported no memory use of these processes", mark))
+		p.paragraph("", format.Join("No reconciliation: the driver reported no memory use of these processes", mark))
 		return
 	}
-	p.text(bold, 0, words.Join("Where the GPU's bytes are, as the driver counts them", mark))
+	p.text(bold, 0, format.Join("Where the GPU's bytes are, as the driver counts them", mark))
 	for len(list) > 0 {
 		k := min(max((p.width-partsNameGap)/partColumns, 1), len(list))
 		p.line(plain, 0, "")
@@ -42,17 +42,17 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 		var line strings.Builder
 		first := partsNameGap
 		if p.width < first+partColumns { // there is one part
-			if text := cell(&list[0]); always || text != "" && text != words.Bytes(0) {
+			if text := cell(&list[0]); always || text != "" && text != format.Bytes(0) {
 				p.pair(style, name, text)
 			}
 			return
 		}
-		line.WriteString(words.Pad(words.Cut(name, first-1), first))
+		line.WriteString(format.Pad(format.Cut(name, first-1), first))
 		some := always
 		for i := range list {
 			text := cell(&list[i])
-			some = some || text != "" && text != words.Bytes(0)
-			line.WriteString(words.Pad(words.Cut(text, partColumns-1), -partColumns))
+			some = some || text != "" && text != format.Bytes(0)
+			line.WriteString(format.Pad(format.Cut(text, partColumns-1), -partColumns))
 		}
 		if some {
 			p.line(style, 0, strings.TrimRight(line.String(), " "))
@@ -63,26 +63,26 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row(dim, "GPU", true, partGPU)
 	for i := range report.PartTerms {
 		r := &report.PartTerms[i]
-		row(plain, r.Name, false, func(x *ledger.Part) string { return words.Bytes(r.Bytes(x)) })
+		row(plain, r.Name, false, func(x *ledger.Part) string { return format.Bytes(r.Bytes(x)) })
 		if r.Name == report.PlaneName(report.PlaneDriver) {
-			row(dim, "  of that, the driver's own", false, func(x *ledger.Part) string { return words.Bytes(x.Internal) })
+			row(dim, "  of that, the driver's own", false, func(x *ledger.Part) string { return format.Bytes(x.Internal) })
 		}
 		if r.Name == report.PlaneName(report.PlaneRounding) {
-			row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return words.Bytes(report.PartIdle(s, x)) })
+			row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return format.Bytes(report.PartIdle(s, x)) })
 		}
 	}
-	row(plain, "unexplained", true, func(x *ledger.Part) string { return words.Difference(x.Unexplained) })
-	row(bold, "usage", true, func(x *ledger.Part) string { return words.Bytes(report.PartUsage(x)) })
-	row(plain, report.MarkName(report.MarkUnlisted), false, func(x *ledger.Part) string { return words.Bytes(x.Unlisted) })
+	row(plain, "unexplained", true, func(x *ledger.Part) string { return format.Difference(x.Unexplained) })
+	row(bold, "usage", true, func(x *ledger.Part) string { return format.Bytes(report.PartUsage(x)) })
+	row(plain, report.MarkName(report.MarkUnlisted), false, func(x *ledger.Part) string { return format.Bytes(x.Unlisted) })
 }
 
 // pair writes a name and, at the right or on the next line, a figure.
 func (p *page) pair(s style, name, figure string) {
-	if words.Width(name)+1+words.Width(figure) > p.width {
+	if format.Width(name)+1+format.Width(figure) > p.width {
 		p.text(s, 0, name)
 		name = ""
 	}
-	p.line(s, 0, name+words.Pad(words.Cut(figure, p.width), words.Width(name)-p.width))
+	p.line(s, 0, name+format.Pad(format.Cut(figure, p.width), format.Width(name)-p.width))
 }
 
 // narrowName returns a process in at most room columns, with its whole pid.
@@ -92,11 +92,11 @@ func narrowName(p *ledger.Process, room int) string {
 	if comm == "" {
 		comm = "pid"
 	}
-	return words.Cut(comm, room-len(pid)) + pid
+	return format.Cut(comm, room-len(pid)) + pid
 }
 
 func partRank(p *ledger.Process) string {
-	switch rank := words.Digits(p.Rank); {
+	switch rank := format.Digits(p.Rank); {
 	case p.Replaced:
 		return "until its exec"
 	case p.End != 0:
@@ -108,13 +108,13 @@ func partRank(p *ledger.Process) string {
 }
 
 func partGPU(x *ledger.Part) string {
-	short := words.ShortUUID(x.UUID)
+	short := format.ShortUUID(x.UUID)
 	if x.Device < 0 {
-		return words.CutFront(short, partColumns-1)
+		return format.CutFront(short, partColumns-1)
 	}
-	at := words.Device(x.Device, ledger.Device)
-	if words.Width(at)+1+words.Width(short) >= partColumns { // the end of a MIG instance's name identifies it
-		return words.CutFront(short, partColumns-1)
+	at := format.Device(x.Device, ledger.Device)
+	if format.Width(at)+1+format.Width(short) >= partColumns { // the end of a MIG instance's name identifies it
+		return format.CutFront(short, partColumns-1)
 	}
 	return at + " " + short
 }

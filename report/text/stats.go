@@ -11,9 +11,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -26,21 +26,21 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st calls
 	viewTitle(p, s, n, o)
 	seconds := seconds(s, o)
 	p.line(plain, 0, "")
-	p.text(bold, 0, words.Join("Calls", n.mark(report.AtTotals)))
+	p.text(bold, 0, format.Join("Calls", n.mark(report.AtTotals)))
 	p.line(plain, 0, "")
 	narrow := p.width < callFigures+leastCall
 	if !narrow {
-		p.line(dim, 0, words.Pad("allocations", -13)+words.Pad("per s", -9)+words.Pad("bytes", -10)+words.Pad("freed", -13)+"  call")
+		p.line(dim, 0, format.Pad("allocations", -13)+format.Pad("per s", -9)+format.Pad("bytes", -10)+format.Pad("freed", -13)+"  call")
 	}
 	for _, c := range report.CallCounts(s, o.Since) {
 		if narrow {
 			p.text(plain, 0, c.API+" ("+c.Kind+")")
-			p.list(dim, siteIndent, ", ", words.Count(c.Allocs, "allocation"), humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1)+" per s",
-				words.Bytes(c.Bytes), humanize.Comma(int64(c.Freed))+" freed")
+			p.list(dim, siteIndent, ", ", format.Count(c.Allocs, "allocation"), humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1)+" per s",
+				format.Bytes(c.Bytes), humanize.Comma(int64(c.Freed))+" freed")
 			continue
 		}
-		p.line(plain, 0, words.Pad(humanize.Comma(int64(c.Allocs)), -13)+words.Pad(humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1), -9)+
-			words.Pad(words.Bytes(c.Bytes), -10)+words.Pad(humanize.Comma(int64(c.Freed)), -13)+"  "+c.API+" ("+c.Kind+")")
+		p.line(plain, 0, format.Pad(humanize.Comma(int64(c.Allocs)), -13)+format.Pad(humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1), -9)+
+			format.Pad(format.Bytes(c.Bytes), -10)+format.Pad(humanize.Comma(int64(c.Freed)), -13)+"  "+c.API+" ("+c.Kind+")")
 	}
 	if sizes != nil {
 		sizeTable(p, "Allocations from CUDA by size", &sizes.Driver)
@@ -86,7 +86,7 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 	p.line(plain, 0, "")
 	room := p.width - sizeFigures
 	if room >= leastBar {
-		p.line(dim, 0, words.Pad("from", -10)+words.Pad("number", -13)+words.Pad("bytes", -10))
+		p.line(dim, 0, format.Pad("from", -10)+format.Pad("number", -13)+format.Pad("bytes", -10))
 	}
 	for i := first; i <= last; i++ {
 		b := list[i]
@@ -94,14 +94,14 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 			continue
 		}
 		if room < leastBar {
-			p.list(plain, 0, ", ", "from "+words.Bytes(1<<i)+": "+humanize.Comma(int64(b.Count)), words.Bytes(b.Bytes))
+			p.list(plain, 0, ", ", "from "+format.Bytes(1<<i)+": "+humanize.Comma(int64(b.Count)), format.Bytes(b.Bytes))
 			continue
 		}
 		bar := strings.Repeat("█", int(float64(b.Count)/float64(most)*float64(room)+0.5))
 		if bar == "" {
 			bar = "▏"
 		}
-		p.line(plain, 0, words.Pad(words.Bytes(1<<i), -10)+words.Pad(humanize.Comma(int64(b.Count)), -13)+words.Pad(words.Bytes(b.Bytes), -10)+"  "+bar)
+		p.line(plain, 0, format.Pad(format.Bytes(1<<i), -10)+format.Pad(humanize.Comma(int64(b.Count)), -13)+format.Pad(format.Bytes(b.Bytes), -10)+"  "+bar)
 	}
 }
 
@@ -116,8 +116,8 @@ func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		x := c.Site
 		stack := frames.Visible(st, x.Stack, x.API)
 		p.line(plain, 0, "")
-		p.headLine(plain, words.Pad(fmt.Sprintf("%d.", i+1), siteIndent)+words.Pad(humanize.Comma(int64(c.Freed))+"×", 8), stack[frames.Headline(stack)])
-		p.list(plain, siteIndent, ", ", words.Bytes(c.Bytes/max(c.Allocs, 1))+" each on average",
-			words.Bytes(uint64(float64(c.Bytes)/seconds(s, o)))+"/s", words.Process(&s.Processes[x.Process]), untrusted.Clean(x.API))
+		p.headLine(plain, format.Pad(fmt.Sprintf("%d.", i+1), siteIndent)+format.Pad(humanize.Comma(int64(c.Freed))+"×", 8), stack[frames.Headline(stack)])
+		p.list(plain, siteIndent, ", ", format.Bytes(c.Bytes/max(c.Allocs, 1))+" each on average",
+			format.Bytes(uint64(float64(c.Bytes)/seconds(s, o)))+"/s", format.Process(&s.Processes[x.Process]), untrusted.Clean(x.API))
 	}
 }

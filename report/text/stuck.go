@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -53,14 +53,14 @@ func stuckParts(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 		}
 	}
 	if more > 0 {
-		p.text(plain, siteIndent, words.Count(uint64(more), "more allocator")+" with "+words.Bytes(free)+" (--view cache)")
+		p.text(plain, siteIndent, format.Count(uint64(more), "more allocator")+" with "+format.Bytes(free)+" (--view cache)")
 	}
 }
 
 // stuckPart writes what keeps one allocator's cache from the driver.
 func stuckPart(p *page, s *ledger.Snapshot, c *report.StuckCache, top int) {
 	p.line(plain, 0, "")
-	p.list(bold, 0, " ", "What keeps PyTorch's cache from the driver:", ownerName(s, c.Process, report.MaxName), "on "+words.Device(c.Device, ledger.Tensor))
+	p.list(bold, 0, " ", "What keeps PyTorch's cache from the driver:", ownerName(s, c.Process, report.MaxName), "on "+format.Device(c.Device, ledger.Tensor))
 	p.line(plain, 0, "")
 	if c.Cached > 0 {
 		p.paragraph("", c.StuckText()+"; "+c.IdleText()+".")
@@ -87,19 +87,19 @@ func stuckRows(p *page, c *report.StuckCache, top int) {
 			free += c.Rows[top+i].Free
 			lines += len(c.Rows[top+i].Lines)
 		}
-		p.text(plain, siteIndent, words.Count(uint64(lines), "more line")+" with "+words.Bytes(free))
+		p.text(plain, siteIndent, format.Count(uint64(lines), "more line")+" with "+format.Bytes(free))
 	}
 	if r := &c.Rest; r.Segments > 0 {
-		p.text(plain, siteIndent, words.Bytes(r.Free)+" in "+words.Count(r.Segments, "segment")+" with tensors of many lines each")
+		p.text(plain, siteIndent, format.Bytes(r.Free)+" in "+format.Count(r.Segments, "segment")+" with tensors of many lines each")
 	}
 }
 
 // stuckRow writes the lines of a row, what they hold, and who keeps their tensors.
 func stuckRow(p *page, c *report.StuckCache, r *fragmentation.Row) {
-	figure := words.Pad("-", siteIndent) + words.Pad(words.Bytes(r.Free), 8)
+	figure := format.Pad("-", siteIndent) + format.Pad(format.Bytes(r.Free), 8)
 	for i := range r.Lines {
 		p.headLine(plain, figure, r.Lines[i].Frame)
-		figure = words.Pad("", siteIndent) + words.Pad("with", 8)
+		figure = format.Pad("", siteIndent) + format.Pad("with", 8)
 	}
 	p.paragraph(strings.Repeat(" ", siteIndent), r.HoldText())
 	for i := range r.Lines {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -36,7 +36,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	if report.AllEnded(s) {
 		title = "Largest sites of what was left at the end"
 	}
-	topSites(p, s, st, o, words.Join(title, n.mark(report.AtStacks)), gpu)
+	topSites(p, s, st, o, format.Join(title, n.mark(report.AtStacks)), gpu)
 	keptParts(p, s, n, o)
 	asleepSites(p, s, st, o.Top)
 	stuckParts(p, s, st, o.Top)
@@ -57,11 +57,11 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 func gpus(p *page, s *ledger.Snapshot) {
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		used := fmt.Sprintf("%s of %s used", words.Bytes(g.Now()), words.Bytes(g.Total))
+		used := fmt.Sprintf("%s of %s used", format.Bytes(g.Now()), format.Bytes(g.Total))
 		if g.Parent == "" {
-			p.list(plain, 0, ", ", append([]string{fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used}, report.GPUText(g)...)...)
+			p.list(plain, 0, ", ", append([]string{fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), format.ShortUUID(g.UUID), used}, report.GPUText(g)...)...)
 		} else { // its name begins with that of its GPU
-			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used)
+			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, untrusted.Clean(g.Name)), format.ShortUUID(g.UUID), used)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 		stack := frames.Visible(st, x.Stack, x.API)
 		siteHead(p, i+1, x, stack[frames.Headline(stack)])
 		owner := siteOwner(s, x)
-		p.list(plain, siteIndent, ", ", append([]string{words.Count(x.LiveObjects, words.Noun(x.Kind)), growthText(s, x)}, owner...)...)
+		p.list(plain, siteIndent, ", ", append([]string{format.Count(x.LiveObjects, format.Noun(x.Kind)), growthText(s, x)}, owner...)...)
 		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 		p.keptLine(kept[x.Process].OfSites([]*ledger.Site{x}), x.LiveBytes)
 		p.marked(report.Marks(s, st, x))

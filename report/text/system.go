@@ -4,7 +4,7 @@ package text
 
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -19,14 +19,14 @@ func systemPart(p *page, s *ledger.Snapshot) {
 	p.line(plain, 0, "")
 	for i := range s.System {
 		x := &s.System[i]
-		figure := words.Bytes(x.Bytes)
+		figure := format.Bytes(x.Bytes)
 		if x.Cut {
 			figure = "at least " + figure
 		}
-		at := words.ShortUUID(untrusted.Clean(x.UUID))
+		at := format.ShortUUID(untrusted.Clean(x.UUID))
 		if x.Device >= 0 {
-			at = words.Device(x.Device, ledger.Device) + " " + at
+			at = format.Device(x.Device, ledger.Device) + " " + at
 		}
-		p.text(plain, 0, words.Process(&s.Processes[x.Process])+" on "+at+": "+figure)
+		p.text(plain, 0, format.Process(&s.Processes[x.Process])+" on "+at+": "+figure)
 	}
 }

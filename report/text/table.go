@@ -8,8 +8,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -32,9 +32,9 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	c := p.tableColumns(s, list, true, 9, 10)
 	live, objects, mark := "live", "objects", n.mark(report.AtStacks)
 	if c.objects || c.narrow {
-		objects = words.Join(objects, mark)
+		objects = format.Join(objects, mark)
 	} else {
-		live = words.Join(live, mark)
+		live = format.Join(live, mark)
 	}
 	if !c.narrow {
 		p.line(dim, 0, c.text([]string{live, "allocated"}, objects, c.processHead(), "plane", "device")+"line")
@@ -43,20 +43,20 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 		r := &list[i]
 		process, count := &s.Processes[r.Process], humanize.Comma(int64(r.Objects))
 		if c.narrow {
-			p.headLine(plain, words.SignedBytes(r.Bytes), r.Frame)
-			p.list(dim, siteIndent, ", ", words.Join(count, objects), words.Bytes(r.AllocBytes)+" allocated", words.Process(process), report.PlaneName(r.Plane), r.Device)
+			p.headLine(plain, format.SignedBytes(r.Bytes), r.Frame)
+			p.list(dim, siteIndent, ", ", format.Join(count, objects), format.Bytes(r.AllocBytes)+" allocated", format.Process(process), report.PlaneName(r.Plane), r.Device)
 			p.heldShares(r.Kept, o.Limit())
 			continue
 		}
-		text := c.text([]string{words.SignedBytes(r.Bytes), words.Bytes(r.AllocBytes)}, count, c.processCell(process), planeShort(r.Plane), r.Device)
+		text := c.text([]string{format.SignedBytes(r.Bytes), format.Bytes(r.AllocBytes)}, count, c.processCell(process), planeShort(r.Plane), r.Device)
 		if r.Incomplete {
 			text += incomplete
 		}
-		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-words.Width(text)))
+		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-format.Width(text)))
 		p.heldShares(r.Kept, o.Limit())
 	}
 	if len(list) > o.Limit() {
-		p.text(dim, 0, words.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")
+		p.text(dim, 0, format.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")
 	}
 	footnotes(p, n)
 	return p.writeTo(w)
@@ -76,7 +76,7 @@ func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 		rows[i] = list[i].Row
 	}
 	c := p.tableColumns(s, rows, false, 10, 10, 10)
-	after := words.Join("after", n.mark(report.AtStacks))
+	after := format.Join("after", n.mark(report.AtStacks))
 	if !c.narrow {
 		p.line(dim, 0, c.text([]string{"change", "before", after}, "", c.processHead(), "plane", "device")+"line")
 	}
@@ -84,15 +84,15 @@ func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 		r := &list[i]
 		process := &s.Processes[r.Process]
 		if c.narrow {
-			p.headLine(plain, words.Difference(r.Bytes-r.Before), r.Frame)
-			p.list(dim, siteIndent, ", ", words.SignedBytes(r.Before)+" → "+words.SignedBytes(r.Bytes), words.Process(process), report.PlaneName(r.Plane), r.Device)
+			p.headLine(plain, format.Difference(r.Bytes-r.Before), r.Frame)
+			p.list(dim, siteIndent, ", ", format.SignedBytes(r.Before)+" → "+format.SignedBytes(r.Bytes), format.Process(process), report.PlaneName(r.Plane), r.Device)
 			continue
 		}
-		text := c.text([]string{words.Difference(r.Bytes - r.Before), words.SignedBytes(r.Before), words.SignedBytes(r.Bytes)},
+		text := c.text([]string{format.Difference(r.Bytes - r.Before), format.SignedBytes(r.Before), format.SignedBytes(r.Bytes)},
 			"", c.processCell(process), planeShort(r.Plane), r.Device)
-		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-words.Width(text)))
+		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-format.Width(text)))
 	}
 	if len(list) > o.Limit() {
-		p.text(dim, 0, words.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")
+		p.text(dim, 0, format.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -28,13 +28,13 @@ func title(p *page, s *ledger.Snapshot, n *notes) {
 			ended++
 		}
 	}
-	who := words.Count(uint64(len(s.Processes))-replaced, "process")
+	who := format.Count(uint64(len(s.Processes))-replaced, "process")
 	var notes []string
 	if ended > 0 {
 		notes = append(notes, fmt.Sprintf("%d ended", ended))
 	}
 	if replaced > 0 {
-		notes = append(notes, words.Count(replaced, "program")+" before an exec")
+		notes = append(notes, format.Count(replaced, "program")+" before an exec")
 	}
 	if len(notes) > 0 {
 		who += " (" + strings.Join(notes, ", ") + ")"
@@ -42,17 +42,17 @@ func title(p *page, s *ledger.Snapshot, n *notes) {
 	if s.Host != "" {
 		who += " on " + untrusted.Clean(s.Host)
 	}
-	p.list(plain, 0, " ", who+",", "traced "+words.Span(s.End-s.Begin), words.Join("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(report.AtTitle)))
+	p.list(plain, 0, " ", who+",", "traced "+format.Span(s.End-s.Begin), format.Join("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(report.AtTitle)))
 }
 
 // headLine writes a figure and its line of code, on a second line if there is no room beside the
 // figure.
 func (p *page) headLine(s style, figure string, f callstack.Frame) {
-	if room := p.width - words.Width(figure) - 2; room >= narrowFrame {
+	if room := p.width - format.Width(figure) - 2; room >= narrowFrame {
 		p.line(s, 0, figure+"  "+frames.Text(&f, room))
 		return
 	}
-	if words.Width(figure) <= p.width {
+	if format.Width(figure) <= p.width {
 		p.line(s, 0, strings.TrimRight(figure, " "))
 	} else {
 		p.text(s, 0, figure)
@@ -61,11 +61,11 @@ func (p *page) headLine(s style, figure string, f callstack.Frame) {
 }
 
 func siteHead(p *page, rank int, x *ledger.Site, f callstack.Frame) {
-	size := words.Bytes(report.Awake(x))
+	size := format.Bytes(report.Awake(x))
 	if x.LiveBytes == 0 {
 		size = "unknown"
 	}
-	p.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(size, 8), f)
+	p.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(size, 8), f)
 }
 
 const (
@@ -84,12 +84,12 @@ func (p *page) table(rows [][]string) {
 	first := p.firstColumn(len(rows[0]) - 2)
 	for i, row := range rows {
 		if len(row) == 1 {
-			p.line(dim, 0, words.Pad(row[0], -p.width))
+			p.line(dim, 0, format.Pad(row[0], -p.width))
 			continue
 		}
-		line := words.Pad(words.Cut(row[0], first), first) + " " + words.Pad(words.Cut(row[1], deviceColumns-1), deviceColumns)
+		line := format.Pad(format.Cut(row[0], first), first) + " " + format.Pad(format.Cut(row[1], deviceColumns-1), deviceColumns)
 		for _, cell := range row[2:] {
-			line += words.Pad(cell, -figureColumns)
+			line += format.Pad(cell, -figureColumns)
 		}
 		s := plain
 		if i == 0 {
@@ -111,11 +111,11 @@ func (p *page) rowLists(rows [][]string) {
 		if row[0] == "" {
 			indent = 2
 		}
-		p.text(plain, indent, words.Join(row[0], strings.TrimSpace(row[1])))
+		p.text(plain, indent, format.Join(row[0], strings.TrimSpace(row[1])))
 		var list []string
 		for i, cell := range row[2:] {
 			if cell != "" {
-				list = append(list, words.Join(rows[0][2+i], cell))
+				list = append(list, format.Join(rows[0][2+i], cell))
 			}
 		}
 		p.list(dim, indent+2, ", ", list...)
@@ -132,14 +132,14 @@ func (p *page) firstColumn(figures int) int { return max(p.room(figures), leastF
 // ownerName returns a process in at most room columns, with its rank if all of it fits.
 func ownerName(s *ledger.Snapshot, process, room int) string {
 	p := &s.Processes[process]
-	name := words.Process(p)
+	name := format.Process(p)
 	switch {
 	case p.Replaced:
 		name += " exec"
 	case p.End != 0:
 		name += " ended"
 	}
-	if rank := words.Digits(p.Rank); rank != "" && words.Width(name+" rank "+rank) <= room {
+	if rank := format.Digits(p.Rank); rank != "" && format.Width(name+" rank "+rank) <= room {
 		name += " rank " + rank
 	}
 	return name

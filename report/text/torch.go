@@ -4,8 +4,8 @@ package text
 
 import (
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -24,11 +24,11 @@ func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	}
 	for _, x := range list[:min(len(list), top)] {
 		stack := frames.Visible(st, x.Stack, x.API)
-		p.headLine(plain, words.Pad("-", siteIndent)+words.Pad(words.Bytes(x.Asleep), 8), stack[frames.Headline(stack)])
-		p.list(plain, siteIndent, ", ", append([]string{"of " + words.Bytes(x.LiveBytes)}, siteOwner(s, x)...)...)
+		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(format.Bytes(x.Asleep), 8), stack[frames.Headline(stack)])
+		p.list(plain, siteIndent, ", ", append([]string{"of " + format.Bytes(x.LiveBytes)}, siteOwner(s, x)...)...)
 	}
 	if n := len(list) - top; n > 0 {
-		p.text(plain, siteIndent, words.Count(uint64(n), "more site"))
+		p.text(plain, siteIndent, format.Count(uint64(n), "more site"))
 	}
 }
 
@@ -43,12 +43,12 @@ func torchTable(p *page, s *ledger.Snapshot) {
 	rows := [][]string{{"process", "device", "tensors", "reserved", "cache", "free run"}}
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		row := []string{ownerName(s, t.Process, p.firstColumn(len(rows[0])-2)), words.Device(t.Device, ledger.Tensor)}
+		row := []string{ownerName(s, t.Process, p.firstColumn(len(rows[0])-2)), format.Device(t.Device, ledger.Tensor)}
 		if t.Device == ledger.CPUDevice { // has no such allocator
-			rows = append(rows, append(row, words.Bytes(t.LiveBytes)))
+			rows = append(rows, append(row, format.Bytes(t.LiveBytes)))
 			continue
 		}
-		rows = append(rows, append(row, words.Bytes(t.Allocated), words.Bytes(t.Reserved), words.Bytes(report.Minus(t.Reserved, t.Allocated)), words.Bytes(t.LargestFree)))
+		rows = append(rows, append(row, format.Bytes(t.Allocated), format.Bytes(t.Reserved), format.Bytes(report.Minus(t.Reserved, t.Allocated)), format.Bytes(t.LargestFree)))
 	}
 	p.table(rows)
 	p.line(plain, 0, "")
@@ -64,12 +64,12 @@ func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", words.Bytes(sum)+",", "kept for later tensors")
+	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", format.Bytes(sum)+",", "kept for later tensors")
 	p.line(plain, 0, "")
 	for _, x := range list[:min(len(list), top)] {
 		stack := frames.Visible(st, x.Stack, x.API)
-		p.headLine(plain, words.Pad("-", siteIndent)+words.Pad(words.Bytes(report.CacheBytes(x)), 8), stack[frames.Headline(stack)])
-		owner := []string{"of " + words.Count(x.LiveObjects, "segment") + " with " + words.Bytes(x.LiveBytes)}
+		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(format.Bytes(report.CacheBytes(x)), 8), stack[frames.Headline(stack)])
+		owner := []string{"of " + format.Count(x.LiveObjects, "segment") + " with " + format.Bytes(x.LiveBytes)}
 		p.list(plain, siteIndent, ", ", append(owner, siteOwner(s, x)...)...)
 	}
 	if n := len(list) - top; n > 0 {
@@ -77,6 +77,6 @@ func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 		for _, x := range list[top:] {
 			rest += report.CacheBytes(x)
 		}
-		p.text(plain, siteIndent, words.Count(uint64(n), "more site")+" with "+words.Bytes(rest))
+		p.text(plain, siteIndent, format.Count(uint64(n), "more site")+" with "+format.Bytes(rest))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -20,10 +20,10 @@ func moreText(s *ledger.Snapshot, list []ledger.Site) string {
 	sum := report.Sum(s, list)
 	var parts []string
 	if sum.Own.Sites > 0 {
-		parts = append(parts, words.Count(sum.Own.Sites, "more site")+" with "+words.Bytes(sum.Own.Bytes))
+		parts = append(parts, format.Count(sum.Own.Sites, "more site")+" with "+format.Bytes(sum.Own.Bytes))
 	}
 	if sum.Imported.Sites > 0 {
-		parts = append(parts, words.Count(sum.Imported.Sites, "more site")+" of imported memory")
+		parts = append(parts, format.Count(sum.Imported.Sites, "more site")+" of imported memory")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -37,10 +37,10 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 		if len(s.Tensors) > 0 { // a warm cache needs none
 			none = "Nothing was allocated from CUDA since the attach"
 		}
-		p.text(bold, 0, words.Join(none, mark))
+		p.text(bold, 0, format.Join(none, mark))
 		return
 	}
-	p.text(bold, 0, words.Join("Allocated since the attach", mark))
+	p.text(bold, 0, format.Join("Allocated since the attach", mark))
 	p.line(plain, 0, "")
 	p.table(rows)
 	sum := report.Sum(s, s.Sites)
@@ -67,9 +67,9 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 		}
 		peak, after := "", ""
 		if len(list) == 1 {
-			peak, after = words.Bytes(list[0].PeakBytes), words.Span(report.Minus(list[0].PeakTime, s.Begin))
+			peak, after = format.Bytes(list[0].PeakBytes), format.Span(report.Minus(list[0].PeakTime, s.Begin))
 		}
-		rows = append(rows, []string{name, memory, words.Bytes(sum.LiveBytes), humanize.Comma(int64(sum.LiveObjects)), peak, after})
+		rows = append(rows, []string{name, memory, format.Bytes(sum.LiveBytes), humanize.Comma(int64(sum.LiveObjects)), peak, after})
 	}
 	for i := range s.Processes {
 		name := ownerName(s, i, p.firstColumn(len(rows[0])-2))
@@ -82,18 +82,18 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 			here := run(list, order)
 			list = list[len(here):]
 			first := &here[0]
-			switch at := words.Device(first.Device, first.Kind); {
+			switch at := format.Device(first.Device, first.Kind); {
 			case first.Kind != here[len(here)-1].Kind:
 				row(name, at, here)
 				for len(here) > 0 {
 					same := run(here, func(t *ledger.Total) ledger.Kind { return t.Kind })
 					here = here[len(same):]
-					row("", "  "+words.Kind(same[0].Kind), same)
+					row("", "  "+format.Kind(same[0].Kind), same)
 				}
 			case first.Kind == ledger.Device:
 				row(name, at, here)
 			default:
-				row(name, at+" "+words.Kind(first.Kind), here)
+				row(name, at+" "+format.Kind(first.Kind), here)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -21,9 +21,9 @@ func viewTitle(p *page, s *ledger.Snapshot, n *notes, o report.Options) {
 	if o.Since != nil {
 		from := "begin"
 		if o.Since.End > s.Begin {
-			from = words.Span(o.Since.End - s.Begin)
+			from = format.Span(o.Since.End - s.Begin)
 		}
-		p.text(plain, 0, fmt.Sprintf("From %s to %s of the session", from, words.Span(s.End-s.Begin)))
+		p.text(plain, 0, fmt.Sprintf("From %s to %s of the session", from, format.Span(s.End-s.Begin)))
 	}
 }
 
@@ -39,12 +39,12 @@ func WriteTree(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Op
 	root := report.CallTree(s, st, o)
 	p.line(plain, 0, "")
 	t := treePage{page: p, total: root.Bytes, top: o.Limit()}
-	what, sum := "GPU memory by call tree:", words.SignedBytes(root.Bytes)
+	what, sum := "GPU memory by call tree:", format.SignedBytes(root.Bytes)
 	if o.Since != nil {
-		what, sum = "Change of GPU memory by call tree:", words.Difference(root.Bytes)
+		what, sum = "Change of GPU memory by call tree:", format.Difference(root.Bytes)
 		t.total, t.change = int64(root.Changed), true
 	}
-	p.text(bold, 0, words.Join(what, sum, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+	p.text(bold, 0, format.Join(what, sum, n.mark(report.AtTotals), n.mark(report.AtStacks)))
 	p.line(plain, 0, "")
 	t.children(root, 0)
 	footnotes(p, n)
@@ -84,7 +84,7 @@ func (t *treePage) children(b *report.Branch, depth int) {
 		t.chain(c, depth)
 	}
 	if rest > 0 {
-		t.row(dim, restBytes, depth, callstack.Frame{Function: words.Count(uint64(rest), "more branch"), Mark: true})
+		t.row(dim, restBytes, depth, callstack.Frame{Function: format.Count(uint64(rest), "more branch"), Mark: true})
 	}
 }
 
@@ -101,7 +101,7 @@ func (t *treePage) chain(b *report.Branch, depth int) {
 		}
 		depth++
 		if skipped > 0 {
-			t.line(dim, 0, t.indented("", depth)+words.Count(uint64(skipped), "frame")+" …")
+			t.line(dim, 0, t.indented("", depth)+format.Count(uint64(skipped), "frame")+" …")
 			skipped = 0
 		}
 		s := plain
@@ -120,21 +120,21 @@ func (t *treePage) beside() bool { return t.width >= treeFigures+narrowFrame }
 
 func (t *treePage) indented(figures string, depth int) string {
 	if !t.beside() {
-		return words.Pad(figures, 2*min(depth, max(t.width-16, 0)/2))
+		return format.Pad(figures, 2*min(depth, max(t.width-16, 0)/2))
 	}
-	return words.Pad(figures, treeFigures+2+2*min(depth, max(t.width-treeFigures-30, 0)/2))
+	return format.Pad(figures, treeFigures+2+2*min(depth, max(t.width-treeFigures-30, 0)/2))
 }
 
 func (t *treePage) row(s style, bytes int64, depth int, f callstack.Frame) {
-	amount := words.SignedBytes(bytes)
+	amount := format.SignedBytes(bytes)
 	if t.change {
-		amount = words.Difference(bytes)
+		amount = format.Difference(bytes)
 	}
-	figures := words.Pad(amount, -10) + words.Pad(fmt.Sprintf("%.1f%%", 100*t.share(bytes)), -7)
+	figures := format.Pad(amount, -10) + format.Pad(fmt.Sprintf("%.1f%%", 100*t.share(bytes)), -7)
 	if !t.beside() {
-		t.line(s, 0, t.indented("", depth)+words.Join(strings.Fields(figures)...))
+		t.line(s, 0, t.indented("", depth)+format.Join(strings.Fields(figures)...))
 		figures, depth = "", depth+1
 	}
 	text := t.indented(figures, depth)
-	t.line(s, 0, text+frames.Text(&f, t.width-words.Width(text)))
+	t.line(s, 0, text+frames.Text(&f, t.width-format.Width(text)))
 }

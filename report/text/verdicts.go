@@ -8,8 +8,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -30,9 +30,9 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 	p.line(plain, 0, "")
 	switch leaking := countClass(growing, verdict.Leaking); {
 	case leaking > 0:
-		p.text(red, 0, "Leaking: "+words.Count(uint64(leaking), "line"))
+		p.text(red, 0, "Leaking: "+format.Count(uint64(leaking), "line"))
 	case len(growing) > 0:
-		p.text(bold, 0, "No line leaks for certain; growing: "+words.Count(uint64(len(growing)), "line"))
+		p.text(bold, 0, "No line leaks for certain; growing: "+format.Count(uint64(len(growing)), "line"))
 	default:
 		p.text(bold, 0, "No line grows: "+classCounts(others))
 		return
@@ -47,7 +47,7 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 		p.keptLine(groupHolders(s, kept[g.Process], g), g.LiveBytes)
 	}
 	if more := len(growing) - top; more > 0 {
-		p.text(plain, siteIndent, words.Count(uint64(more), "more line")+" (-T shows more)")
+		p.text(plain, siteIndent, format.Count(uint64(more), "more line")+" (-T shows more)")
 	}
 	if len(others) > 0 {
 		p.line(plain, 0, "")
@@ -102,8 +102,8 @@ func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
 	}
 	for _, at := range order {
 		g := soonest[at]
-		texts = append(texts, fmt.Sprintf("%s of %s is full in %s: it grows by %s/min in all", words.Device(at.device, ledger.Device),
-			words.Process(&s.Processes[at.process]), words.Span(uint64(g.UntilFull)), words.Bytes(uint64(g.GPURate*60))))
+		texts = append(texts, fmt.Sprintf("%s of %s is full in %s: it grows by %s/min in all", format.Device(at.device, ledger.Device),
+			format.Process(&s.Processes[at.process]), format.Span(uint64(g.UntilFull)), format.Bytes(uint64(g.GPURate*60))))
 	}
 	return texts
 }
@@ -114,8 +114,8 @@ func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
 		style = bold
 	}
 	p.line(plain, 0, "")
-	p.headLine(style, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(g.Class.String(), 8), g.Line)
+	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	p.paragraph(strings.Repeat(" ", siteIndent), untrusted.Clean(g.Evidence))
-	amount := words.Bytes(g.LiveBytes) + " in " + words.Count(g.LiveObjects, words.Noun(g.Kind))
-	p.list(plain, siteIndent, ", ", amount, g.Object, words.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+	amount := format.Bytes(g.LiveBytes) + " in " + format.Count(g.LiveObjects, format.Noun(g.Kind))
+	p.list(plain, siteIndent, ", ", amount, g.Object, format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
 }

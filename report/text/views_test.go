@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -35,7 +35,7 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 			}
 			reporttest.Golden(t, name+width+"80.txt", b.Bytes())
 			for line := range strings.Lines(b.String()) {
-				if n := words.Width(strings.TrimSuffix(line, "\n")); n > 80 {
+				if n := format.Width(strings.TrimSuffix(line, "\n")); n > 80 {
 					t.Errorf("%s: %d columns: %s", name, n, line)
 				}
 			}
@@ -187,7 +187,7 @@ func TestViewsOfARecordingAreStable(t *testing.T) {
 			t.Errorf("%s differs when it is written again", name)
 		}
 		for line := range strings.Lines(b.String()) {
-			if n := words.Width(strings.TrimSuffix(line, "\n")); n > 80 {
+			if n := format.Width(strings.TrimSuffix(line, "\n")); n > 80 {
 				t.Errorf("%s: %d columns: %s", name, n, line)
 			}
 		}

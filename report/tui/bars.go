@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // gpuBars returns the GPUs above the views, a line each.
@@ -18,7 +18,7 @@ func (m *Model) gpuBars(s screen) []string {
 	list := make([]string, 0, s.gpus)
 	for i := range b.gpus[:s.gpus] {
 		if i == s.gpus-1 && len(b.gpus) > s.gpus {
-			list = append(list, m.palette.paint(dim, words.Cut(fmt.Sprintf("   %s (1 shows them)", words.Count(uint64(len(b.gpus)-i), "more GPU")), s.width)))
+			list = append(list, m.palette.paint(dim, format.Cut(fmt.Sprintf("   %s (1 shows them)", format.Count(uint64(len(b.gpus)-i), "more GPU")), s.width)))
 			break
 		}
 		list = append(list, m.gpuBar(&b.gpus[i], s.width))
@@ -31,26 +31,26 @@ const leastBar = 8 // columns
 // gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m".
 func (m *Model) gpuBar(g *gpu, width int) string {
 	name := cell("GPU "+g.label, 5+max(m.shown.labelWidth(), 2), true)
-	figures := " " + words.Pad(words.Bytes(g.used), -8) + " of " + words.Pad(totalText(g.total), -8) + " " + words.Pad(shareText(g), -4)
+	figures := " " + format.Pad(format.Bytes(g.used), -8) + " of " + format.Pad(totalText(g.total), -8) + " " + format.Pad(shareText(g), -4)
 	if g.total == 0 { // there is nothing to compare with
-		return m.palette.paint(plain, words.Cut(name+words.Bytes(g.used)+", its size is unknown", width))
+		return m.palette.paint(plain, format.Cut(name+format.Bytes(g.used)+", its size is unknown", width))
 	}
 	tail, s := "", plain
 	if full := g.fullText(); full != "" {
-		tail, s = "  full in "+words.Pad(full, 6), fullStyle(g)
+		tail, s = "  full in "+format.Pad(full, 6), fullStyle(g)
 	}
-	room := width - words.Width(name) - words.Width(figures) - 2
+	room := width - format.Width(name) - format.Width(figures) - 2
 	if width >= 90 { // bars of all GPUs have one length
 		room -= 16
-		tail = words.Pad(tail, 16)
-	} else if room-words.Width(tail) < leastBar {
+		tail = format.Pad(tail, 16)
+	} else if room-format.Width(tail) < leastBar {
 		tail = ""
 	} else {
-		room -= words.Width(tail)
+		room -= format.Width(tail)
 	}
 	room = min(room, 100)
 	if room < leastBar {
-		return m.palette.paint(shareStyle(g), words.Cut(strings.TrimRight(name+figures, " "), width))
+		return m.palette.paint(shareStyle(g), format.Cut(strings.TrimRight(name+figures, " "), width))
 	}
 	return m.palette.paint(bold, name) + m.bar(g, room) + m.palette.paint(shareStyle(g), figures) + m.palette.paint(s, strings.TrimRight(tail, " "))
 }
@@ -96,9 +96,9 @@ func (m *Model) legend(g *gpu, width int) []string {
 			if bytes == 0 {
 				return
 			}
-			name += " " + words.SignedBytes(bytes)
+			name += " " + format.SignedBytes(bytes)
 		}
-		if used > 0 && used+4+words.Width(name) > width {
+		if used > 0 && used+4+format.Width(name) > width {
 			list, used = append(list, b.String()), 0
 			b.Reset()
 		}
@@ -108,8 +108,8 @@ func (m *Model) legend(g *gpu, width int) []string {
 		}
 		b.rune(s, fill)
 		b.end()
-		b.WriteString(" " + words.Cut(name, max(width-2, 1)))
-		used += 2 + words.Width(name)
+		b.WriteString(" " + format.Cut(name, max(width-2, 1)))
+		used += 2 + format.Width(name)
 	}
 	one := g
 	if g == nil {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -153,7 +153,7 @@ func (d *reading) listGPUs() {
 		g := &d.s.GPUs[i]
 		label := strconv.Itoa(g.Index)
 		if g.Parent != "" {
-			label += "/" + cutTo(words.ShortUUID(g.UUID), 4)
+			label += "/" + cutTo(format.ShortUUID(g.UUID), 4)
 		}
 		d.gpuAt[gpuKey{uuid: g.UUID}] = len(d.gpus)
 		d.gpus = append(d.gpus, gpu{key: gpuKey{uuid: g.UUID}, label: label, model: tidy(g.Name), used: g.Now(), total: g.Total, known: true, largest: -1})
@@ -175,9 +175,9 @@ func (d *reading) gpuOf(uuid string, device int32) int {
 		label := "?"
 		switch {
 		case uuid != "":
-			label = tidy(cutTo(words.ShortUUID(uuid), 8))
+			label = tidy(cutTo(format.ShortUUID(uuid), 8))
 		case device >= 0:
-			label = words.Device(device, ledger.Device)
+			label = format.Device(device, ledger.Device)
 		}
 		d.gpus = append(d.gpus, gpu{key: key, label: label, largest: -1})
 	}

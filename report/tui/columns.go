@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -29,7 +29,7 @@ func processColumns(b *books) []column[process] {
 			continue
 		}
 		list = append(list, column[process]{
-			name: planes[k].name, title: planes[k].short, width: max(9, words.Width(planes[k].short)), drop: drop, style: func(x *process) style { return planeStyle(x.planes[k], k) },
+			name: planes[k].name, title: planes[k].short, width: max(9, format.Width(planes[k].short)), drop: drop, style: func(x *process) style { return planeStyle(x.planes[k], k) },
 			text: func(x *process, _ int) string { return amountText(x.planes[k]) }, order: most(func(x *process) int64 { return x.planes[k] }),
 		})
 	}
@@ -54,7 +54,7 @@ func processColumns(b *books) []column[process] {
 func (b *books) labelWidth() int {
 	width := 3
 	for i := range b.gpus {
-		width = max(width, words.Width(b.gpus[i].label))
+		width = max(width, format.Width(b.gpus[i].label))
 	}
 	return min(width, 8)
 }
@@ -95,7 +95,7 @@ func liveText(x *process, _ int) string {
 	if x.ended != 0 {
 		return "ended"
 	}
-	text := words.SignedBytes(x.live)
+	text := format.SignedBytes(x.live)
 	if x.lost {
 		text = "≈" + text
 	}
@@ -104,7 +104,7 @@ func liveText(x *process, _ int) string {
 
 func verdictText(x *process, _ int) string {
 	if x.ended != 0 {
-		return words.Span(x.ended-1) + " ago"
+		return format.Span(x.ended-1) + " ago"
 	}
 	return classMark(x.class)
 }
@@ -113,7 +113,7 @@ func amountText(bytes int64) string {
 	if bytes == 0 {
 		return "·"
 	}
-	return words.SignedBytes(bytes)
+	return format.SignedBytes(bytes)
 }
 
 // text returns "+128 MiB", "" while it is not known or where nothing changes.
@@ -126,7 +126,7 @@ func changeText(perMinute int64) string {
 	if report.Magnitude(perMinute) < leastChange {
 		return ""
 	}
-	return words.Difference(perMinute)
+	return format.Difference(perMinute)
 }
 
 // gpuColumns are the columns of the view of GPUs.
@@ -134,7 +134,7 @@ func gpuColumns(b *books) []column[gpu] {
 	list := []column[gpu]{
 		{name: "gpu", title: "GPU", width: max(b.labelWidth(), 4), left: true, text: func(g *gpu, _ int) string { return g.label }, order: func(x, y *gpu) int { return cmp.Compare(b.gpuIndex(x), b.gpuIndex(y)) }},
 		{name: "model", title: "model", width: 10, left: true, flex: true, drop: 12, text: func(g *gpu, _ int) string { return g.model }, order: least(func(g *gpu) string { return g.model })},
-		{name: "live", title: "used", width: 9, text: func(g *gpu, _ int) string { return words.Bytes(g.used) }, order: most(func(g *gpu) uint64 { return g.used }), style: func(*gpu) style { return bold }},
+		{name: "live", title: "used", width: 9, text: func(g *gpu, _ int) string { return format.Bytes(g.used) }, order: most(func(g *gpu) uint64 { return g.used }), style: func(*gpu) style { return bold }},
 		{name: "total", title: "of", width: 9, drop: 5, text: func(g *gpu, _ int) string { return totalText(g.total) }, order: most(func(g *gpu) uint64 { return g.total })},
 		{name: "share", title: "%", width: 4, drop: 2, text: func(g *gpu, _ int) string { return shareText(g) }, order: most(func(g *gpu) float64 { return share(g) }), style: shareStyle},
 		{name: "growth", title: "growth/min", width: 10, drop: 4, text: func(g *gpu, _ int) string { return g.growth.text() }, order: most(func(g *gpu) int64 { return g.growth.perMinute })},
@@ -147,7 +147,7 @@ func gpuColumns(b *books) []column[gpu] {
 			continue
 		}
 		list = append(list, column[gpu]{
-			name: planes[k].name, title: planes[k].short, width: max(9, words.Width(planes[k].short)), drop: drop, style: func(g *gpu) style { return planeStyle(g.planes[k], k) },
+			name: planes[k].name, title: planes[k].short, width: max(9, format.Width(planes[k].short)), drop: drop, style: func(g *gpu) style { return planeStyle(g.planes[k], k) },
 			text: func(g *gpu, _ int) string { return amountText(g.planes[k]) }, order: most(func(g *gpu) int64 { return g.planes[k] }),
 		})
 	}
@@ -162,7 +162,7 @@ func totalText(total uint64) string {
 	if total == 0 {
 		return "?"
 	}
-	return words.Bytes(total)
+	return format.Bytes(total)
 }
 
 // share is how much of a GPU is used, -1 if its size is unknown.
@@ -211,7 +211,7 @@ func (g *gpu) untilFull() uint64 {
 
 func (g *gpu) fullText() string {
 	if ns := g.untilFull(); ns != never {
-		return words.Span(ns)
+		return format.Span(ns)
 	}
 	return ""
 }
@@ -232,7 +232,7 @@ func (b *books) largestText(g *gpu, width int) string {
 		return ""
 	}
 	x := &b.processes[g.largest]
-	size := " " + words.SignedBytes(x.live)
+	size := " " + format.SignedBytes(x.live)
 	return processName(b, x.index, max(width-len(size), 4)) + size
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,7 +18,7 @@ func (d *reading) readDoubts() {
 	if v := d.Judged; v == nil {
 		d.doubts = append(d.doubts, "no line has a verdict yet")
 	} else if age := report.Minus(d.s.End, v.at); age >= oldVerdicts {
-		d.doubts = append(d.doubts, "verdicts are "+words.Span(age)+" old")
+		d.doubts = append(d.doubts, "verdicts are "+format.Span(age)+" old")
 	}
 	for _, x := range report.Doubts(d.Snapshot) {
 		d.doubts = append(d.doubts, tidy(x.Text))

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -99,7 +99,7 @@ func (c *chronicle) take(b *books) {
 		if p.Replaced {
 			how = " executed another program"
 		}
-		c.add(happening{time: p.End, clock: clockAt(s, p.End), text: tidy(words.Process(p)) + how, sign: signEnd, process: key, style: dim})
+		c.add(happening{time: p.End, clock: clockAt(s, p.End), text: tidy(format.Process(p)) + how, sign: signEnd, process: key, style: dim})
 	}
 	c.begun = true
 	if note := tidy(b.Note); note != "" {
@@ -109,10 +109,10 @@ func (c *chronicle) take(b *books) {
 
 func (c *chronicle) outOfMemory(b *books, o *report.OOM) {
 	s := b.Snapshot
-	name, key := words.Process(&ledger.Process{PID: o.PID, Comm: o.Comm}), ledger.ProcessID{}
+	name, key := format.Process(&ledger.Process{PID: o.PID, Comm: o.Comm}), ledger.ProcessID{}
 	for i := range s.Processes {
 		if p := &s.Processes[i]; p.PID == o.PID && (key == ledger.ProcessID{} || p.Begin <= o.Time) {
-			name, key = words.Process(p), p.ID()
+			name, key = format.Process(p), p.ID()
 		}
 	}
 	text := tidy(name) + " " + o.Text()
@@ -121,7 +121,7 @@ func (c *chronicle) outOfMemory(b *books, o *report.OOM) {
 		f := list[frames.Headline(list)]
 		f.File = shortFile(f.File)
 		front, back := frames.Parts(&f)
-		text += " at " + tidy(words.Join(front, back))
+		text += " at " + tidy(format.Join(front, back))
 	}
 	c.add(happening{time: o.Time, clock: clockAt(s, o.Time), text: text, sign: signOOM, process: key, style: alarm})
 }
@@ -139,15 +139,15 @@ func (c *chronicle) newLeaks(b *books) {
 	}
 	slices.SortStableFunc(list, func(x, y *line) int { return cmp.Compare(x.own, y.own) })
 	if more := len(list) - maxNewLeaks; more > 0 {
-		c.add(happening{clock: clockAt(b.Snapshot, b.Snapshot.End), text: words.Count(uint64(more), "more line") + " leak", style: alarm})
+		c.add(happening{clock: clockAt(b.Snapshot, b.Snapshot.End), text: format.Count(uint64(more), "more line") + " leak", style: alarm})
 		list = list[more:]
 	}
 	for _, l := range list {
 		p := &b.Snapshot.Processes[l.process]
 		front, back := frames.Parts(&b.frames[l.frame])
-		text := tidy(words.Process(p)) + ": " + words.Join(front, back) + " leaks: " + words.SignedBytes(l.own)
+		text := tidy(format.Process(p)) + ": " + format.Join(front, back) + " leaks: " + format.SignedBytes(l.own)
 		if n := report.PerMinute(l.growth, b.half); n > 0 {
-			text += ", " + words.Difference(n) + "/min"
+			text += ", " + format.Difference(n) + "/min"
 		}
 		c.add(happening{time: b.Snapshot.End, clock: clockAt(b.Snapshot, b.Snapshot.End), text: text, sign: signLeak, process: p.ID(), style: alarm})
 	}

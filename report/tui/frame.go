@@ -10,8 +10,8 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -66,7 +66,7 @@ func (m *Model) draw() string {
 	}
 	list := []string{m.titleLine(s.width)}
 	if s.loss {
-		list = append(list, m.palette.paint(warning, words.Cut("! "+m.shown.loss, s.width)))
+		list = append(list, m.palette.paint(warning, format.Cut("! "+m.shown.loss, s.width)))
 	}
 	list = append(list, m.gpuBars(s)...)
 	if s.tabs {
@@ -93,7 +93,7 @@ func (m *Model) body(s screen) []string {
 		m.text.SetHeight(s.bodyHeight())
 		return strings.Split(m.text.View(), "\n")
 	case m.shown == nil:
-		return []string{"", words.Cut("  waiting for the first data", s.width)}
+		return []string{"", format.Cut("  waiting for the first data", s.width)}
 	}
 	switch m.view {
 	case viewGPUs:
@@ -128,22 +128,22 @@ func (m *Model) titleLine(width int) string {
 		flag(m.frozen, "FROZEN")
 		flag(b.Ended && (b.Speed > 0 || !b.alive), "ENDED") // a single screen of what runs has not
 		flag(m.capturing, "CAPTURE")
-		flag(leaking > 0, words.Count(uint64(leaking), "leak"))
-		flag(b.Snapshot.Stats.Lost > 0, words.Count(b.Snapshot.Stats.Lost, "event")+" lost")
+		flag(leaking > 0, format.Count(uint64(leaking), "leak"))
+		flag(b.Snapshot.Stats.Lost > 0, format.Count(b.Snapshot.Stats.Lost, "event")+" lost")
 		flag(b.Speed > 0, fmt.Sprintf("×%.4g", b.Speed))
 		right = strings.Join(flags, "  ")
 		if right != "" {
 			right += " "
 		}
-		for _, part := range []string{tidy(s.Host), s.Wall.Format("15:04:05"), "traced " + words.Span(s.End-s.Begin), words.Count(uint64(running), "process")} {
-			if part != "" && words.Width(left)+2+words.Width(part)+1+words.Width(right) <= width {
+		for _, part := range []string{tidy(s.Host), s.Wall.Format("15:04:05"), "traced " + format.Span(s.End-s.Begin), format.Count(uint64(running), "process")} {
+			if part != "" && format.Width(left)+2+format.Width(part)+1+format.Width(right) <= width {
 				left += "  " + part
 			}
 		}
 	}
-	right = words.Cut(right, max(width-3, 0))
-	room := max(width-words.Width(right), 0)
-	return m.palette.paint(title, words.Pad(words.Cut(left, max(room-1, 0)), room)+right)
+	right = format.Cut(right, max(width-3, 0))
+	room := max(width-format.Width(right), 0)
+	return m.palette.paint(title, format.Pad(format.Cut(left, max(room-1, 0)), room)+right)
 }
 
 // tabLine returns the names of the views, and what is chosen.
@@ -152,8 +152,8 @@ func (m *Model) tabLine(width int) string {
 	b.p = m.palette
 	used := 0
 	write := func(s style, text string) {
-		text = words.Cut(text, width-used)
-		used += words.Width(text)
+		text = format.Cut(text, width-used)
+		used += format.Width(text)
 		for _, r := range text {
 			b.rune(s, r)
 		}
@@ -219,11 +219,11 @@ func (m *Model) lastLine(width int) string {
 	}
 	switch {
 	case m.busy:
-		return m.palette.paint(dim, words.Cut("writing…", width))
+		return m.palette.paint(dim, format.Cut("writing…", width))
 	case h == nil:
 		return ""
 	}
-	return m.palette.paint(h.style, words.Cut(words.Join(h.clock, h.text), width))
+	return m.palette.paint(h.style, format.Cut(format.Join(h.clock, h.text), width))
 }
 
 // keyLine lists the keys of the view, as many as fit.
@@ -232,7 +232,7 @@ func (m *Model) keyLine(width int) string {
 	used := 0
 	for _, k := range m.shortHelp() {
 		h := k.Help()
-		n := words.Width(h.Key) + 1 + words.Width(h.Desc) + 2
+		n := format.Width(h.Key) + 1 + format.Width(h.Desc) + 2
 		if used+n-2 > width {
 			break
 		}

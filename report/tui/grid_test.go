@@ -12,8 +12,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -71,7 +71,7 @@ func checkGrid(t *testing.T, m *Model, what string) {
 	}
 	for i, line := range lines {
 		bare := sgr.ReplaceAllString(line, "")
-		if n := max(words.Width(bare), ansi.StringWidth(bare), ansi.StringWidthWc(bare)); n > m.width {
+		if n := max(format.Width(bare), ansi.StringWidth(bare), ansi.StringWidthWc(bare)); n > m.width {
 			t.Errorf("%s at %dx%d: line %d has %d columns: %q", what, m.width, m.height, i, n, bare)
 		}
 		if !reporttest.Printable(bare) {

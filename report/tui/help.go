@@ -5,7 +5,7 @@ package tui
 import (
 	"charm.land/bubbles/v2/key"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 var helpGroups = []struct {
@@ -41,10 +41,10 @@ var helpTexts = []string{
 func (m *Model) helpLines(width int) []string {
 	var list []string
 	for _, g := range helpGroups {
-		list = append(list, m.palette.paint(bold, words.Cut(g.title, width)))
+		list = append(list, m.palette.paint(bold, format.Cut(g.title, width)))
 		for _, k := range g.keys {
 			h := k.Help()
-			list = append(list, wrap("  "+words.Pad(h.Key, 14)+" ", h.Desc, width)...)
+			list = append(list, wrap("  "+format.Pad(h.Key, 14)+" ", h.Desc, width)...)
 		}
 		list = append(list, "")
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -106,7 +106,7 @@ func TestThePeakIsThatOfTheSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = 3400 << 20
-	if summary := "It held " + words.Bytes(want) + " ="; !strings.Contains(b.String(), summary) {
+	if summary := "It held " + format.Bytes(want) + " ="; !strings.Contains(b.String(), summary) {
 		t.Fatalf("the summary lacks %q:\n%s", summary, &b)
 	}
 	end := Moment{Snapshot: s, Stacks: reporttest.Stacks(), Ended: true}

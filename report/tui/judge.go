@@ -5,8 +5,8 @@ package tui
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -44,7 +44,7 @@ func evidence(g *verdict.Group) string {
 		text += "; " + g.Object
 	}
 	if g.UntilFull > 0 {
-		text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
+		text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
 	}
 	return text
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -162,7 +162,7 @@ func (m *Model) lineColumns() []column[lineRow] {
 	}
 	list := []column[lineRow]{
 		{name: "own", title: "own", width: 9, drop: dropOwn, text: func(r *lineRow, _ int) string { return ownText(r) }, order: most(func(r *lineRow) int64 { return r.own })},
-		{name: "total", title: "total", width: 9, drop: dropTotal, text: func(r *lineRow, _ int) string { return words.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
+		{name: "total", title: "total", width: 9, drop: dropTotal, text: func(r *lineRow, _ int) string { return format.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
 		{name: "count", title: "count", width: 8, drop: 7, text: func(r *lineRow, _ int) string { return countText(r.count) }, order: most(func(r *lineRow) uint64 { return r.count })},
 		{name: "growth", title: "growth/min", width: 10, drop: 5, text: func(r *lineRow, _ int) string { return r.growthText(b.half) }, order: most(func(r *lineRow) int64 { return r.growth })},
 		{name: "oldest", title: "oldest", width: 7, drop: 9, text: func(r *lineRow, _ int) string { return ageText(r.oldest) }, order: most(func(r *lineRow) uint64 { return r.oldest })},
@@ -194,7 +194,7 @@ func ownText(r *lineRow) string {
 	if r.node >= 0 && r.own == 0 {
 		return "·"
 	}
-	text := words.SignedBytes(r.own)
+	text := format.SignedBytes(r.own)
 	if r.incomplete {
 		text = "≈" + text
 	}
@@ -224,7 +224,7 @@ func ageText(ns uint64) string {
 	if ns == 0 {
 		return ""
 	}
-	return words.Span(ns)
+	return format.Span(ns)
 }
 
 func byClass(a, b *lineRow) int {
@@ -234,7 +234,7 @@ func byClass(a, b *lineRow) int {
 // whose returns "python3 [42]" or "3 processes".
 func (b *books) whose(r *lineRow, width int) string {
 	if r.process < 0 || r.processes > 1 {
-		return words.Count(uint64(r.processes), "process")
+		return format.Count(uint64(r.processes), "process")
 	}
 	return processName(b, r.process, width)
 }
@@ -247,7 +247,7 @@ func processName(b *books, i, width int) string {
 	if name == "" {
 		name = "pid"
 	}
-	return words.Cut(name, max(width-len(pid), 1)) + pid
+	return format.Cut(name, max(width-len(pid), 1)) + pid
 }
 
 func (b *books) gpuLabel(gpu int) string {
@@ -269,9 +269,9 @@ func (b *books) lineText(r *lineRow, width int) string {
 		}
 	}
 	front := indent(min(2*r.depth, width/2)) + sign
-	room := max(width-words.Width(front), 1)
+	room := max(width-format.Width(front), 1)
 	if r.label != "" {
-		return front + words.Cut(r.label, room)
+		return front + format.Cut(r.label, room)
 	}
 	return front + frames.Text(&b.frames[r.frame], room)
 }

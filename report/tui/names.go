@@ -10,8 +10,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -53,7 +53,7 @@ func tidied(name string) string {
 }
 
 func agreed(s string) bool {
-	n := words.Width(s)
+	n := format.Width(s)
 	return n == ansi.StringWidth(s) && n == ansi.StringWidthWc(s)
 }
 

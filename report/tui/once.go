@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // maxOnce is how many lines of code Once writes.
@@ -39,7 +39,7 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 		if i == 0 {
 			list = append(list, "")
 		}
-		list = append(list, wrap("", words.Join(h.clock, h.text), m.width)...)
+		list = append(list, wrap("", format.Join(h.clock, h.text), m.width)...)
 	}
 	if len(b.doubts) > 0 {
 		list = append(list, "")
@@ -83,7 +83,7 @@ func (m *Model) onceLines() []string {
 		list = append(list, row(columns, nil, &m.lists.lines[i], false, m.width))
 	}
 	if n > maxOnce {
-		list = append(list, words.Cut(words.Count(uint64(n-maxOnce), "more line"), m.width))
+		list = append(list, format.Cut(format.Count(uint64(n-maxOnce), "more line"), m.width))
 	}
 	return list
 }

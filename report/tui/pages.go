@@ -13,8 +13,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/text"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -170,16 +170,16 @@ func wrap(sign, text string, width int) []string {
 	var list []string
 	line, empty := sign, true
 	for _, word := range strings.Fields(text) {
-		if !empty && words.Width(line)+1+words.Width(word) > width {
-			list = append(list, words.Cut(line, width))
-			line, empty = indent(words.Width(sign)), true
+		if !empty && format.Width(line)+1+format.Width(word) > width {
+			list = append(list, format.Cut(line, width))
+			line, empty = indent(format.Width(sign)), true
 		}
 		if !empty {
 			line += " "
 		}
 		line, empty = line+word, false
 	}
-	return append(list, words.Cut(line, width))
+	return append(list, format.Cut(line, width))
 }
 
 // detailLines writes the chosen stack as leaks does.
@@ -191,7 +191,7 @@ func (m *Model) detailLines(width int) []string {
 	want := d.shares[d.at]
 	var list []string
 	if n := len(d.shares); n > 1 {
-		list = append(list, m.palette.paint(bold, words.Cut(fmt.Sprintf("Stack %d of %d (n: next, p: previous)", d.at+1, n), width)), "")
+		list = append(list, m.palette.paint(bold, format.Cut(fmt.Sprintf("Stack %d of %d (n: next, p: previous)", d.at+1, n), width)), "")
 	}
 	for k := range b.holdings {
 		if b.shareKey(int32(k)) == want {
@@ -206,8 +206,8 @@ func (m *Model) shareLines(k int32, width int) []string {
 	h := &b.holdings[k]
 	var list []string
 	if h.Mark != "" {
-		name := words.Join(h.Mark, "of", processName(b, h.Process, 40)+":", words.SignedBytes(h.Live))
-		list = append(list, m.palette.paint(bold, words.Cut(name, width)), "")
+		name := format.Join(h.Mark, "of", processName(b, h.Process, 40)+":", format.SignedBytes(h.Live))
+		list = append(list, m.palette.paint(bold, format.Cut(name, width)), "")
 		for _, x := range b.high().Parts() {
 			if x.Process == h.Process && x.UUID == h.UUID {
 				list = append(list, wrap("", tidy(report.PartText(b.high(), &x)), width)...)
@@ -218,7 +218,7 @@ func (m *Model) shareLines(k int32, width int) []string {
 		return list
 	}
 	if h.Mark != "" {
-		list = append(list, "", words.Cut("It is part of the memory of this site:", width), "")
+		list = append(list, "", format.Cut("It is part of the memory of this site:", width), "")
 	}
 	if j := b.Judged.of(b.Snapshot, h.Site); j != nil {
 		list = append(list, m.painted(classStyle(j.class), wrap("", strings.TrimSpace(classMark(j.class))+": "+tidy(j.text), width))...)
@@ -248,7 +248,7 @@ var sgrStyles = map[string]style{"": plain, "1": bold, "2": dim, "31": alarm}
 func (m *Model) restyled(line string, width int) string {
 	x := sgrLine.FindStringSubmatch(line)
 	if x == nil {
-		return words.Cut(tidy(line), width)
+		return format.Cut(tidy(line), width)
 	}
-	return x[1] + m.palette.paint(sgrStyles[x[2]], words.Cut(tidy(x[3]), max(width-len(x[1]), 0)))
+	return x[1] + m.palette.paint(sgrStyles[x[2]], format.Cut(tidy(x[3]), max(width-len(x[1]), 0)))
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -37,7 +37,7 @@ func (d *reading) finishProcesses() {
 		p := &d.s.Processes[x.index]
 		x.pid, x.command = strconv.FormatUint(uint64(p.PID), 10), tidy(p.Comm)
 		x.user, x.job = d.userName(p.User), jobText(p)
-		if rank := words.Digits(p.Rank); rank != "" {
+		if rank := format.Digits(p.Rank); rank != "" {
 			x.rank = "rank " + rank
 		}
 		x.peak = max(x.live, int64(peaks[x.key]))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // column is one figure or name of rows.
@@ -60,11 +60,11 @@ func fit[R any](list []column[R], width int) []column[R] {
 
 // cell fills a cell to its width.
 func cell(text string, width int, left bool) string {
-	text = words.Cut(text, width)
+	text = format.Cut(text, width)
 	if left {
-		return words.Pad(text, width)
+		return format.Pad(text, width)
 	}
-	return words.Pad(text, -width)
+	return format.Pad(text, -width)
 }
 
 // header returns the titles; the one that rows are sorted by has an arrow.
@@ -81,11 +81,11 @@ func header[R any](list []column[R], p *palette, by string, reversed bool, width
 			if reversed {
 				arrow = "▲"
 			}
-			title = words.Cut(title, max(c.width-1, 0)) + arrow
+			title = format.Cut(title, max(c.width-1, 0)) + arrow
 		}
 		b.WriteString(cell(title, c.width, c.left))
 	}
-	return p.paint(bold, words.Cut(b.String(), width))
+	return p.paint(bold, format.Cut(b.String(), width))
 }
 
 // row returns the cells of a row.
@@ -104,7 +104,7 @@ func row[R any](list []column[R], p *palette, r *R, at bool, width int) string {
 	}
 	line := b.String()
 	if at {
-		return p.paint(chosen, words.Pad(words.Cut(line, width), width))
+		return p.paint(chosen, format.Pad(format.Cut(line, width), width))
 	}
 	return line
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -30,7 +30,7 @@ func (m *Model) nothing(what string, width int) string {
 	if m.filter.text != "" {
 		what = "nothing matches /" + m.filter.text + "/ (Esc clears it)"
 	}
-	return m.palette.paint(dim, words.Cut("  "+what, width))
+	return m.palette.paint(dim, format.Cut("  "+what, width))
 }
 
 func (m *Model) drawProcesses(s screen) []string {
@@ -64,9 +64,9 @@ func (m *Model) preview(s screen, height int) []string {
 	if x.ended != 0 {
 		head = fmt.Sprintf("Lines of %s when it ended (Enter shows all)", processName(m.shown, x.index, maxLabel))
 	}
-	head = m.palette.paint(bold, words.Cut(head, s.width))
+	head = m.palette.paint(bold, format.Cut(head, s.width))
 	if sub.rows() == 0 {
-		return []string{"", head, m.palette.paint(dim, words.Cut("  no memory", s.width))}
+		return []string{"", head, m.palette.paint(dim, format.Cut("  no memory", s.width))}
 	}
 	columns := fit(sub.lineColumns(), s.width)
 	list := []string{"", head, header(columns, m.palette, "own", false, s.width)}
@@ -119,7 +119,7 @@ func (m *Model) drawGPUs(s screen) []string {
 func (m *Model) gpuModelBar(g *gpu, width int) string {
 	model := ""
 	if width >= 60 && g.model != "" && !slices.Contains(m.columnNames(), "model") {
-		model = " " + words.Cut(g.model, width/3)
+		model = " " + format.Cut(g.model, width/3)
 	}
-	return m.bar(g, max(width-2-words.Width(model), 1)) + m.palette.paint(dim, model)
+	return m.bar(g, max(width-2-format.Width(model), 1)) + m.palette.paint(dim, model)
 }

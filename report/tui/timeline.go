@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -207,15 +207,15 @@ func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
 		name, side := "", ""
 		switch {
 		case i == 0:
-			name, side = x.label, words.SignedBytes(top)
+			name, side = x.label, format.SignedBytes(top)
 			if x.values.peak <= 0 {
 				side = ""
 			}
 		case i == 1:
-			name = words.Cut(words.Join(" "+words.SignedBytes(x.now), x.note), max(c.names-1, 0))
+			name = format.Cut(format.Join(" "+format.SignedBytes(x.now), x.note), max(c.names-1, 0))
 		}
 		if i == c.lines-1 && i > 0 {
-			side = words.SignedBytes(bottom)
+			side = format.SignedBytes(bottom)
 		}
 		name = cell(name, c.names, true)
 		switch {
@@ -292,18 +292,18 @@ func (m *Model) concerns(h *happening, x *trackRow) bool {
 
 // axis returns "-1m40s … now" below the charts, with what the marks mean.
 func (m *Model) axis(c *chart, width int) string {
-	from, to := "-"+words.Span(c.to-c.from), "now"
+	from, to := "-"+format.Span(c.to-c.from), "now"
 	key := string(signOOM) + " out of memory  " + string(signLeak) + " leak  " + string(signEnd) + " ended"
-	middle := c.columns - words.Width(from) - len(to)
-	if words.Width(key)+2 > middle {
+	middle := c.columns - format.Width(from) - len(to)
+	if format.Width(key)+2 > middle {
 		key = ""
 	}
-	line := indent(c.names) + from + words.Pad(centered(key, middle), max(middle, 0)) + to
-	return m.palette.paint(dim, words.Cut(line, width))
+	line := indent(c.names) + from + format.Pad(centered(key, middle), max(middle, 0)) + to
+	return m.palette.paint(dim, format.Cut(line, width))
 }
 
 func centered(text string, width int) string {
-	return indent((width-words.Width(text))/2) + text
+	return indent((width-format.Width(text))/2) + text
 }
 
 // newsLines returns what happened before what stands at the bottom of the screen.
@@ -311,7 +311,7 @@ func (m *Model) newsLines(width, n int) []string {
 	var list []string
 	last := len(m.chronicle.list) - 1
 	for _, h := range m.chronicle.list[max(0, last-max(n, 0)):max(last, 0)] {
-		list = append(list, m.palette.paint(h.style, words.Cut(words.Join(h.clock, h.text), width)))
+		list = append(list, m.palette.paint(h.style, format.Cut(format.Join(h.clock, h.text), width)))
 	}
 	return list
 }

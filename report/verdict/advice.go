@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -182,7 +182,7 @@ func (a *adviser) zeroGrad(p int, device int32) {
 	})
 	if len(list) > 0 {
 		a.say(ZeroGrad, p, device, list, "gradients live from step to step: call optimizer.zero_grad() in each, without set_to_none=False",
-			words.Bytes(kept)+" of the first backward passes were never freed, while further ones ran")
+			format.Bytes(kept)+" of the first backward passes were never freed, while further ones ran")
 	}
 }
 
@@ -203,7 +203,7 @@ func (a *adviser) pinned(p int) {
 	v := &a.verdicts[list[0]]
 	advice := a.say(PinnedGrowth, p, a.s.Sites[list[0]].Device, list,
 		"page-locked memory of the host grows: fill one pinned buffer again and again, and keep no result of pin_memory()",
-		words.Count(uint64(len(list)), "stack")+" of page-locked memory, the first: "+v.Evidence)
+		format.Count(uint64(len(list)), "stack")+" of page-locked memory, the first: "+v.Evidence)
 	if v.User {
 		advice.Line = v.Line
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -22,7 +22,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 		list = append(list, r.why)
 	}
 	if needs := math.Ceil(r.needs); class == Growing && needs > 0 && !v.life.ended {
-		list = append(list, "needs "+words.Span(uint64(needs*1e9))+" more to decide")
+		list = append(list, "needs "+format.Span(uint64(needs*1e9))+" more to decide")
 	}
 	if class >= Growing && r.rate.Value > 0 {
 		list = append(list, rateText(r.rate, v.ns(v.width(r.from, r.to))))
@@ -36,7 +36,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 		if x.Oldest > j.s.Begin {
 			age = v.life.end - min(v.life.end, x.Oldest-j.s.Begin)
 		}
-		list = append(list, fmt.Sprintf("%s in %d of %d windows, up to %s old", words.Count(uint64(all.seen), "survivor"), int(all.windows), len(v.w), words.Span(age)))
+		list = append(list, fmt.Sprintf("%s in %d of %d windows, up to %s old", format.Count(uint64(all.seen), "survivor"), int(all.windows), len(v.w), format.Span(age)))
 	}
 	allocated, high := 0.0, 0
 	for i := range v.w {
@@ -53,11 +53,11 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 		list = append(list, percent(all.bytes/allocated)+" of allocated bytes never freed")
 	}
 	if high > 0 {
-		list = append(list, words.Count(uint64(high), "high-water mark"))
+		list = append(list, format.Count(uint64(high), "high-water mark"))
 	}
 	if class == OneOff {
 		last := v.lastAlloc()
-		list = append(list, "none allocated for "+words.Span(v.ns(v.width(last+1, len(v.w)))))
+		list = append(list, "none allocated for "+format.Span(v.ns(v.width(last+1, len(v.w)))))
 	}
 	return strings.Join(list, ", ")
 }
@@ -65,7 +65,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 // rateText returns "+12.3 MiB/min over 11s (11.9 to 12.7)" for a growth of so many ns.
 func rateText(r Rate, ns uint64) string {
 	perMinute := func(x float64) float64 { return x * 60 / mib }
-	text := "+" + digits(perMinute(r.Value)) + " MiB/min over " + words.Span(ns)
+	text := "+" + digits(perMinute(r.Value)) + " MiB/min over " + format.Span(ns)
 	if math.IsInf(r.High, 0) {
 		return text
 	}
@@ -107,5 +107,5 @@ func (j *judge) tooFew(x *ledger.Site, v *series) string {
 	if x.Kind != ledger.Tensor || old.seen == 0 || all.seen >= minSurvivors || float64(x.LiveObjects) < 4*all.seen || !j.thinned[processDevice{x.Process, x.Device}] {
 		return ""
 	}
-	return "cannot tell: only " + words.Count(uint64(all.seen), "survivor") + " in the sample (--sample 0 takes all)"
+	return "cannot tell: only " + format.Count(uint64(all.seen), "survivor") + " in the sample (--sample 0 takes all)"
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -96,10 +96,10 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	case len(backward) == 0 || proof == isNoGraph && len(forward) > 0:
 	case len(forward) > 0:
 		a.say(BackwardKept, p, device, backward, "what a backward pass made is kept with its graph: leave out create_graph=True and retain_graph=True where not needed, use torch.autograd.grad() for penalties",
-			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", words.Count(uint64(len(backward)), "stack"), words.Count(uint64(len(forward)), "stack")))
+			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", format.Count(uint64(len(backward)), "stack"), format.Count(uint64(len(forward)), "stack")))
 	default:
 		a.say(BackwardKept, p, device, backward, "gradients are kept: copy their figures (grad.norm().item()) instead of the tensors",
-			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", words.Count(uint64(len(backward)), "stack")))
+			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", format.Count(uint64(len(backward)), "stack")))
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -46,7 +46,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 		} else {
 			r.why = "PyTorch's cache"
 		}
-		r.why += ": " + words.Bytes(min(x.Tensors, x.LiveBytes)) + " of " + words.Bytes(x.LiveBytes) + " given out"
+		r.why += ": " + format.Bytes(min(x.Tensors, x.LiveBytes)) + " of " + format.Bytes(x.LiveBytes) + " given out"
 		class = Cache
 	}
 	out.Class = class
@@ -145,13 +145,13 @@ func (v *series) longEnough(r *run) Class {
 	}
 	switch short := max((share*life-seconds)/(1-share), minTime.Seconds()-seconds); {
 	case short > 0:
-		r.why, r.needs = "too early: grows for "+words.Span(v.ns(v.width(r.from, n)))+" only", short
+		r.why, r.needs = "too early: grows for "+format.Span(v.ns(v.width(r.from, n)))+" only", short
 	case longer <= 0 || now >= waves*fell:
 		return Leaking
 	case now < fell:
 		return v.harmless()
 	default:
-		r.why, r.needs = "too early: grows since it fell from "+words.Bytes(uint64(fell))+", and may fall again", longer
+		r.why, r.needs = "too early: grows since it fell from "+format.Bytes(uint64(fell))+", and may fall again", longer
 		if r.rate.Value > 0 {
 			r.needs = min(longer, (waves*fell-now)/r.rate.Value)
 		}
@@ -354,7 +354,7 @@ func (v *series) maybe() (run, bool) {
 	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to) && !v.ended(from, to, &late):
 		r.why, r.needs = "slows down: may be warming up", v.width(0, n)*v.window
 	case late.windows >= 2 && v.width(late.last+1, to) <= v.width(from, to)/2:
-		r.why = "too early: " + words.Count(uint64(late.seen), "survivor") + " in the second half"
+		r.why = "too early: " + format.Count(uint64(late.seen), "survivor") + " in the second half"
 		r.needs = v.width(from, n) * v.window * max(minSurvivors/late.seen-1, minWindows/late.windows-1, 0.25)
 	case growth > f[n-1]/4 && slices.IsSorted(f):
 		r.why, r.needs = "rose in few steps", v.width(0, n)*v.window

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -93,12 +93,12 @@ func (j *judge) hearHolders(process int, sites []int, v *Verdict) {
 	if sum.best < 0 || sum.bytes == 0 {
 		return
 	}
-	between := words.Span(k.between)
+	between := format.Span(k.between)
 	switch g := k.grown[sum.best]; {
 	case g.Entries > 0:
-		v.Evidence += ", what keeps most of it grew by " + words.Count(uint64(g.Entries), "entry") + " in " + between
+		v.Evidence += ", what keeps most of it grew by " + format.Count(uint64(g.Entries), "entry") + " in " + between
 	case g.Bytes > 0:
-		v.Evidence += ", what keeps most of it grew by " + words.Bytes(uint64(g.Bytes)) + " in " + between
+		v.Evidence += ", what keeps most of it grew by " + format.Bytes(uint64(g.Bytes)) + " in " + between
 	case v.Class == Leaking && k.covers(j, v.life) && sum.grown == 0 && float64(sum.found) >= mostFound*float64(sum.bytes):
 		v.Class, v.UntilFull = Growing, 0
 		v.Evidence = "nothing that keeps it grew in " + between + ", " + v.Evidence
@@ -122,11 +122,11 @@ func (a *adviser) containers(p int, device int32) {
 		sites := byHolder[h]
 		if held := &k.latest.Held[h]; len(sites) > 0 && !strings.Contains(held.Path, inGraph) {
 			g := k.grown[h]
-			evidence := held.Path + " grew by " + words.Bytes(uint64(g.Bytes))
+			evidence := held.Path + " grew by " + format.Bytes(uint64(g.Bytes))
 			if g.Entries > 0 {
-				evidence += " and " + words.Count(uint64(g.Entries), "entry")
+				evidence += " and " + format.Count(uint64(g.Entries), "entry")
 			}
-			evidence += " in " + words.Span(k.between)
+			evidence += " in " + format.Span(k.between)
 			a.say(Container, p, device, sites, Remedy(&held.Holder), evidence)
 		}
 	}

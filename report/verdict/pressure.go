@@ -5,9 +5,9 @@ package verdict
 import (
 	"fmt"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -41,15 +41,15 @@ func (a *adviser) fragmentation(p int, device int32) {
 		return
 	}
 	peak := max(t.Peak, t.Allocated) // the allocator's own count
-	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s at once", words.Bytes(t.Reserved), words.Bytes(t.Allocated), words.Bytes(peak))
+	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s at once", format.Bytes(t.Reserved), format.Bytes(t.Allocated), format.Bytes(peak))
 	if t.LargestFree > 0 {
-		evidence += ", largest free run: " + words.Bytes(t.LargestFree)
+		evidence += ", largest free run: " + format.Bytes(t.LargestFree)
 	}
 	size, oom := a.failed(p)
 	never := t.Reserved - min(t.Reserved, peak+t.OlderCached) // older segments may have been full before the attach
 	switch {
 	case oom && t.LargestFree > 0 && t.LargestFree < size && size <= t.Cached:
-		evidence += fmt.Sprintf(", and %s were not available", words.Bytes(size))
+		evidence += fmt.Sprintf(", and %s were not available", format.Bytes(size))
 	case never >= t.Reserved/4 && never >= minWaste:
 	default:
 		return
@@ -104,7 +104,7 @@ func (a *adviser) checkpointing(p int, device int32) {
 		return
 	}
 	a.say(Checkpointing, p, device, list, "activations make the peak: recompute them in the backward pass with torch.utils.checkpoint, or make the batch smaller",
-		fmt.Sprintf("up to %s of activations, of a peak of %s", words.Bytes(min(sum, t.Peak)), words.Bytes(t.Peak)))
+		fmt.Sprintf("up to %s of activations, of a peak of %s", format.Bytes(min(sum, t.Peak)), format.Bytes(t.Peak)))
 }
 
 // emptyCache detects a process on the same GPU that finds little or no memory while this one keeps
@@ -128,9 +128,9 @@ func (a *adviser) emptyCache(p int, device int32) {
 		if !oom && (free >= g.Total/20 || a.s.Processes[b.Process].End != 0) {
 			continue
 		}
-		evidence := fmt.Sprintf("%s are cached and not in use, process %d is on the same GPU, and %s are free", words.Bytes(cached), a.s.Processes[b.Process].PID, words.Bytes(free))
+		evidence := fmt.Sprintf("%s are cached and not in use, process %d is on the same GPU, and %s are free", format.Bytes(cached), a.s.Processes[b.Process].PID, format.Bytes(free))
 		if oom {
-			evidence = fmt.Sprintf("%s are cached and not in use, and process %d on the same GPU could not get %s", words.Bytes(cached), a.s.Processes[b.Process].PID, words.Bytes(size))
+			evidence = fmt.Sprintf("%s are cached and not in use, and process %d on the same GPU could not get %s", format.Bytes(cached), a.s.Processes[b.Process].PID, format.Bytes(size))
 		}
 		text := "give the cache back with torch.cuda.empty_cache() after a peak, or limit it with torch.cuda.set_per_process_memory_fraction()"
 		if row := a.stuck(p, device); row != nil && t.OlderCached == 0 && row.Free >= cached/2 {

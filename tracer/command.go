@@ -79,9 +79,9 @@ func (t *Tracer) startCommand() error {
 		_ = cmd.Wait()
 		return err
 	}
-	turn := t.desk.Take()
-	t.table.Start(turn, uint32(cmd.Process.Pid))
-	turn.Done()
+	tx := t.sequencer.Begin()
+	t.table.Start(tx, uint32(cmd.Process.Pid))
+	tx.Done()
 	t.command = &command{cmd: cmd, guard: guard}
 	go func() {
 		t.command.err = cmd.Wait()

@@ -88,25 +88,25 @@ const loadPatience = 300 * time.Millisecond
 
 // beginBooks has the session count from now on: the first probe is about to be set.
 func (t *Tracer) beginBooks() {
-	turn := t.desk.Take()
-	defer turn.Done()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
 	t.begin.Store(clock.Now())
-	turn.Tell(ledger.Begin{Time: t.begin.Load()})
+	tx.Tell(ledger.Begin{Time: t.begin.Load()})
 }
 
 // found notes that a process maps a CUDA library, and reports whether its unwind tables are still
 // to be loaded.
 func (t *Tracer) found(pid uint32) (load bool) {
-	turn := t.desk.Take()
-	defer turn.Done()
-	return t.table.Found(turn, pid)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	return t.table.Found(tx, pid)
 }
 
 // wanted reports whether a process is traced, and decides it if need be.
 func (t *Tracer) wanted(pid uint32) bool {
-	turn := t.desk.Take()
-	defer turn.Done()
-	return t.table.Wants(turn, pid)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	return t.table.Wants(tx, pid)
 }
 
 // newFiles returns the probed files, connected to the tracer.

@@ -13,12 +13,12 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/sequence"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -78,7 +78,7 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 			empty := clock.Now()
 			// A closed ring has no bytes to ask for; else no event came before the time was taken.
 			if !errors.Is(err, ringbuf.ErrClosed) && t.events.AvailableBytes() == 0 {
-				t.desk.RingWasEmpty(empty)
+				t.sequencer.RingWasEmpty(empty)
 				t.table.RingWasEmpty()
 			}
 			return n
@@ -105,37 +105,37 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 
 // take books an event. A panic costs no more than the event.
 func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
-	turn := t.desk.Take()
-	defer turn.Done()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
 	defer func() {
 		if r := recover(); r != nil {
 			t.counts.lost.Add(1)
 			t.defects.Note("an event", r)
 		}
 	}()
-	turn.Passed(e.Time)
-	t.handle(turn, e, details)
+	tx.Passed(e.Time)
+	t.handle(tx, e, details)
 }
 
 // handle books one event.
-func (t *Tracer) handle(turn *booking.Turn, e *bpf.Event, details *bpf.Details) {
+func (t *Tracer) handle(tx *sequence.Tx, e *bpf.Event, details *bpf.Details) {
 	switch e.Kind {
 	case bpf.KindHeld:
 		t.jobs.add(job{kind: jobHeld, pid: e.Pid})
 		return
 	case bpf.KindTables:
-		if t.table.Find(turn, e.Pid) != nil {
+		if t.table.Find(tx, e.Pid) != nil {
 			t.jobs.add(job{kind: jobLoad, pid: e.Pid})
 		}
 		return
 	case bpf.KindExit:
-		t.exited(turn, e)
+		t.exited(tx, e)
 		return
 	case bpf.KindExec:
-		t.executed(turn, e)
+		t.executed(tx, e)
 		return
 	}
-	p := t.table.Find(turn, e.Pid)
+	p := t.table.Find(tx, e.Pid)
 	if p == nil {
 		t.ignore(e)
 		return
@@ -145,26 +145,26 @@ func (t *Tracer) handle(turn *booking.Turn, e *bpf.Event, details *bpf.Details) 
 	}
 	switch e.Kind {
 	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
-		t.handleBlock(turn, p, e)
+		t.handleBlock(tx, p, e)
 	case bpf.KindInit:
 		t.jobs.add(job{kind: jobScan, pid: e.Pid})
 	default:
-		t.handleCall(turn, p, e, details)
+		t.handleCall(tx, p, e, details)
 	}
 }
 
 // handleBlock books an event of PyTorch's allocator.
-func (t *Tracer) handleBlock(turn *booking.Turn, p *processes.Process, e *bpf.Event) {
-	device, ok := t.tensors.Handle(turn, e)
+func (t *Tracer) handleBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event) {
+	device, ok := t.tensors.Handle(tx, e)
 	if ok && e.Kind == bpf.KindBlockFailed {
-		t.ooms.Add(turn, oom.Error{
+		t.ooms.Add(tx, oom.Error{
 			PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
 		})
 	}
 }
 
 // handleCall books a call of CUDA.
-func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Event, details *bpf.Details) {
+func (t *Tracer) handleCall(tx *sequence.Tx, p *processes.Process, e *bpf.Event, details *bpf.Details) {
 	p.Changes(e.Time)
 	event := &t.event
 	var ok bool
@@ -176,15 +176,15 @@ func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Eve
 		return
 	}
 	if e.Kind == bpf.KindAlloc {
-		t.tensors.Disinherit(turn, e.Pid)
+		t.tensors.Disinherit(tx, e.Pid)
 	}
 	if doubt := cudaapi.Doubt(e, event); doubt != "" && p.Doubt() {
-		turn.Tell(ledger.Warning{PID: e.Pid, Text: doubt})
+		tx.Tell(ledger.Warning{PID: e.Pid, Text: doubt})
 	}
-	turn.Apply(event)
+	tx.Apply(event)
 	t.wantDevice(event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
-		t.ooms.Add(turn, oom.Error{PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
+		t.ooms.Add(tx, oom.Error{PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}
 	if event.Op == ledger.Alloc {
 		first, firstThere := p.Allocates(event.Device)
@@ -198,29 +198,29 @@ func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Eve
 }
 
 // exited books the end of a process: what each type knows of it first.
-func (t *Tracer) exited(turn *booking.Turn, e *bpf.Event) {
+func (t *Tracer) exited(tx *sequence.Tx, e *bpf.Event) {
 	t.table.Release(e.Pid)
 	t.shares.Leave(e.Pid)
-	if t.tensors.Leave(turn, e.Pid) {
+	if t.tensors.Leave(tx, e.Pid) {
 		t.jobs.add(job{kind: jobBlocks})
 	}
 	t.usage.Forget(e.Pid)
 	t.stacks.Ended(e.Pid)
-	t.table.Exit(turn, e)
+	t.table.Exit(tx, e)
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})
 }
 
 // executed books that a process runs another program now.
-func (t *Tracer) executed(turn *booking.Turn, e *bpf.Event) {
+func (t *Tracer) executed(tx *sequence.Tx, e *bpf.Event) {
 	if t.table.IsKnown(e.Pid) {
 		t.stacks.Ended(e.Pid)
-		if t.tensors.Leave(turn, e.Pid) {
+		if t.tensors.Leave(tx, e.Pid) {
 			t.jobs.add(job{kind: jobBlocks})
 		}
 		t.usage.Forget(e.Pid)
 		t.shares.Leave(e.Pid)
 	}
-	t.table.Exec(turn, e)
+	t.table.Exec(tx, e)
 }
 
 // ignore takes an event of a process that is not traced out of the kernel's counts of stacks: with

@@ -36,8 +36,8 @@ func (t *Tracer) evictStacks(now time.Time) {
 	if !t.stacksOfCalls(add) {
 		return // next time
 	}
-	t.desk.Settle(clock.Now(), func() { _ = t.events.Flush() }) // the events of calls that have returned since
-	t.desk.StacksInUse(add)
+	t.sequencer.Settle(clock.Now(), func() { _ = t.events.Flush() }) // the events of calls that have returned since
+	t.sequencer.StacksInUse(add)
 	t.dropStacks(now, inUse)
 }
 
@@ -53,10 +53,10 @@ func (t *Tracer) dropStacks(now time.Time, inUse map[uint64]struct{}) {
 		pids[s.PID] = true
 	}
 	// Not before: else a walk would find the stack and be remembered, and none would send it again.
-	turn := t.desk.Take()
-	defer turn.Done()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
 	for pid := range pids {
-		t.table.WalkAnew(turn, pid)
+		t.table.WalkAnew(tx, pid)
 	}
 }
 
@@ -85,9 +85,9 @@ func (t *Tracer) evictProcesses() {
 		}
 	}
 	t.ooms.ForgetProcesses(ended)
-	turn := t.desk.Take()
-	defer turn.Done()
-	turn.Tell(t.stats())
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	tx.Tell(t.stats())
 	t.shares.ForgetProcesses(ended)
 	t.stacks.ForgetProcesses(ended)
 }

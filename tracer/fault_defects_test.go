@@ -51,14 +51,14 @@ func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 	capture := &mine{Books: ledger.New(ledger.Options{})}
 	m.trace(func(c *Config) { c.Capture = capture })
 	m.snapshot()
-	turn := m.desk.Take()
+	tx := m.sequencer.Begin()
 	capture.events, capture.readings, capture.processes = 3, 1, 1
-	turn.Done()
+	tx.Done()
 	p := m.script("alloc_c", nil, "repeat 10", "malloc a 1000", "end", "print done", "wait")
 	p.expect("done")
 	m.eventually("each of them was met", func() bool {
-		turn := m.desk.Take()
-		defer turn.Done()
+		tx := m.sequencer.Begin()
+		defer tx.Done()
 		return capture.events+capture.readings+capture.processes == 0
 	})
 	m.reader.Take([]byte("no stack"))

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // markSegments tells the books which driver allocations PyTorch's allocator made.
-func (t *Tracer) markSegments(turn *booking.Turn) {
-	turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
+func (t *Tracer) markSegments(tx *sequence.Tx) {
+	tx.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
 }
 
 // A capture gets the state that otherwise only a snapshot reads every captureInterval, so that it

@@ -14,7 +14,7 @@ import (
 // before Run.
 func (t *Tracer) Forget(keep time.Duration) {
 	if now, age := clock.Now(), uint64(max(keep, 0)); age < now {
-		t.desk.Tell(ledger.Forget{Before: now - age})
+		t.sequencer.Tell(ledger.Forget{Before: now - age})
 	}
 	t.jobs.add(job{kind: jobEvict})
 }
@@ -22,7 +22,7 @@ func (t *Tracer) Forget(keep time.Duration) {
 // Fold has sites with fewer live bytes lose their stack, and returns how many did. It gives memory
 // back: see ledger.Fold.
 func (t *Tracer) Fold(below uint64) uint64 {
-	turn := t.desk.Take()
-	defer turn.Done()
-	return turn.Fold(below)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	return tx.Fold(below)
 }

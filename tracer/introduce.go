@@ -25,13 +25,13 @@ func (t *Tracer) introduce(pid uint32) {
 	}
 	workload := t.host.Read(pid, variables, procfs.CommandLine(pid))
 	view := gpuusage.Look(pid, variables, workload.Container != "")
-	turn := t.desk.Take()
-	defer turn.Done()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
 	if !t.table.IsBooked(pid) {
 		return
 	}
-	turn.Tell(ledger.Process{PID: pid, Workload: workload})
-	t.usage.Introduce(turn, pid, view)
+	tx.Tell(ledger.Process{PID: pid, Workload: workload})
+	t.usage.Introduce(tx, pid, view)
 }
 
 // introductionTime limits how long the attach, and the end, wait for the introductions of processes

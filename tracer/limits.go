@@ -42,15 +42,15 @@ func nameMemoryOf(memory uint64) int64 {
 // Tighten halves the shares of processes and users: those that have most are followed in less
 // detail from now on. It reports whether there was anything left to halve.
 func (t *Tracer) Tighten() bool {
-	turn := t.desk.Take()
-	defer turn.Done()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
 	least := limitsOf(t.config.Memory)
 	least.Sites, least.Live = least.Sites/tightest, least.Live/tightest
 	if t.limits.Sites <= least.Sites {
 		return false
 	}
 	t.limits.Sites, t.limits.Live = t.limits.Sites/2, t.limits.Live/2
-	turn.Tell(t.limits)
+	tx.Tell(t.limits)
 	t.stacks.Shrink(int(t.limits.Sites))
 	return true
 }

@@ -108,7 +108,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		Introduce: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 	})
 	t.usage = gpuusage.NewMonitor(gpuusage.Options{
-		NVML: t.config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.table.Changed,
+		NVML: t.config.NVML, Sequencer: t.sequencer, Defects: &t.defects, Changed: t.table.Changed,
 		LookAgain:  func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 		NodeMemory: procfs.NodeMemory,
 		Before:     t.markSegments,
@@ -116,7 +116,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	if o := t.config.Walks; o != nil {
 		t.walker = heapscan.New(heapscan.Options{
 			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress,
-			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.blocksOf, Mark: t.markSegments,
+			Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.blocksOf, Mark: t.markSegments,
 			Flush:    func() { _ = t.events.Flush() },
 			HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) },
 		})
@@ -126,7 +126,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		walk = t.walker.Walk
 	}
 	t.ooms = oom.NewQueue(oom.Options{
-		Walk: walk, Tell: t.config.OOM, Capture: t.config.Capture != nil, Desk: t.desk, Defects: &t.defects, Stacks: t.stacks,
+		Walk: walk, Tell: t.config.OOM, Capture: t.config.Capture != nil, Sequencer: t.sequencer, Defects: &t.defects, Stacks: t.stacks,
 		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.runningBooks,
 	})
 	if t.sent, err = stacks.OpenSent(t.coll.Maps["stacks"]); err != nil {
@@ -136,7 +136,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		return err
 	}
 	t.tensors, err = torchalloc.New(torchalloc.Options{
-		Maps: t.coll.Maps, Desk: t.desk, Processes: t.table, Begin: t.begin.Load, LeaveRoom: t.shares.LeaveRoom,
+		Maps: t.coll.Maps, Sequencer: t.sequencer, Processes: t.table, Begin: t.begin.Load, LeaveRoom: t.shares.LeaveRoom,
 		BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {
 			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
@@ -145,9 +145,9 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	if err != nil {
 		return err
 	}
-	turn := t.desk.Take()
-	defer turn.Done()
-	return t.tensors.SetSampling(turn, t.config.Sample, t.config.SampleLimit)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	return t.tensors.SetSampling(tx, t.config.Sample, t.config.SampleLimit)
 }
 
 // loadWatch loads and attaches the programs that watch processes, and creates the scanner.

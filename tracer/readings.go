@@ -20,9 +20,9 @@ func (t *Tracer) bookFirstEvents() {
 	var record ringbuf.Record
 	t.events.SetDeadline(time.Now())
 	t.drain(&record)
-	turn := t.desk.Take()
-	defer turn.Done()
-	turn.TakeAll()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	tx.TakeAll()
 }
 
 // watchTensors reads the totals of PyTorch's allocators once per second, whatever NVML does.
@@ -41,7 +41,7 @@ func (t *Tracer) watchTensors(ctx context.Context) {
 
 func (t *Tracer) lookAtTensors() {
 	defer t.defects.Recovered(torchalloc.Reading)
-	turn := t.desk.Take()
-	defer turn.Done()
-	t.tensors.Read(turn)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	t.tensors.Read(tx)
 }

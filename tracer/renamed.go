@@ -47,8 +47,8 @@ func (t *Tracer) lookAtNames(x processes.Other) {
 		t.warnOf(x.PID, fmt.Sprintf("process %d stalls reads of its arguments: it is not traced if it takes a name that matches", x.PID))
 	}
 	if matches {
-		turn := t.desk.Take()
-		defer turn.Done()
-		t.table.Rename(turn, x)
+		tx := t.sequencer.Begin()
+		defer tx.Done()
+		t.table.Rename(tx, x)
 	}
 }

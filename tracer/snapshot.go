@@ -6,32 +6,32 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/sequence"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
 // Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites,
 // so that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
-	return t.named(t.lastBooks(func(turn *booking.Turn, s *ledger.Snapshot) {
-		turn.AddStuck(s)
-		turn.AddPeaks(s)
+	return t.named(t.lastBooks(func(tx *sequence.Tx, s *ledger.Snapshot) {
+		tx.AddStuck(s)
+		tx.AddPeaks(s)
 	}))
 }
 
 // Glance is Snapshot for a screen that is redrawn: without Snapshot.Stuck, which takes time in
 // proportion to the live tensors, and with Snapshot.Highest since the Glance before.
 func (t *Tracer) Glance() *ledger.Snapshot {
-	return t.named(t.lastBooks(func(turn *booking.Turn, s *ledger.Snapshot) { turn.AddHighest(s) }))
+	return t.named(t.lastBooks(func(tx *sequence.Tx, s *ledger.Snapshot) { tx.AddHighest(s) }))
 }
 
 // Sums returns what is held now and what was lost, for a line that is redrawn. It takes no snapshot.
 func (t *Tracer) Sums() ledger.Glance {
-	turn := t.desk.Take()
-	sums := turn.Glance()
-	turn.Done()
+	tx := t.sequencer.Begin()
+	sums := tx.Glance()
+	tx.Done()
 	for _, n := range t.lostFor() {
 		sums.Lost += n
 	}
@@ -59,30 +59,30 @@ func (t *Tracer) named(s *ledger.Snapshot) *ledger.Snapshot {
 }
 
 // lastBooks returns the books as of now, or as of the end of the session. more adds to them in the
-// same turn.
-func (t *Tracer) lastBooks(more func(*booking.Turn, *ledger.Snapshot)) *ledger.Snapshot {
+// same transaction.
+func (t *Tracer) lastBooks(more func(*sequence.Tx, *ledger.Snapshot)) *ledger.Snapshot {
 	if t.ended == 0 {
 		return t.takeBooks(t.readBooks(^uint64(0)), more)
 	}
-	turn := t.desk.Take()
-	defer turn.Done()
-	turn.TakeAll()
-	s := turn.Snapshot(t.ended, time.Now().Add(-time.Duration(clock.Now()-t.ended)))
-	more(turn, s)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	tx.TakeAll()
+	s := tx.Snapshot(t.ended, time.Now().Add(-time.Duration(clock.Now()-t.ended)))
+	more(tx, s)
 	return s
 }
 
 // takeBooks copies the books when they have every event before a moment. Readings made since then
 // wait.
-func (t *Tracer) takeBooks(moment uint64, more func(*booking.Turn, *ledger.Snapshot)) *ledger.Snapshot {
-	t.desk.Settle(moment, func() { _ = t.events.Flush() })
+func (t *Tracer) takeBooks(moment uint64, more func(*sequence.Tx, *ledger.Snapshot)) *ledger.Snapshot {
+	t.sequencer.Settle(moment, func() { _ = t.events.Flush() })
 	t.reader.Settle()
-	turn := t.desk.Take()
-	defer turn.Done()
-	turn.TakeBefore(moment + 1)
-	t.markSegments(turn) // again: the stacks of the latest events have come since
-	s := turn.Snapshot(clock.Now(), time.Now())
-	more(turn, s)
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	tx.TakeBefore(moment + 1)
+	t.markSegments(tx) // again: the stacks of the latest events have come since
+	s := tx.Snapshot(clock.Now(), time.Now())
+	more(tx, s)
 	return s
 }
 
@@ -90,34 +90,34 @@ func (t *Tracer) takeBooks(moment uint64, more func(*booking.Turn, *ledger.Snaps
 // only if there are at most so many, since reading them takes long.
 func (t *Tracer) readBooks(most uint64) uint64 {
 	defer t.defects.Recovered(readingBooks)
-	turn := t.desk.Take()
+	tx := t.sequencer.Begin()
 	owners := t.tensors.Owners()
 	few := most == ^uint64(0) || t.tensors.Count() <= most
-	turn.Done()
+	tx.Done()
 	var blocks map[uint32][]ledger.Block
 	if few {
 		blocks = t.tensors.Blocks(owners)
 	}
-	turn = t.desk.Take()
-	defer turn.Done()
-	t.tensors.Read(turn)
+	tx = t.sequencer.Begin()
+	defer tx.Done()
+	t.tensors.Read(tx)
 	time := clock.Now()
-	turn.Read(readingBooks, time, func(turn *booking.Turn) { t.bringUpToDate(turn, blocks) })
+	tx.Read(readingBooks, time, func(tx *sequence.Tx) { t.bringUpToDate(tx, blocks) })
 	return time
 }
 
 // bringUpToDate tells the books what is not told by events, except for the totals of allocators.
-func (t *Tracer) bringUpToDate(turn *booking.Turn, blocks map[uint32][]ledger.Block) {
-	turn.Tell(t.stats())
+func (t *Tracer) bringUpToDate(tx *sequence.Tx, blocks map[uint32][]ledger.Block) {
+	tx.Tell(t.stats())
 	for pid, list := range blocks {
-		turn.Tell(ledger.BlockList{PID: pid, Blocks: list})
+		tx.Tell(ledger.BlockList{PID: pid, Blocks: list})
 	}
-	t.markSegments(turn)
+	t.markSegments(tx)
 	if t.tensors.Unplaced() {
-		turn.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
+		tx.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
 	}
 	if t.config.WantTensors && !t.files.HaveTensors() {
-		turn.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
+		tx.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
 	}
 }
 
@@ -128,25 +128,25 @@ const runningBlocks = 200_000
 // runningBooks returns the books of what runs, as of a time a moment ago. The totals of allocators
 // of that moment came with the event. It begins to look for the holders in the process with the pid,
 // and returns a function that waits for them, or nil.
-func (t *Tracer) runningBooks(turn *booking.Turn, pid uint32, at uint64) (s *ledger.Snapshot, walked func()) {
+func (t *Tracer) runningBooks(tx *sequence.Tx, pid uint32, at uint64) (s *ledger.Snapshot, walked func()) {
 	var blocks map[uint32][]ledger.Block
 	if t.tensors.Count() <= runningBlocks {
 		blocks = t.tensors.Blocks(t.tensors.Owners())
 	}
 	if t.walker != nil {
-		walked = t.walker.Now(turn, pid, at, blocks[pid])
+		walked = t.walker.Now(tx, pid, at, blocks[pid])
 	}
-	t.bringUpToDate(turn, blocks)
-	s = turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
-	turn.AddStuck(s)
+	t.bringUpToDate(tx, blocks)
+	s = tx.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
+	tx.AddStuck(s)
 	return s, walked
 }
 
 // blocksOf returns the live blocks that PyTorch's allocator gave a process since the attach.
 func (t *Tracer) blocksOf(pid uint32) []ledger.Block {
-	turn := t.desk.Take()
+	tx := t.sequencer.Begin()
 	owners := t.tensors.Owners().Of(pid)
-	turn.Done()
+	tx.Done()
 	return t.tensors.Blocks(owners)[pid]
 }
 

@@ -96,9 +96,9 @@ func (t *Tracer) loadTables(pid uint32, layout uint64) {
 		number = t.unwind.Load(pid, layout)
 	}
 	jit := procfs.WritesPerfMap(pid)
-	turn := t.desk.Take()
-	first, changed := t.table.TablesLoaded(turn, pid, number, jit, time.Since(began))
-	turn.Done()
+	tx := t.sequencer.Begin()
+	first, changed := t.table.TablesLoaded(tx, pid, number, jit, time.Since(began))
+	tx.Done()
 	t.stacks.Place(pid)
 	switch {
 	case shared:

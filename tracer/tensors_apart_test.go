@@ -246,8 +246,8 @@ func (nobody) IsBooked(uint32) bool { return false }
 
 // know has the allocators ask a table of processes.
 func (m *machine) know(table torchalloc.Processes) {
-	turn := m.desk.Take()
-	defer turn.Done()
+	tx := m.sequencer.Begin()
+	defer tx.Done()
 	m.Tracer.tensors.Processes = table
 }
 

@@ -26,7 +26,6 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -36,6 +35,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/sequence"
 	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/torchalloc"
@@ -78,13 +78,13 @@ type Config struct {
 // Tracer traces from New to Close. It is the wiring between types that own what they know, each
 // with a lock of its own:
 //
-//   - desk: the ledger and the capture, and the turn to book
+//   - sequencer: the ledger and the capture, and the transactions that book
 //   - table, usage, tensors, shares, ooms: processes, NVML's readings, PyTorch's allocators, losses and
 //     out-of-memory errors
 //   - files, learner, scanner, mapping, ahead: libraries and their probes
 //   - unwind, stacks, reader: unwind tables and stacks
 //
-// One event is booked in one turn of the desk. A turn comes before every other lock, and no type
+// One event is booked in one transaction of the sequencer. A transaction comes before every other lock, and no type
 // calls another one with its own lock held. The goroutine of Run reads the events ring, and reader
 // has one for the stacks ring: these two never wait for what can take long. The worker does (jobs
 // up to jobForget), the loader of unwind tables (the others), and the goroutines of usage, ooms,
@@ -97,16 +97,16 @@ type Tracer struct {
 	host    *workload.Host
 	defects panics.List
 
-	desk    *booking.Desk
-	table   *processes.Table
-	usage   *gpuusage.Monitor
-	tensors *torchalloc.Allocators
-	shares  *shares.Shares
-	ooms    *oom.Queue
-	walker  *heapscan.Walker                   // nil: no walks
-	skip    atomic.Pointer[context.CancelFunc] // of the walks at the end; nil: there are none
-	ended   uint64                             // moment of the books before the last walks; 0: there were none, or they are to come
-	limits  ledger.Limits                      // as the books were told last; read and written in a turn
+	sequencer *sequence.Sequencer
+	table     *processes.Table
+	usage     *gpuusage.Monitor
+	tensors   *torchalloc.Allocators
+	shares    *shares.Shares
+	ooms      *oom.Queue
+	walker    *heapscan.Walker                   // nil: no walks
+	skip      atomic.Pointer[context.CancelFunc] // of the walks at the end; nil: there are none
+	ended     uint64                             // moment of the books before the last walks; 0: there were none, or they are to come
+	limits    ledger.Limits                      // as the books were told last; read and written in a transaction
 
 	prober  *probes.Prober // the programs that probe functions
 	files   *probes.Files
@@ -163,9 +163,9 @@ func New(config Config) (*Tracer, error) {
 		host:   workload.NewHost(),
 		idle:   idleInterval,
 	}
-	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Capture, &t.defects)
+	t.sequencer = sequence.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Capture, &t.defects)
 	t.limits = limitsOf(config.Memory)
-	t.desk.Tell(t.limits)
+	t.sequencer.Tell(t.limits)
 	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
 	if err := t.load(kernel, types); err != nil {
 		t.Close()
@@ -198,21 +198,21 @@ func (t *Tracer) run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		wait.Wait()
-		turn := t.desk.Take()
-		defer turn.Done()
+		tx := t.sequencer.Begin()
+		defer tx.Done()
 		defer t.defects.Recovered("a reading of NVML")
-		turn.TakeAll()
-		t.table.WarnOfNameless(turn)
+		tx.TakeAll()
+		t.table.WarnOfNameless(tx)
 	}()
 	wait.Go(func() { t.reader.Run(ctx) })
-	turn := t.desk.Take()
-	t.table.Expect(turn)
-	turn.Done()
+	tx := t.sequencer.Begin()
+	t.table.Expect(tx)
+	tx.Done()
 	if err := t.discover(0); err != nil {
 		return err
 	}
-	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
-	defer t.desk.EndEvents()
+	t.sequencer.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
+	defer t.sequencer.EndEvents()
 	t.usage.Read(ctx)
 	t.bookFirstEvents()
 	t.introduceDue()
@@ -292,10 +292,10 @@ func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) 
 
 // Opening tells other books what makes them equal to those of the session. Only Config.Capture may
 // call it, in its own Apply and Tell, before it takes what it is told.
-func (t *Tracer) Opening(to ledger.Books) { t.desk.Opening(to) }
+func (t *Tracer) Opening(to ledger.Books) { t.sequencer.Opening(to) }
 
 // Checkpoint is Opening within a capture: see ledger.Ledger.Checkpoint.
-func (t *Tracer) Checkpoint(to ledger.Books, most int) bool { return t.desk.Checkpoint(to, most) }
+func (t *Tracer) Checkpoint(to ledger.Books, most int) bool { return t.sequencer.Checkpoint(to, most) }
 
 // SuspendNVML closes all that is open of NVIDIA's driver, for a minute at least unless another process
 // begins to use CUDA. It is for while Run runs.

@@ -72,18 +72,20 @@ func (t *Tracer) timed(do func()) {
 }
 
 // warn tells the books a sentence.
-func (t *Tracer) warn(text string) { t.desk.Tell(ledger.Warning{Text: text}) }
+func (t *Tracer) warn(text string) { t.sequencer.Tell(ledger.Warning{Text: text}) }
 
 // warnOf tells the books a sentence about a process.
-func (t *Tracer) warnOf(pid uint32, text string) { t.desk.Tell(ledger.Warning{PID: pid, Text: text}) }
+func (t *Tracer) warnOf(pid uint32, text string) {
+	t.sequencer.Tell(ledger.Warning{PID: pid, Text: text})
+}
 
 // reap ends processes whose end the kernel did not report.
 func (t *Tracer) reap() {
-	turn := t.desk.Take()
-	defer turn.Done()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
 	defer t.defects.Recovered("a look at processes")
 	for _, pid := range t.table.Gone() {
-		t.exited(turn, &bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
+		t.exited(tx, &bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
 	}
 }
 

@@ -56,9 +56,9 @@ func TestGPUHasTensorsBesideHundredsOfWorkers(t *testing.T) {
 				return
 			case <-time.After(time.Millisecond):
 				begin := time.Now()
-				turn := m.desk.Take()
+				tx := m.sequencer.Begin()
 				most = max(most, time.Since(begin))
-				turn.Done()
+				tx.Done()
 			}
 		}
 	}()

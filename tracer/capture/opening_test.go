@@ -60,7 +60,7 @@ func TestACaptureThatBeginsWithAnOpeningShowsWhatTheSessionDoes(t *testing.T) {
 }
 
 // BenchmarkOpening writes the opening of a session with 1,000,000 live allocations of 10,000 sites.
-// The time is that of the caller, in whose turn nothing else is booked.
+// The time is that of the caller, in whose transaction nothing else is booked.
 func BenchmarkOpening(b *testing.B) {
 	l := ledger.New(ledger.Options{Begin: 1})
 	for i := range uint64(1e6) {

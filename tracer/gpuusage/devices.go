@@ -12,7 +12,7 @@ import (
 // Introduce takes what a process reports about its GPUs, and tells the books which it sees once
 // NVML has listed them. It is for when the process is first seen, and again at its first
 // allocation, since programs choose their GPUs by changing their environment before they start
-// CUDA. b is the caller's turn.
+// CUDA. b is the caller's transaction.
 func (m *Monitor) Introduce(b ledger.Books, pid uint32, view View) {
 	m.mu.Lock()
 	p := m.processes[pid]

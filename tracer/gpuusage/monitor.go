@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // NVML is what the driver reports about GPUs and processes. Calls with a context may take as long
@@ -30,12 +30,12 @@ type NVML interface {
 	GPUsByMinor(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
 }
 
-// Options is what a Monitor needs. It calls the functions in a turn, without a lock of its own:
+// Options is what a Monitor needs. It calls the functions in a transaction, without a lock of its own:
 // they must not block.
 type Options struct {
-	NVML    NVML // nil without a driver
-	Desk    *booking.Desk
-	Defects *panics.List
+	NVML      NVML // nil without a driver
+	Sequencer *sequence.Sequencer
+	Defects   *panics.List
 
 	// Changed returns the time of the latest event of a process, and false for one that is not
 	// known.
@@ -46,7 +46,7 @@ type Options struct {
 	// bounds. It may take seconds.
 	NodeMemory func(pid uint32) (on map[uint32]uint64, cut bool, err error)
 	// Before is called before the books take a reading.
-	Before func(turn *booking.Turn)
+	Before func(tx *sequence.Tx)
 }
 
 // Monitor reads NVML once per second, and knows the GPUs that each process sees. One goroutine
@@ -156,29 +156,29 @@ func (m *Monitor) Read(run context.Context) {
 	began := m.open()
 	usage, usageErr := m.NVML.Usage(ctx)
 	time := clock.Now()
-	turn := m.Desk.Take()
-	defer turn.Done()
+	tx := m.Sequencer.Begin()
+	defer tx.Done()
 	pids := m.note(asked, gpus, usageErr == nil, len(usage) > 0)
 	if err = errors.Join(err, usageErr); err != nil {
-		turn.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
+		tx.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
 	}
 	if len(gpus) > 0 {
-		turn.Tell(ledger.GPUs(gpus))
+		tx.Tell(ledger.GPUs(gpus))
 	}
 	for _, pid := range pids {
-		m.tellDevices(turn, pid)
+		m.tellDevices(tx, pid)
 	}
 	if usageErr == nil {
-		turn.Read(reading, time, func(turn *booking.Turn) { m.take(turn, began, time, usage) })
+		tx.Read(reading, time, func(tx *sequence.Tx) { m.take(tx, began, time, usage) })
 	}
 }
 
 // open has the books watch what changes while NVML is read, from now on.
 func (m *Monitor) open() uint64 {
-	turn := m.Desk.Take()
-	defer turn.Done()
+	tx := m.Sequencer.Begin()
+	defer tx.Done()
 	began := clock.Now()
-	turn.Read(reading, began, func(turn *booking.Turn) { turn.Tell(ledger.UsageOpened{Time: began}) })
+	tx.Read(reading, began, func(tx *sequence.Tx) { tx.Tell(ledger.UsageOpened{Time: began}) })
 	return began
 }
 
@@ -200,7 +200,7 @@ func (m *Monitor) note(asked uint64, gpus []ledger.GPU, complete, others bool) (
 }
 
 // take tells the books a reading between began and time, when they have all events before it.
-func (m *Monitor) take(turn *booking.Turn, began, time uint64, usage []ledger.Usage) {
+func (m *Monitor) take(tx *sequence.Tx, began, time uint64, usage []ledger.Usage) {
 	listed := map[uint32]int{}
 	for i := range usage {
 		at, known := m.Changed(usage[i].PID)
@@ -209,12 +209,12 @@ func (m *Monitor) take(turn *booking.Turn, began, time uint64, usage []ledger.Us
 			listed[usage[i].PID]++
 		}
 	}
-	for _, pid := range m.doubt(listed, usage, turn.HeldOrdinals) {
-		turn.Tell(ledger.Devices{PID: pid, UUIDs: nil})
+	for _, pid := range m.doubt(listed, usage, tx.HeldOrdinals) {
+		tx.Tell(ledger.Devices{PID: pid, UUIDs: nil})
 		m.LookAgain(pid)
 	}
-	m.Before(turn)
-	turn.Tell(ledger.UsageReading{Time: time, Usages: usage})
+	m.Before(tx)
+	tx.Tell(ledger.UsageReading{Time: time, Usages: usage})
 }
 
 // OneGPU reports whether NVML lists one GPU only.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // driver lists eight GPUs, and processes on them.
@@ -65,10 +65,10 @@ func newMachine() *machine {
 	m := &machine{changed: map[uint32]uint64{}}
 	panics := &panics.List{}
 	m.Monitor = NewMonitor(Options{
-		NVML: &m.driver, Desk: booking.New(ledger.New(ledger.Options{Begin: 1}), &m.told, panics), Defects: panics,
+		NVML: &m.driver, Sequencer: sequence.New(ledger.New(ledger.Options{Begin: 1}), &m.told, panics), Defects: panics,
 		Changed:   func(pid uint32) (uint64, bool) { at, known := m.changed[pid]; return at, known },
 		LookAgain: func(pid uint32) { m.again = append(m.again, pid) },
-		Before:    func(*booking.Turn) {},
+		Before:    func(*sequence.Tx) {},
 	})
 	return m
 }
@@ -81,16 +81,16 @@ func (m *machine) after(do func()) string {
 }
 
 func (m *machine) introduce(pid uint32, view View) {
-	turn := m.Desk.Take()
-	defer turn.Done()
-	m.Introduce(turn, pid, view)
+	tx := m.Sequencer.Begin()
+	defer tx.Done()
+	m.Introduce(tx, pid, view)
 }
 
 // allocate books memory of a process.
 func (m *machine) allocate(pid uint32, device int32, address uint64) {
-	turn := m.Desk.Take()
-	defer turn.Done()
-	turn.Apply(&ledger.Event{PID: pid, Op: ledger.Alloc, Kind: ledger.Device, Device: device, Address: address, Size: 60 << 30, Time: 2})
+	tx := m.Sequencer.Begin()
+	defer tx.Done()
+	tx.Apply(&ledger.Event{PID: pid, Op: ledger.Alloc, Kind: ledger.Device, Device: device, Address: address, Size: 60 << 30, Time: 2})
 }
 
 func TestAListingOnAnotherGPUIsNoDoubtWhileMemoryIsOnListedOnes(t *testing.T) {

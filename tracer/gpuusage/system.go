@@ -118,7 +118,7 @@ func (s *systemReader) read(pid uint32, x *systemState, uuids map[uint32]string)
 		return
 	}
 	x.some = len(in.On) > 0
-	turn := s.Desk.Take()
-	defer turn.Done()
-	turn.Tell(in)
+	tx := s.Sequencer.Begin()
+	defer tx.Done()
+	tx.Tell(in)
 }

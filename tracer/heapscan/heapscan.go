@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // Options is what a Walker needs.
@@ -34,14 +34,14 @@ type Options struct {
 
 	Progress func(done, of int) // is told of the walks at the end; nil: nobody
 
-	Desk     *booking.Desk
-	Defects  *panics.List
-	Traced   func() []uint32                 // processes, in any order
-	UserOf   func(pid uint32) uint32         // its user, as in ledger.Process
-	HasTorch func(pid uint32) bool           // an event came from PyTorch's allocator in the process
-	Blocks   func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
-	Mark     func(turn *booking.Turn)        // marks which allocations are segments of PyTorch
-	Flush    func()                          // has the goroutine that reads events book what is in its ring
+	Sequencer *sequence.Sequencer
+	Defects   *panics.List
+	Traced    func() []uint32                 // processes, in any order
+	UserOf    func(pid uint32) uint32         // its user, as in ledger.Process
+	HasTorch  func(pid uint32) bool           // an event came from PyTorch's allocator in the process
+	Blocks    func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
+	Mark      func(tx *sequence.Tx)           // marks which allocations are segments of PyTorch
+	Flush     func()                          // has the goroutine that reads events book what is in its ring
 }
 
 // Walker walks processes. Any goroutine may call its methods.
@@ -200,9 +200,9 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // Now begins to walk a process that has run out of memory and may be about to free what it has. It
-// is called in the turn in which the error is booked; blocks are the process's at that time. The
+// is called in the transaction in which the error is booked; blocks are the process's at that time. The
 // returned function waits for the end of the walk, at most 10 s; nil: it cannot be walked.
-func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.Block) (wait func()) {
+func (w *Walker) Now(tx *sequence.Tx, pid uint32, at uint64, blocks []ledger.Block) (wait func()) {
 	user := w.UserOf(pid)
 	w.mu.Lock()
 	t := w.known[pid]
@@ -211,8 +211,8 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 	if busy {
 		return nil
 	}
-	turn.Tell(ledger.WalkOpened{PID: pid, Time: at})
-	driver := turn.DriverMemory(pid, mostAllocations)
+	tx.Tell(ledger.WalkOpened{PID: pid, Time: at})
+	driver := tx.DriverMemory(pid, mostAllocations)
 	blocks = slices.Clone(blocks) // the ledger gets the list
 	done := make(chan struct{})
 	go func() {
@@ -225,7 +225,7 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 		defer w.Defects.Recovered(looking)
 		ctx, cancel := context.WithTimeout(context.Background(), walkTime)
 		defer cancel()
-		w.Desk.Tell(w.read(ctx, pid, at, driver, blocks, true))
+		w.Sequencer.Tell(w.read(ctx, pid, at, driver, blocks, true))
 	}()
 	return func() {
 		select {
@@ -241,10 +241,10 @@ func (w *Walker) Walk(pid uint32) {
 	defer cancel()
 	w.walk(ctx, pid)
 	now := clock.Now()
-	w.Desk.Settle(now, w.Flush)
-	turn := w.Desk.Take()
-	defer turn.Done()
-	turn.TakeBefore(now + 1)
+	w.Sequencer.Settle(now, w.Flush)
+	tx := w.Sequencer.Begin()
+	defer tx.Done()
+	tx.TakeBefore(now + 1)
 }
 
 // walk reads one process, and books what it finds.
@@ -257,16 +257,16 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 		return
 	}
 	blocks := w.Blocks(pid)
-	turn := w.Desk.Take()
-	w.Mark(turn)
-	driver := turn.DriverMemory(pid, mostAllocations)
+	tx := w.Sequencer.Begin()
+	w.Mark(tx)
+	driver := tx.DriverMemory(pid, mostAllocations)
 	opened := clock.Now()
-	turn.Read(looking, opened, func(turn *booking.Turn) { turn.Tell(ledger.WalkOpened{PID: pid, Time: opened}) })
-	turn.Done()
+	tx.Read(looking, opened, func(tx *sequence.Tx) { tx.Tell(ledger.WalkOpened{PID: pid, Time: opened}) })
+	tx.Done()
 	walk := w.read(ctx, pid, opened, driver, blocks, false)
-	turn = w.Desk.Take()
-	defer turn.Done()
-	turn.Read(looking, clock.Now(), func(turn *booking.Turn) { turn.Tell(walk) })
+	tx = w.Sequencer.Begin()
+	defer tx.Done()
+	tx.Read(looking, clock.Now(), func(tx *sequence.Tx) { tx.Tell(walk) })
 }
 
 // inMotion reports whether an error may come from lists of objects that changed while they were read.

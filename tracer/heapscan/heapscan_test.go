@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 func walker(every time.Duration, traced ...uint32) *Walker {
@@ -48,13 +48,13 @@ func TestUsersTakeTurnsInWalks(t *testing.T) {
 // Processes of a user who run out of memory together, and one of another user.
 func TestUrgentWalksAreSharedByUser(t *testing.T) {
 	w := walker(time.Minute, 1, 2, 3, 4, 5, 1001)
-	w.Desk = booking.New(ledger.New(ledger.Options{Begin: 1}), nil, &panics.List{})
+	w.Sequencer = sequence.New(ledger.New(ledger.Options{Begin: 1}), nil, &panics.List{})
 	hold := make(chan struct{})
 	w.Blocks = func(uint32) []ledger.Block { <-hold; return nil }
 	now := func(pid uint32) func() {
-		turn := w.Desk.Take()
-		defer turn.Done()
-		return w.Now(turn, pid, 2, nil)
+		tx := w.Sequencer.Begin()
+		defer tx.Done()
+		return w.Now(tx, pid, 2, nil)
 	}
 	var waits []func()
 	for range 3 {
@@ -103,7 +103,7 @@ func TestAProcessWithoutTensorsIsReadAgainOnlyWhenPyTorchAllocates(t *testing.T)
 // the same.
 func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 	w := walker(0, 2, 3)
-	w.Desk = booking.New(ledger.New(ledger.Options{Begin: 1}), nil, &panics.List{})
+	w.Sequencer = sequence.New(ledger.New(ledger.Options{Begin: 1}), nil, &panics.List{})
 	w.due(time.Now())
 	for _, pid := range []uint32{2, 3} {
 		if w.pointless(pid) {
@@ -114,10 +114,10 @@ func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 			t.Errorf("process %d has nothing, and is read at the end", pid)
 		}
 	}
-	turn := w.Desk.Take()
-	turn.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 2, Time: 2, Address: 0x7000, Size: 4096, API: "cudaMalloc"})
-	turn.TakeAll()
-	turn.Done()
+	tx := w.Sequencer.Begin()
+	tx.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 2, Time: 2, Address: 0x7000, Size: 4096, API: "cudaMalloc"})
+	tx.TakeAll()
+	tx.Done()
 	if w.pointless(2) || !w.pointless(3) {
 		t.Errorf("after an allocation of process 2: pointless %v and %v", w.pointless(2), w.pointless(3))
 	}

@@ -41,7 +41,7 @@ func (w *Walker) Last(ctx context.Context) {
 	}
 	w.progress(len(pids), len(pids))
 	if left > 0 {
-		w.Desk.Tell(ledger.Warning{Text: w.leftText(left, len(pids), ctx.Err() != nil)})
+		w.Sequencer.Tell(ledger.Warning{Text: w.leftText(left, len(pids), ctx.Err() != nil)})
 	}
 }
 
@@ -69,11 +69,11 @@ func (w *Walker) progress(done, of int) {
 func (w *Walker) largestFirst() []uint32 {
 	pids := slices.DeleteFunc(w.Traced(), w.pointless)
 	bytes := make(map[uint32]uint64, len(pids))
-	turn := w.Desk.Take()
+	tx := w.Sequencer.Begin()
 	for _, pid := range pids {
-		bytes[pid] = turn.Measured(pid)
+		bytes[pid] = tx.Measured(pid)
 	}
-	turn.Done()
+	tx.Done()
 	slices.SortFunc(pids, func(a, b uint32) int { return cmp.Or(cmp.Compare(bytes[b], bytes[a]), cmp.Compare(a, b)) })
 	return w.inTurn(pids)
 }
@@ -88,7 +88,7 @@ func (w *Walker) pointless(pid uint32) bool {
 	if never || worthwhile {
 		return never
 	}
-	turn := w.Desk.Take()
-	defer turn.Done()
-	return len(turn.DriverMemory(pid, 1)) == 0
+	tx := w.Sequencer.Begin()
+	defer tx.Done()
+	return len(tx.DriverMemory(pid, 1)) == 0
 }

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // told keeps the warnings that the books get.
@@ -29,14 +29,14 @@ func lastWalker(n uint32, each time.Duration) (w *Walker, walked *[]uint32, book
 	var pids []uint32
 	books, walked = &told{}, &[]uint32{}
 	w = New(Options{UserOf: userOf, Traced: func() []uint32 { return slices.Clone(pids) }, HasTorch: func(uint32) bool { return true }})
-	w.Desk = booking.New(ledger.New(ledger.Options{Begin: 1}), books, &panics.List{})
-	turn := w.Desk.Take()
+	w.Sequencer = sequence.New(ledger.New(ledger.Options{Begin: 1}), books, &panics.List{})
+	tx := w.Sequencer.Begin()
 	for pid := range n {
 		pids = append(pids, pid+1)
-		turn.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: pid + 1, Time: 2, Address: 0x7000, Size: uint64(n-pid) << 10, API: "cudaMalloc"})
+		tx.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: pid + 1, Time: 2, Address: 0x7000, Size: uint64(n-pid) << 10, API: "cudaMalloc"})
 	}
-	turn.TakeAll()
-	turn.Done()
+	tx.TakeAll()
+	tx.Done()
 	slices.Reverse(pids)
 	w.visit = func(ctx context.Context, pid uint32) {
 		select {

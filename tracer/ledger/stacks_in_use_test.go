@@ -68,7 +68,7 @@ func stacksShown(s *Snapshot) (ids []uint64) {
 	return ids
 }
 
-// With many processes the turn to book is given up in between.
+// With many processes the transaction is given up in between.
 func TestStacksInUseComeInParts(t *testing.T) {
 	l := New(Options{Begin: 1})
 	for i := range uint64(3 * sitesAtOnce) {

@@ -13,13 +13,13 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // Error is an allocation that failed for lack of memory. What PyTorch's allocator gets after it has
@@ -62,17 +62,17 @@ type Stacks interface {
 
 // Options is what a Queue needs.
 type Options struct {
-	Tell    func(Error) // gets each error, from Run; may be nil
-	Capture bool        // there is a capture: the books get each error also without Tell
-	Desk    *booking.Desk
-	Defects *panics.List
-	Stacks  Stacks
+	Tell      func(Error) // gets each error, from Run; may be nil
+	Capture   bool        // there is a capture: the books get each error also without Tell
+	Sequencer *sequence.Sequencer
+	Defects   *panics.List
+	Stacks    Stacks
 
 	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block
 	// Books returns the books of processes that run, as of a time a moment ago. It is called in a
 	// turn, and may take 0.1 s. Walked waits, at most 10 s, for a walk of the process that is as of the
 	// same time; nil: there is none.
-	Books func(turn *booking.Turn, pid uint32, at uint64) (s *ledger.Snapshot, walked func())
+	Books func(tx *sequence.Tx, pid uint32, at uint64) (s *ledger.Snapshot, walked func())
 	// Walk looks for the holders of a process and has them booked; nil: holders are not looked for.
 	Walk func(pid uint32)
 }
@@ -110,9 +110,9 @@ func NewQueue(o Options) *Queue {
 	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: quota.NewByProcess(maxWaiting), lostBy: map[uint32]uint64{}, limiter: ratelimit.New(Records)}
 }
 
-// Add takes an error of a process; turn is the caller's. The first errors of a process have the
+// Add takes an error of a process; tx is the caller's. The first errors of a process have the
 // books of that moment with them, since a process that gives up is about to free what it holds.
-func (q *Queue) Add(turn *booking.Turn, e Error) {
+func (q *Queue) Add(tx *sequence.Tx, e Error) {
 	if q.Tell == nil && !q.Capture {
 		return
 	}
@@ -122,7 +122,7 @@ func (q *Queue) Add(turn *booking.Turn, e Error) {
 	}
 	e.Comm = untrusted.Clean(procfs.Comm(e.PID))
 	if q.Tell != nil && e.isFinal() && q.allow(&e) {
-		e.Books, e.walked = q.Books(turn, e.PID, e.Time)
+		e.Books, e.walked = q.Books(tx, e.PID, e.Time)
 		q.mu.Lock()
 		q.latest, q.sites = e.Time, len(e.Books.Sites)
 		q.mu.Unlock()
@@ -228,9 +228,9 @@ func (q *Queue) adder(e *Error) func(s *ledger.Snapshot) {
 		} else {
 			q.Walk(pid)
 		}
-		turn := q.Desk.Take()
-		defer turn.Done()
-		turn.AddWalk(s, pid)
+		tx := q.Sequencer.Begin()
+		defer tx.Done()
+		tx.AddWalk(s, pid)
 	}
 }
 
@@ -242,9 +242,9 @@ func (q *Queue) tell(e *Error) {
 		}
 		q.Tell(*e)
 	}
-	turn := q.Desk.Take()
-	defer turn.Done()
-	turn.Apply(&ledger.Event{
+	tx := q.Sequencer.Begin()
+	defer tx.Done()
+	tx.Apply(&ledger.Event{
 		Op: ledger.OutOfMemory, Kind: e.Kind, PID: e.PID, Device: e.Device, Result: bpf.OutOfMemory, Time: e.Time,
 		Size: e.Size, Stack: e.Stack, Context: e.Allocated, Handle: e.Reserved, API: e.API,
 	})

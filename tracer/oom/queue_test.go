@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // fakeStacks are those of PyTorch's allocator below 100, and those that end early from 200 on.
@@ -43,18 +43,18 @@ func run(capture ledger.Books, sites int, list ...Error) (got []string, q *Queue
 		Tell: func(e Error) {
 			got = append(got, fmt.Sprint(e.PID, " ", e.Size, " recorded ", e.Record, " books ", e.Books != nil))
 		},
-		Capture: capture != nil, Desk: booking.New(ledger.New(ledger.Options{Begin: 1}), capture, panics), Defects: panics, Stacks: fakeStacks{},
+		Capture: capture != nil, Sequencer: sequence.New(ledger.New(ledger.Options{Begin: 1}), capture, panics), Defects: panics, Stacks: fakeStacks{},
 		HasTorch: func(pid uint32) bool { return pid < 10 },
-		Books: func(*booking.Turn, uint32, uint64) (*ledger.Snapshot, func()) {
+		Books: func(*sequence.Tx, uint32, uint64) (*ledger.Snapshot, func()) {
 			return &ledger.Snapshot{Sites: make([]ledger.Site, sites)}, nil
 		},
 	})
-	turn := q.Desk.Take()
+	tx := q.Sequencer.Begin()
 	for i, e := range list {
 		e.Time, e.Size = 1000+uint64(i), uint64(i)
-		q.Add(turn, e)
+		q.Add(tx, e)
 	}
-	turn.Done()
+	tx.Done()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	q.Run(ctx)

@@ -42,7 +42,7 @@ func (t *Table) IsUnloaded(pid uint32) bool {
 }
 
 // WalkAnew has the kernel half walk the stacks of a process again that it remembers. It is for the
-// goroutine that has the turn to book: an end of the process comes before or after it.
+// goroutine that has the transaction: an end of the process comes before or after it.
 func (t *Table) WalkAnew(b ledger.Books, pid uint32) {
 	t.mu.Lock()
 	p := t.processes[pid]

@@ -48,7 +48,7 @@ func (t *Table) others() (list []Other) {
 }
 
 // Matches reports whether a process has a name by now that matches. It reads /proc/PID, for up to
-// 0.5 s: not for a goroutine that has the turn.
+// 0.5 s: not for a goroutine that has the transaction.
 func (t *Table) Matches(x Other) bool {
 	return t.Name.MatchString(procfs.Names(x.PID)) && procfs.StartTicks(x.PID) == x.start
 }

@@ -22,7 +22,7 @@ type Kernel interface {
 }
 
 // Options is what a Table needs. Without PIDs, Name and Command it traces every process. It calls
-// the functions in a turn, without a lock of its own: they must not block.
+// the functions in a transaction, without a lock of its own: they must not block.
 type Options struct {
 	PIDs    []uint32
 	Name    *regexp.Regexp // matched against procfs.Names
@@ -35,10 +35,10 @@ type Options struct {
 }
 
 // Table keeps the processes that are traced, and those that were found not to be. Methods with an
-// argument b are for the goroutine that has the turn to book, and b is that turn: so what they
+// argument b are for the goroutine that has the transaction, and b is that transaction: so what they
 // decide and what they tell the books is one step. The goroutine that reads the events ring calls
 // them for each event; they read /proc/PID only of a process that is new. Any goroutine may call
-// the other methods, in a turn or not.
+// the other methods, in a transaction or not.
 type Table struct {
 	Options
 	emptied atomic.Uint64 // how often the events ring was read to its end

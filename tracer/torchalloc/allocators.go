@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // Where the kernel half has allocators: those on GPUs, and those on the host, of which each worker
@@ -37,7 +37,7 @@ type Processes interface {
 // block.
 type Options struct {
 	Maps      map[string]*ebpf.Map // of the kernel half
-	Desk      *booking.Desk
+	Sequencer *sequence.Sequencer
 	Processes Processes
 
 	// UsesCUDA reports whether a process has allocated from the driver or NVML lists it, and
@@ -53,11 +53,11 @@ type Options struct {
 	LeaveRoom func(room uint64)
 }
 
-// Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a turn, or
-// with an argument b that is one, are for the goroutine that has the turn to book: the one that
+// Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a transaction, or
+// with an argument b that is one, are for the goroutine that has the transaction: the one that
 // reads the events ring calls Handle, Disinherit, Leave and Drop for events, and others call Read
 // once per second. PlaceLeft and Forget are the worker's: they may take 0.5 s for a million blocks,
-// and take a turn only to book them. Blocks takes as long, and must not be called in a turn where
+// and take a transaction only to book them. Blocks takes as long, and must not be called in a transaction where
 // there are many.
 type Allocators struct {
 	Options

@@ -24,7 +24,7 @@ type owner struct {
 }
 
 // Owners returns the allocators on GPUs whose blocks a snapshot needs. It is for the goroutine that
-// has the turn to book.
+// has the transaction.
 func (a *Allocators) Owners() Owners {
 	a.mu.Lock()
 	owners := maps.Clone(a.left)

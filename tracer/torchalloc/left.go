@@ -76,8 +76,8 @@ func (a *Allocators) PlaceLeft() {
 }
 
 func (a *Allocators) bookLeft(left Owners, blocks map[uint32][]ledger.Block) {
-	turn := a.Desk.Take()
-	defer turn.Done()
+	tx := a.Sequencer.Begin()
+	defer tx.Done()
 	a.mu.Lock()
 	for number := range left {
 		delete(a.left, number)
@@ -85,7 +85,7 @@ func (a *Allocators) bookLeft(left Owners, blocks map[uint32][]ledger.Block) {
 	a.mu.Unlock()
 	for pid, list := range blocks {
 		if !a.Processes.IsBooked(pid) {
-			turn.Tell(ledger.BlockList{PID: pid, Blocks: list})
+			tx.Tell(ledger.BlockList{PID: pid, Blocks: list})
 		}
 	}
 }
@@ -106,8 +106,8 @@ func (a *Allocators) Forget() {
 }
 
 func (a *Allocators) dropForgotten() bool {
-	turn := a.Desk.Take()
-	defer turn.Done()
+	tx := a.Sequencer.Begin()
+	defer tx.Done()
 	var keys []bpf.TensorKey
 	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
 		known := a.Processes.IsKnown(key.Pid)

@@ -4,16 +4,16 @@ package torchalloc
 
 import (
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // Reading is what a panic while totals are read costs, in words.
 const Reading = "a reading of tensors"
 
-// Read has the books take the kernel half's totals of all traced processes, in their turn.
-func (a *Allocators) Read(turn *booking.Turn) {
+// Read has the books take the kernel half's totals of all traced processes, in their transaction.
+func (a *Allocators) Read(tx *sequence.Tx) {
 	time := clock.Now() // a reading may have later reports, but lacks no earlier ones
 	var list []ledger.TensorTotals
 	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
@@ -21,11 +21,11 @@ func (a *Allocators) Read(turn *booking.Turn) {
 			a.mu.Lock()
 			a.of(key.Pid).has(key)
 			a.mu.Unlock()
-			list = a.appendTotals(turn, list, key, value, device)
+			list = a.appendTotals(tx, list, key, value, device)
 		}
 	})
 	if len(list) > 0 {
-		turn.Read(Reading, time, func(turn *booking.Turn) { turn.Tell(ledger.TensorReading{Time: time, Totals: list}) })
+		tx.Read(Reading, time, func(tx *sequence.Tx) { tx.Tell(ledger.TensorReading{Time: time, Totals: list}) })
 	}
 }
 

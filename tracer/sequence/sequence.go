@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package booking has the ledger, and the capture beside it, told everything in one order: events
+// Package sequence has the ledger, and the capture beside it, told everything in one order: events
 // by the goroutine that reads their ring, readings and sentences by others.
-package booking
+package sequence
 
 import (
 	"sync"
@@ -13,11 +13,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/panics"
 )
 
-// Desk owns the ledger. Any goroutine may call its methods; Take waits until no other goroutine has
-// the turn, which is never for long: nobody who has it may wait for NVML, for a ring or for another
-// process's memory. A turn comes before every other lock of the tracer: with another one held, Take
+// Sequencer owns the ledger. Any goroutine may call its methods; Begin waits until no other goroutine has
+// a transaction, which is never for long: nobody who has one may wait for NVML, for a ring or for another
+// process's memory. A transaction comes before every other lock of the tracer: with another one held, Begin
 // must not be called.
-type Desk struct {
+type Sequencer struct {
 	defects *panics.List
 	running atomic.Bool // events are being read: readings wait for those before them
 
@@ -28,34 +28,34 @@ type Desk struct {
 	upTo    uint64       // all events before then are booked
 }
 
-// New returns a Desk for a ledger and, unless it is nil, a capture that is told the same in the
+// New returns a Sequencer for a ledger and, unless it is nil, a capture that is told the same in the
 // same order.
-func New(books *ledger.Ledger, capture ledger.Books, panics *panics.List) *Desk {
-	return &Desk{ledger: books, capture: capture, defects: panics}
+func New(books *ledger.Ledger, capture ledger.Books, panics *panics.List) *Sequencer {
+	return &Sequencer{ledger: books, capture: capture, defects: panics}
 }
 
-// Turn is the right to book. Its methods are for the goroutine that took it, until Done: everything
-// that is booked in one turn comes between the events before and after it.
-type Turn Desk
+// Tx is a transaction: the right to book. Its methods are for the goroutine that began it, until Done: everything
+// that is booked in one transaction comes between the events before and after it.
+type Tx Sequencer
 
-// Take waits for the turn.
-func (d *Desk) Take() *Turn {
-	d.mu.Lock()
-	return (*Turn)(d)
+// Begin waits for a transaction.
+func (s *Sequencer) Begin() *Tx {
+	s.mu.Lock()
+	return (*Tx)(s)
 }
 
-// Done gives the turn back.
-func (t *Turn) Done() { t.mu.Unlock() }
+// Done ends the transaction.
+func (t *Tx) Done() { t.mu.Unlock() }
 
-// Tell tells the books something in a turn of its own.
-func (d *Desk) Tell(in ledger.Input) {
-	turn := d.Take()
-	defer turn.Done()
-	turn.Tell(in)
+// Tell tells the books something in a transaction of its own.
+func (s *Sequencer) Tell(in ledger.Input) {
+	tx := s.Begin()
+	defer tx.Done()
+	tx.Tell(in)
 }
 
 // Apply books an event.
-func (t *Turn) Apply(e *ledger.Event) {
+func (t *Tx) Apply(e *ledger.Event) {
 	if t.capture != nil {
 		t.capture.Apply(e)
 	}
@@ -63,7 +63,7 @@ func (t *Turn) Apply(e *ledger.Event) {
 }
 
 // Tell tells the books anything else.
-func (t *Turn) Tell(in ledger.Input) {
+func (t *Tx) Tell(in ledger.Input) {
 	if t.capture != nil {
 		t.capture.Tell(in) // first: the list of a BlockList is the ledger's from then on
 	}
@@ -72,15 +72,15 @@ func (t *Turn) Tell(in ledger.Input) {
 
 // Opening tells other books what makes them equal to the ledger: see ledger.Ledger.Opening. It is
 // for the capture, which may call it while it is told something, before it takes that.
-func (d *Desk) Opening(to ledger.Books) { d.ledger.Opening(to) }
+func (s *Sequencer) Opening(to ledger.Books) { s.ledger.Opening(to) }
 
 // Checkpoint is Opening within a capture: see ledger.Ledger.Checkpoint.
-func (d *Desk) Checkpoint(to ledger.Books, most int) bool { return d.ledger.Checkpoint(to, most) }
+func (s *Sequencer) Checkpoint(to ledger.Books, most int) bool { return s.ledger.Checkpoint(to, most) }
 
 // MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the
 // stacks for which is returns true. The capture is told the answers: a stack that comes too late
 // for one question must be so in a replay too.
-func (t *Turn) MarkSegments(is func(stack uint64) bool) {
+func (t *Tx) MarkSegments(is func(stack uint64) bool) {
 	answers := map[uint64]bool{}
 	var segments []uint64
 	t.ledger.MarkSegments(func(stack uint64) bool {
@@ -100,21 +100,21 @@ func (t *Turn) MarkSegments(is func(stack uint64) bool) {
 }
 
 // Snapshot returns a copy of the books as of now, in ns of CLOCK_MONOTONIC.
-func (t *Turn) Snapshot(now uint64, wall time.Time) *ledger.Snapshot {
+func (t *Tx) Snapshot(now uint64, wall time.Time) *ledger.Snapshot {
 	return t.ledger.Snapshot(now, wall)
 }
 
 // Running is Snapshot without the processes that have ended.
-func (t *Turn) Running(now uint64, wall time.Time) *ledger.Snapshot {
+func (t *Tx) Running(now uint64, wall time.Time) *ledger.Snapshot {
 	return t.ledger.Running(now, wall)
 }
 
 // Glance returns sums of the books: see ledger.Ledger.Glance.
-func (t *Turn) Glance() ledger.Glance { return t.ledger.Glance() }
+func (t *Tx) Glance() ledger.Glance { return t.ledger.Glance() }
 
 // Fold has sites of all processes with fewer live bytes lose their stack, and returns how many did:
 // see ledger.Fold.
-func (t *Turn) Fold(below uint64) uint64 {
+func (t *Tx) Fold(below uint64) uint64 {
 	before := t.ledger.Folded()
 	t.Tell(ledger.Fold{Below: below})
 	return t.ledger.Folded() - before
@@ -122,45 +122,45 @@ func (t *Turn) Fold(below uint64) uint64 {
 
 // HeldOrdinals returns the GPUs on which a process held memory while NVML was read: see
 // ledger.Ledger.HeldOrdinals.
-func (t *Turn) HeldOrdinals(pid uint32) []int32 { return t.ledger.HeldOrdinals(pid) }
+func (t *Tx) HeldOrdinals(pid uint32) []int32 { return t.ledger.HeldOrdinals(pid) }
 
 // DriverMemory returns live allocations of a process: see ledger.Ledger.DriverMemory.
-func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
+func (t *Tx) DriverMemory(pid uint32, most int) []ledger.Block {
 	return t.ledger.DriverMemory(pid, most)
 }
 
 // Measured returns the GPU memory of a process: see ledger.Ledger.Measured.
-func (t *Turn) Measured(pid uint32) uint64 { return t.ledger.Measured(pid) }
+func (t *Tx) Measured(pid uint32) uint64 { return t.ledger.Measured(pid) }
 
 // AddStuck adds what keeps PyTorch's caches from the driver to the snapshot that was taken in this
-// turn: see ledger.Ledger.AddStuck.
-func (t *Turn) AddStuck(s *ledger.Snapshot) { t.ledger.AddStuck(s) }
+// transaction: see ledger.Ledger.AddStuck.
+func (t *Tx) AddStuck(s *ledger.Snapshot) { t.ledger.AddStuck(s) }
 
 // AddPeaks adds what processes that have ended held at their peak to the snapshot that was taken in
-// this turn: see ledger.Ledger.AddPeaks.
-func (t *Turn) AddPeaks(s *ledger.Snapshot) { t.ledger.AddPeaks(s) }
+// this transaction: see ledger.Ledger.AddPeaks.
+func (t *Tx) AddPeaks(s *ledger.Snapshot) { t.ledger.AddPeaks(s) }
 
 // AddHighest adds the books of when each process had most since it was called last: see
 // ledger.Ledger.AddHighest.
-func (t *Turn) AddHighest(s *ledger.Snapshot) { t.ledger.AddHighest(s) }
+func (t *Tx) AddHighest(s *ledger.Snapshot) { t.ledger.AddHighest(s) }
 
 // AddWalk adds the walks of a process to a snapshot that is older: see ledger.Ledger.AddWalk.
-func (t *Turn) AddWalk(s *ledger.Snapshot, pid uint32) { t.ledger.AddWalk(s, pid) }
+func (t *Tx) AddWalk(s *ledger.Snapshot, pid uint32) { t.ledger.AddWalk(s, pid) }
 
 // BeginEvents has readings wait for the events before them, from now on. Whoever calls it reads the
 // ring, and calls RingWasEmpty when there is nothing more in it, until EndEvents.
-func (d *Desk) BeginEvents() { d.running.Store(true) }
+func (s *Sequencer) BeginEvents() { s.running.Store(true) }
 
 // EndEvents has readings be taken at once, from now on.
-func (d *Desk) EndEvents() { d.running.Store(false) }
+func (s *Sequencer) EndEvents() { s.running.Store(false) }
 
 // RingWasEmpty notes that all events that were in the ring at a time are booked. The time must be
-// taken before the ring is found empty: events that come while the caller waits for its turn are
+// taken before the ring is found empty: events that come while the caller waits for its transaction are
 // not booked yet.
-func (d *Desk) RingWasEmpty(at uint64) {
-	turn := d.Take()
-	defer turn.Done()
-	turn.Passed(at - inFlight)
+func (s *Sequencer) RingWasEmpty(at uint64) {
+	tx := s.Begin()
+	defer tx.Done()
+	tx.Passed(at - inFlight)
 }
 
 // settleWithin is how long Settle waits; events are mostly read within 10 ms.
@@ -169,11 +169,11 @@ const settleWithin = 200 * time.Millisecond
 // Settle waits, at most 0.2 s, until the events before a moment are booked, and the readings too.
 // It calls flush to wake the goroutine that reads the ring, which sleeps when there is nothing to
 // read.
-func (d *Desk) Settle(moment uint64, flush func()) {
-	for end := time.Now().Add(settleWithin); d.running.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		turn := d.Take()
-		done := turn.upTo > moment
-		turn.Done()
+func (s *Sequencer) Settle(moment uint64, flush func()) {
+	for end := time.Now().Add(settleWithin); s.running.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		tx := s.Begin()
+		done := tx.upTo > moment
+		tx.Done()
 		if done {
 			return
 		}

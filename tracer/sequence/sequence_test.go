@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package booking
+package sequence
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ type told struct{ list []string }
 func (j *told) Apply(e *ledger.Event) { j.list = append(j.list, fmt.Sprint("event ", e.Address)) }
 func (j *told) Tell(in ledger.Input)  { j.list = append(j.list, fmt.Sprintf("%T", in)) }
 
-func newDesk(capture ledger.Books) *Desk {
+func newDesk(capture ledger.Books) *Sequencer {
 	return New(ledger.New(ledger.Options{Begin: 1}), capture, &panics.List{})
 }
 
@@ -29,52 +29,52 @@ func newDesk(capture ledger.Books) *Desk {
 func TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem(t *testing.T) {
 	d := newDesk(nil)
 	d.BeginEvents()
-	turn := d.Take()
-	defer turn.Done()
+	tx := d.Begin()
+	defer tx.Done()
 	var got []uint64
 	for _, time := range []uint64{30, 10, 20, 20, 40} {
-		turn.Read("a reading", time, func(*Turn) { got = append(got, time) })
+		tx.Read("a reading", time, func(*Tx) { got = append(got, time) })
 	}
 	for _, step := range []struct {
 		event uint64
 		want  []uint64
 	}{{10, nil}, {11, []uint64{10}}, {25, []uint64{10, 20, 20}}, {5, []uint64{10, 20, 20}}, {31, []uint64{10, 20, 20, 30}}} {
-		if turn.Passed(step.event); !slices.Equal(got, step.want) {
+		if tx.Passed(step.event); !slices.Equal(got, step.want) {
 			t.Fatalf("before the event at %d: %v, want %v", step.event, got, step.want)
 		}
 	}
-	if turn.TakeAll(); len(got) != 5 || turn.upTo != 31 {
-		t.Errorf("in the end %v, and all events up to %d", got, turn.upTo)
+	if tx.TakeAll(); len(got) != 5 || tx.upTo != 31 {
+		t.Errorf("in the end %v, and all events up to %d", got, tx.upTo)
 	}
 }
 
 func TestReadingsDoNotWaitWhereNobodyReadsEvents(t *testing.T) {
 	d := newDesk(nil)
-	turn := d.Take()
+	tx := d.Begin()
 	taken := 0
-	turn.Read("a reading", 1<<63, func(*Turn) { taken++ })
-	turn.Read("a reading", 5, func(*Turn) { panic("a defect") })
-	turn.Done()
+	tx.Read("a reading", 1<<63, func(*Tx) { taken++ })
+	tx.Read("a reading", 5, func(*Tx) { panic("a defect") })
+	tx.Done()
 	if w := d.defects.Warnings(); taken != 1 || len(w) != 1 {
 		t.Errorf("taken %d times, warnings %q", taken, w)
 	}
 }
 
 // TestReadingsWaitForEventsThatComeBeforeTheReadersTurn: the ring was empty, but while its reader
-// waits for a turn, an event comes and then a reading is made.
+// waits for a transaction, an event comes and then a reading is made.
 func TestReadingsWaitForEventsThatComeBeforeTheReadersTurn(t *testing.T) {
 	d := newDesk(nil)
 	d.BeginEvents()
-	turn := d.Take()
+	tx := d.Begin()
 	empty, noted := clock.Now(), make(chan struct{})
 	go func() {
 		defer close(noted)
 		d.RingWasEmpty(empty)
 	}()
 	taken := 0
-	turn.Read("a reading", clock.Now(), func(*Turn) { taken++ })
+	tx.Read("a reading", clock.Now(), func(*Tx) { taken++ })
 	time.Sleep(5 * time.Millisecond) // longer than an event takes to the ring
-	turn.Done()
+	tx.Done()
 	<-noted
 	if taken != 0 {
 		t.Error("the reading was booked before the event")
@@ -101,13 +101,13 @@ func TestCaptureIsToldAllInTheOrderOfTheBooks(t *testing.T) {
 	capture := &told{}
 	d := newDesk(capture)
 	d.Tell(ledger.Process{PID: 7, Comm: "p", Begin: 1})
-	turn := d.Take()
+	tx := d.Begin()
 	for i := range uint64(4) {
-		turn.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: 2 + i, Address: i + 1, Size: 1000, Stack: 1 + i%2})
+		tx.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: 2 + i, Address: i + 1, Size: 1000, Stack: 1 + i%2})
 	}
 	asked := 0
-	turn.MarkSegments(func(stack uint64) bool { asked++; return stack == 1 })
-	turn.Done()
+	tx.MarkSegments(func(stack uint64) bool { asked++; return stack == 1 })
+	tx.Done()
 	want := []string{"ledger.Process", "event 1", "event 2", "event 3", "event 4", "ledger.Segments"}
 	if !slices.Equal(capture.list, want) || asked != 2 {
 		t.Errorf("the capture was told %q, asked %d times", capture.list, asked)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package booking
+package sequence
 
 // StacksInUse calls add with the stacks that the books refer to, in several turns: see
 // ledger.Ledger.StacksInUse.
-func (d *Desk) StacksInUse(add func(id uint64)) {
+func (s *Sequencer) StacksInUse(add func(id uint64)) {
 	for from := 0; ; {
-		turn := d.Take()
-		from = turn.ledger.StacksInUse(from, add)
-		turn.Done()
+		tx := s.Begin()
+		from = tx.ledger.StacksInUse(from, add)
+		tx.Done()
 		if from == 0 {
 			return
 		}

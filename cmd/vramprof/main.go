@@ -19,9 +19,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/notify"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -45,7 +45,7 @@ func main() {
 	tracer.RunHidden(os.Args)
 	runOrder(os.Args)
 	runEntries(os.Args)
-	alert.RunHidden(os.Args)
+	notify.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/alert"
+	"github.com/vramprof/vramprof/notify"
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
@@ -81,7 +81,7 @@ type server struct {
 	log      *slog.Logger
 	verdicts *watch.Watcher
 	archive  *archive.Writer // nil: none
-	alerts   *alert.Runner   // nil: none
+	alerts   *notify.Runner  // nil: none
 	keep     atomic.Int64    // ns: --keep
 	relief   relief
 	ready    atomic.Bool  // clients are answered

@@ -14,8 +14,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/notify"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/json"
@@ -31,7 +31,7 @@ const (
 	alertTime    = 30 * time.Second // of one command
 	alertEnd     = 5 * time.Second  // of one that runs when vramprof ends
 	alertColumns = 240              // of one frame
-	alertFrames  = 32               // of a stack in an alert
+	alertFrames  = 32               // of a stack in an notify
 )
 
 func alertFlags() []cli.Flag {
@@ -85,7 +85,7 @@ func (s *server) startAlerts(c *cli.Context) error {
 	if len(commands) == 0 {
 		return nil
 	}
-	o := alert.Options{Commands: commands, Limit: c.Int("alert-limit"), Timeout: alertTime, Self: "/proc/self/exe", Done: s.alerted}
+	o := notify.Options{Commands: commands, Limit: c.Int("alert-limit"), Timeout: alertTime, Self: "/proc/self/exe", Done: s.alerted}
 	var err error
 	if o.UID, o.GID, err = idsOf(c.String("alert-user")); err != nil {
 		return usageError{fmt.Errorf("--alert-user: %w", err)}
@@ -94,7 +94,7 @@ func (s *server) startAlerts(c *cli.Context) error {
 	if os.Geteuid() != 0 && (err != nil || !held.Has(sandbox.NewSet(unix.CAP_SETUID, unix.CAP_SETGID))) {
 		o.UID, o.GID = 0, 0 // it cannot become another user; the commands have no capabilities anyway
 	}
-	if s.alerts, err = alert.Start(o); err != nil {
+	if s.alerts, err = notify.Start(o); err != nil {
 		return codedError{err, exitError}
 	}
 	return nil
@@ -122,7 +122,7 @@ func idsOf(name string) (uid, gid int, err error) {
 	return uid, gid, err
 }
 
-func (s *server) alerted(x alert.Result) {
+func (s *server) alerted(x notify.Result) {
 	if x.Error != "" {
 		s.log.Warn("the command of --on-"+x.Kind+" failed", "error", x.Error, "output", untrusted.Clean(x.Output))
 	}
@@ -152,7 +152,7 @@ func (s *server) outOfMemory(o oom.Error) {
 	if pages := s.pages.Load(); pages != nil {
 		pages.AddOOM(oomReport(o))
 	}
-	s.alerts.Tell(onOOM, alert.Source{PID: o.PID, User: o.User}, x)
+	s.alerts.Tell(onOOM, notify.Source{PID: o.PID, User: o.User}, x)
 }
 
 // workloadIn returns the workload of the newest process with a pid.

@@ -6,8 +6,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/notify"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -135,5 +135,5 @@ func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group) {
 	}
 	x.Line = frames.Text(&g.Line, alertColumns)
 	s.log.Warn("a line leaks", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "line", x.Line, "bytes_per_second", x.BytesPerSecond)
-	s.alerts.Tell(onLeak, alert.Source{PID: p.PID, User: p.User}, x)
+	s.alerts.Tell(onLeak, notify.Source{PID: p.PID, User: p.User}, x)
 }

@@ -3,8 +3,15 @@
 package tracer
 
 import (
+	"os"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/vramprof/vramprof/tracer/gpuusage"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/processes"
 )
 
 // A worker that hangs in a job, or never comes to one, showed nowhere.
@@ -34,4 +41,36 @@ func TestTheAgeOfTheOldestJobCountsWhileItWaitsAndWhileItIsDone(t *testing.T) {
 	expect("after it", 0)
 	j.begin(later.Add(-3 * time.Hour))
 	expect("while a timer's work is done", 3)
+}
+
+type noKernel struct{}
+
+func (noKernel) Put(_, _ any) error    { return nil }
+func (noKernel) Delete(any) error      { return nil }
+func (noKernel) Lookup(_, _ any) error { return ebpf.ErrKeyNotExist }
+
+// A program loads the runtime as it starts, and the driver in its first call: the tables that were loaded
+// for the one lack the other.
+func TestAFurtherCUDALibraryOfAProcessHasItsTablesLoaded(t *testing.T) {
+	nothing := func(uint32) {}
+	x := &Tracer{jobs: newJobs(), usage: &gpuusage.Monitor{}}
+	x.table = processes.NewTable(processes.Options{Kernel: noKernel{}, Scan: nothing, Introduce: nothing, Adopt: func(_, _ uint32) bool { return false }})
+	own := uint32(os.Getpid())
+	todo := func() (scan, load bool) {
+		_, scan = x.jobs.todo[jobScan][own]
+		_, load = x.jobs.todo[jobLoad][own]
+		x.jobs = newJobs()
+		return scan, load
+	}
+	x.mapped(own, true)
+	if scan, load := todo(); !scan || load {
+		t.Errorf("a new process: scan %v, load %v; its scan loads its tables", scan, load)
+	}
+	x.table.Found(ledger.New(ledger.Options{}), own)
+	for _, cuda := range []bool{true, false} {
+		x.mapped(own, cuda)
+		if scan, load := todo(); scan != cuda || !load {
+			t.Errorf("a known process, a CUDA library %v: scan %v, load %v", cuda, scan, load)
+		}
+	}
 }

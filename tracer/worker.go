@@ -100,11 +100,13 @@ var ownPid = uint32(os.Getpid())
 
 // mapped is told of each executable mapping made anywhere.
 func (t *Tracer) mapped(pid uint32, cuda bool) {
-	switch {
-	case cuda:
+	if cuda {
 		t.usage.Wake()
 		t.jobs.add(job{kind: jobScan, pid: pid})
-	case t.table.UsesCUDA(pid): // also while its first load is under way, which may have passed this
+	}
+	// A scan loads the tables of processes that are new to it. A load that is under way may have passed
+	// this mapping.
+	if t.table.UsesCUDA(pid) {
 		t.jobs.add(job{kind: jobLoad, pid: pid})
 	}
 }

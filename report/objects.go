@@ -76,8 +76,12 @@ func objectTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 		}
 		if grown := GrewWith(s, x, only); len(grown) > 0 {
 			n := uint64(x.Unexplained)
-			unexplained = append(unexplained, objectText{n, fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, format.Bytes(n),
-				objectList(st, grown, func(o *ledger.Object) uint64 { return o.Live - o.Before }))})
+			text := fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, format.Bytes(n),
+				objectList(st, grown, func(o *ledger.Object) uint64 { return o.Live - o.Before }))
+			if x.Internal == 0 {
+				text += " (--driver-objects gives their bytes)"
+			}
+			unexplained = append(unexplained, objectText{n, text})
 		}
 		if before := inContextPart(s, x, only); len(before) > 0 {
 			context = append(context, objectText{x.Foreign, fmt.Sprintf("%s: context, other before attach (%s) includes %s", who, format.Bytes(x.Foreign),

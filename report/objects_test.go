@@ -19,7 +19,7 @@ func wantLines(t *testing.T, got, want []string) {
 
 func TestObjectsThatGrowWithAPartAreNamedWithTheirLines(t *testing.T) {
 	wantLines(t, objectTexts(reporttest.ObjectsSnapshot(), reporttest.Stacks()), []string{
-		"train [100] on cuda:0: while what is unexplained grew to 150 MiB it made 11 graph executables at /home/ada/llm/train.py:42 Trainer.step, 1 library (3.00 MiB of code) at Pool::take(unsigned long) src/pool.h:18",
+		"train [100] on cuda:0: while what is unexplained grew to 150 MiB it made 11 graph executables at /home/ada/llm/train.py:42 Trainer.step, 1 library (3.00 MiB of code) at Pool::take(unsigned long) src/pool.h:18 (--driver-objects gives their bytes)",
 		"server [200] on cuda:0: context, other before attach (600 MiB) includes 5 modules (5.00 MiB of code) at Pool::take(unsigned long) src/pool.h:18, 1 context at Pool::take(unsigned long) src/pool.h:18",
 	})
 }

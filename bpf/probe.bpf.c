@@ -394,9 +394,10 @@ int request_enter(struct pt_regs *ctx)
 	struct thread *thread = NULL;
 	bool known = false;
 	struct given g;
-	if (r.number == REQUEST_FREE) {
-		if (is_traced(process))
-			send_object_free(&r, attach_cookie(ctx) & COOKIE_FUNCTION, id);
+	if (!is_traced(process)) {
+		// no call is open
+	} else if (r.number == REQUEST_FREE) {
+		send_object_free(&r, attach_cookie(ctx) & COOKIE_FUNCTION, id);
 	} else if (read_given(&r, &g)) {
 		thread = enter(ctx, process, id, true);
 		struct thread *open = bpf_map_lookup_elem(&threads, &id);

@@ -72,10 +72,10 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 func TestTheWallClockIsReadForDatesOnly(t *testing.T) {
 	dates := map[string]bool{"snapshot.go": true, "writer.go": true} // when a snapshot was taken, when a capture began
 	forbidden := regexp.MustCompile(`CLOCK_REALTIME|Gettimeofday|time\.Now\(\)\.(Unix|Format|UTC|Round)`)
-	waits := map[string]bool{".": true, "booking": true, "oom": true, "processes": true, "stacks": true, "unwind": true, "usage": true}
+	waits := map[string]bool{".": true, "sequence": true, "oom": true, "processes": true, "stacks": true, "unwind": true, "gpuusage": true}
 	for _, folder := range []string{
 		".", "ledger", "capture", "../report", "../report/html", "../report/timeline", "../report/verdict", "../report/export",
-		"booking", "clock", "oom", "processes", "procfs", "shares", "stacks", "tensors", "unwind", "usage",
+		"sequence", "clock", "oom", "processes", "procfs", "shares", "stacks", "torchalloc", "unwind", "gpuusage",
 	} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {

@@ -16,6 +16,9 @@ func (l *Ledger) endClient(process uint32, e *Event) {
 		return
 	}
 	p := &l.procs[process]
+	if p.clients[client] == 0 { // a program may end others in a loop
+		return
+	}
 	l.spend(8 * len(p.sites))
 	for _, n := range p.sites {
 		s := &l.sites[n]
@@ -49,6 +52,20 @@ func (l *Ledger) isInternal(e *Event) bool {
 // knowsContext reports whether the books have what the driver took for the context of a process.
 func (p *process) knowsContext() bool {
 	return slices.ContainsFunc(p.totals, func(t runningTotal) bool { return t.Kind == Internal })
+}
+
+// countOfClient counts how many objects of a client are live.
+func (p *process) countOfClient(address uint64, change int) {
+	client := address >> 32
+	n := p.clients[client] + change
+	if n <= 0 {
+		delete(p.clients, client)
+		return
+	}
+	if p.clients == nil {
+		p.clients = make(map[uint64]int)
+	}
+	p.clients[client] = n
 }
 
 // isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked already:

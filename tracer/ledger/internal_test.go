@@ -121,3 +121,20 @@ func TestNoEventHasAKindOrASpaceOfTheBooks(t *testing.T) {
 		t.Errorf("%d sites", n)
 	}
 }
+
+// A checkpoint's books know the clients as before.
+func TestClientsEndInBooksThatWereCarried(t *testing.T) {
+	l, apply := internalBooks()
+	apply(takes(0, 1, 64<<10, "ioctl"))
+	apply(takes(0, 2, 4<<10, "ioctl"))
+	apply(freeOf(client | 2))
+	next := New(Options{Begin: 1})
+	l.Opening(next)
+	next.Apply(&Event{Op: Free, Kind: Internal, Space: Objects, PID: 5, TID: 5, Time: 500, Address: client | client>>32, Device: UnknownDevice})
+	if live := internalOf(next); live != 0 {
+		t.Errorf("%d bytes outlive their client", live)
+	}
+	if live := internalOf(l); live != 64<<10 || l.procs[0].clients[client>>32] != 1 {
+		t.Errorf("%d bytes live, want 64 KiB of one object", live)
+	}
+}

@@ -18,7 +18,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners quotas lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used renewed pools sites procs live entries" +
 			" | options noProcs began byPID alive windows levels classes siteOf freeSites apis segments recent noPools users processesOf limiter observer openWalks heldBlocks listed carrying opening openedAt",
 		reflect.TypeFor[process](): "Process older totals sites devices misnamed readings olderFreed objects physical primaries releases pools tensors blockList freeRuns strays crowded graphs atEnd exported asleep bareFailures stacksLost selected own walks peak oom places" +
-			" | archived purged free unsized system high pages past",
+			" | archived purged free unsized system high pages clients past",
 		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Folded Workload | Devices Ordinals Beyond OOM PeakBytes PeakTime Totals Started",
 		reflect.TypeFor[Workload]():      "Container Pod Namespace PodContainer Actor Job Rank LocalRank WorldSize |",
 		reflect.TypeFor[places]():        "held beyond | user",

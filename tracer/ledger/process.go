@@ -51,6 +51,7 @@ type process struct {
 	strays    []stray           // allocations on unknown devices, oldest first
 	crowded   bool              // strays has no room for more
 	pages     map[uint64]page   // shared by small allocations, by address / driverPage
+	clients   map[uint64]int    // of the kernel driver: how many live objects of the space Objects they have
 	graphs    map[int32]*chunks // of memory of graphs, by device
 	atEnd     []deviceLive      // what its pools held when its entries were purged
 	past      bool              // of a view: its totals are of another moment than its rounding
@@ -216,7 +217,7 @@ func (l *Ledger) purge(now uint64) {
 		}
 		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
-		p.physical, p.primaries, p.pages = nil, nil, nil
+		p.physical, p.primaries, p.pages, p.clients = nil, nil, nil, nil
 		p.atEnd = l.poolsHold(p, nil)
 		l.dropList(p)
 		l.dropHeldBlocks(p)

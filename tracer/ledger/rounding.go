@@ -38,6 +38,10 @@ type page struct{ live, total uint32 } // how many live there, and which of proc
 // takeRoom books what the driver takes for an allocation that begins. Pools book their own.
 func (l *Ledger) takeRoom(p *process, b *entry) {
 	s := &l.sites[b.site]
+	if s.space == Objects {
+		p.countOfClient(b.address, 1)
+		return
+	}
 	if l.options.unrounded || b.size == 0 {
 		return
 	}
@@ -73,6 +77,10 @@ func (l *Ledger) takeRoom(p *process, b *entry) {
 // giveRoom undoes takeRoom when the allocation ends.
 func (l *Ledger) giveRoom(p *process, b *entry) {
 	s := &l.sites[b.site]
+	if s.space == Objects {
+		p.countOfClient(b.address, -1)
+		return
+	}
 	if l.options.unrounded || b.size == 0 || p.purged {
 		return
 	}

@@ -22,7 +22,7 @@ func TestPanicsAreCountedByWhatTheyCost(t *testing.T) {
 	if len(got) != 2 || !strings.Contains(got[0], "lost a stack 1 times") || !strings.Contains(got[1], "lost an event 2 times") {
 		t.Errorf("got %q", got)
 	}
-	if !strings.Contains(got[0], "index out of range") || !strings.HasSuffix(got[0], "at defects_test.go:15") {
+	if !strings.Contains(got[0], "index out of range") || !strings.HasSuffix(got[0], "at panics_test.go:15") {
 		t.Errorf("%q names no place", got[0])
 	}
 }

@@ -49,7 +49,7 @@ func (d *List) Note(what string, value any) {
 	d.seen[what].count++
 }
 
-// Panicked returns where a panic began, "booking.go:87". Only the deferred function that has
+// Panicked returns where a panic began, "sequence.go:87". Only the deferred function that has
 // recovered from the panic may call it.
 func Panicked() string {
 	var pcs [32]uintptr

@@ -132,9 +132,13 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 	systemd.waitFor("READY=1")
 	systemd.waitFor("WATCHDOG=1")
 	x.waitFor("waiting for a process that uses CUDA")
-	if resident, cpu := x.vitals(); resident > 60<<20 || cpu > time.Second*slowness {
-		t.Errorf("without CUDA: %d MiB, %v", resident>>20, cpu)
-	}
+	eventually(t, 30*time.Second, "at most 60 MiB are taken without CUDA", func() bool { // what the start took goes back in 10 s
+		resident, cpu := x.vitals()
+		if cpu > time.Second*slowness {
+			t.Fatalf("without CUDA: %v", cpu)
+		}
+		return resident <= 60<<20
+	})
 	write("keep: 7m\nholders: \"off\"\n")
 	if err := x.cmd.Process.Signal(unix.SIGHUP); err != nil {
 		t.Fatal(err)

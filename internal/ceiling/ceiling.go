@@ -175,9 +175,10 @@ func (w *Watch) Follow(ctx context.Context, pause time.Duration, scarce func(why
 			gaveBack = now
 			giveBack()
 		}
-		why, is, again := w.look()
+		_, is, again := w.look()
 		if is && now.Sub(before) >= pause { // unless it is garbage
 			debug.FreeOSMemory()
+			var why string
 			if why, is, again = w.look(); is {
 				before = now
 				if !scarce(why) {

@@ -54,7 +54,7 @@ func TestOnlyAConfigurationWithUsersChecksPasswords(t *testing.T) {
 
 // TestScarceMemoryDropsAnswersFirst: the steps after that would panic, as there are no books.
 func TestScarceMemoryDropsAnswersFirst(t *testing.T) {
-	s := &server{session: &session{memory: ceiling.Fixed(0, 0)}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	s := &server{session: &session{memory: &ceiling.Watch{}}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	pages := web.New(web.Config{Session: s, Ready: func() bool { return true }})
 	s.pages.Store(pages)
 	ask := func() int {

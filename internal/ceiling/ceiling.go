@@ -103,8 +103,8 @@ type Watch struct {
 // pointers, which the collector skips.
 const garbagePercent = 50
 
-// New reads a number of bytes, or "auto", of --max-memory. It also makes Go collect garbage earlier than by default, and
-// earlier still near the ceiling.
+// New reads --max-memory: "auto" or a number of bytes. It also makes Go collect garbage earlier than by
+// default, and earlier still near the ceiling.
 func New(flag string) (*Watch, error) {
 	g := ownGroup()
 	ceiling, err := parse(flag, memoryOf(g))
@@ -192,11 +192,6 @@ func (w *Watch) Follow(ctx context.Context, pause time.Duration, scarce func(why
 
 // Bytes returns the ceiling.
 func (w *Watch) Bytes() uint64 { return w.ceiling }
-
-// Fixed returns a Watch that does not look at this process's memory, for tests.
-func Fixed(ceiling, own uint64) *Watch {
-	return &Watch{ceiling: ceiling, own: func() (uint64, uint64) { return own, 0 }}
-}
 
 // Tables returns the memory, in bytes, for the tables of sites and live allocations: at most a
 // quarter of the cgroup's limit.

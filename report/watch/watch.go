@@ -5,6 +5,7 @@
 package watch
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -15,11 +16,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/panics"
 )
 
-// Verdicts take at most 1/share of a processor.
+// Verdicts take at most 1/share of a processor, but come once in longest whatever they take.
 const (
 	share   = 100
 	least   = 10 * time.Second // between two
-	longest = 5 * time.Minute
+	longest = time.Minute
 )
 
 // Watcher judges one snapshot at a time, as often as its share allows. Any goroutine may call its
@@ -105,11 +106,7 @@ func (w *Watcher) For(s *ledger.Snapshot) *Verdicts {
 func (w *Watcher) Panics() map[string]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	failed := make(map[string]uint64, len(w.failed))
-	for place, n := range w.failed {
-		failed[place] = n
-	}
-	return failed
+	return maps.Clone(w.failed)
 }
 
 func (w *Watcher) judge(s *ledger.Snapshot) {

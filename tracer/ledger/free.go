@@ -13,6 +13,10 @@ func (l *Ledger) free(e *Event) {
 		return
 	}
 	p := l.instance(e.PID, e.Time)
+	if e.Space == Objects {
+		l.freeObject(p, e)
+		return
+	}
 	if e.Space == Physical && l.release(p, e) {
 		return
 	}
@@ -26,9 +30,6 @@ func (l *Ledger) free(e *Event) {
 		} else {
 			l.drop(key, n, e.Time)
 		}
-	} else if e.Space == Objects {
-		l.endClient(p, e)
-		return // most are of other kinds
 	} else {
 		l.unmatched(p, e.Space, e)
 	}

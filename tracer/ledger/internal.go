@@ -8,6 +8,17 @@ import (
 	"strings"
 )
 
+// freeObject ends an object of the kernel driver. Most have no memory of a GPU, and are not booked. The
+// thread's last free, which may be the call that this one is part of, stays the one to undo.
+func (l *Ledger) freeObject(process uint32, e *Event) {
+	key := liveKey{e.Address, process, Objects}
+	if n, ok := l.live[key]; ok {
+		l.drop(key, n, e.Time)
+	} else {
+		l.endClient(process, e)
+	}
+}
+
 // endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
 // its objects back one by one; a program may also close the client, which is its own handle.
 func (l *Ledger) endClient(process uint32, e *Event) {

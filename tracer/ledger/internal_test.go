@@ -61,6 +61,20 @@ func TestDriversOwnMemoryLivesUntilItsObjectOrClientEnds(t *testing.T) {
 	}
 }
 
+// A free that fails is undone, although the driver gave back memory of its own meanwhile.
+func TestAFailedFreeIsUndoneWhateverTheDriverFreedInIt(t *testing.T) {
+	l, apply := internalBooks()
+	apply(takes(0, 1, 4<<10, "ioctl"))
+	apply(Event{Op: Alloc, Kind: Device, Address: 0x1000, Size: 5 << 20, API: "cuMemAlloc_v2"})
+	apply(Event{Op: Free, Address: 0x1000})
+	apply(freeOf(client | 1))
+	apply(Event{Op: FreeFailed, Address: 0x1000, Result: 1})
+	s := l.Snapshot(1000, time.Unix(0, 0))
+	if live := internalOf(l); live != 0 || len(s.Processes[0].Totals) == 0 || s.Sites[0].LiveBytes+s.Sites[len(s.Sites)-1].LiveBytes != 5<<20 {
+		t.Errorf("%d bytes of the driver's own; sites %+v, want the 5 MiB of the failed free", live, s.Sites)
+	}
+}
+
 // At a launch, the driver takes whole chunks for the allocations of graphs, which are booked already.
 func TestMemoryOfGraphsIsNotBookedTwice(t *testing.T) {
 	for _, c := range []struct {

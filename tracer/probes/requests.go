@@ -60,7 +60,13 @@ func (s *Files) probeRequests(found []libraries.Mapped) {
 
 // attachRequests probes each file of a process that has a function of the layer System.
 func (s *Files) attachRequests(pid uint32) (sets []*Set) {
+	warn := func(err error) {
+		if err != nil && procfs.Exists(pid) {
+			s.options.Warn(pid, fmt.Sprintf("probe the requests of process %d to the driver: %v", pid, err))
+		}
+	}
 	code, err := libraries.Code(pid)
+	warn(err)
 	parts := map[libraries.FileKey][]libraries.Mapped{}
 	for _, l := range code {
 		parts[l.File] = append(parts[l.File], l)
@@ -69,24 +75,18 @@ func (s *Files) attachRequests(pid uint32) (sets []*Set) {
 		if parts[l.File] == nil {
 			continue
 		}
-		var set *Set
-		if set, err = s.attachRequestsOf(l, parts[l.File]); err != nil {
-			break
-		}
-		if set != nil {
+		set, err := s.attachRequestsOf(l, parts[l.File])
+		if warn(err); set != nil {
 			sets = append(sets, set)
 			s.options.Probed(l, len(set.functions))
 		}
 		parts[l.File] = nil
 	}
-	if err != nil && procfs.Exists(pid) {
-		s.options.Warn(pid, fmt.Sprintf("probe the requests of process %d to the driver: %v", pid, err))
-	}
 	return sets
 }
 
 // attachRequestsOf probes the functions of the layer System in one file, which its process maps at parts.
-// It returns nil if the file has none, or other code in memory than on disk.
+// It returns nil if the file has none, and an error if the process has other code in memory than on disk.
 func (s *Files) attachRequestsOf(l libraries.Mapped, parts []libraries.Mapped) (*Set, error) {
 	f, err := l.OpenFile()
 	if err != nil {

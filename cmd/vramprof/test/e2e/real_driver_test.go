@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/internal/simdriver"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -95,6 +97,21 @@ func TestSimulatedDriverNamesTheCallOfEachByte(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, driver string) { checkNothingIsUnexplained(t, driver, "--driver-objects") })
 }
 
+// eachMoment replays a capture in steps of 20 ms.
+func eachMoment(t *testing.T, rec *capture.Reader) iter.Seq2[uint64, *ledger.Snapshot] {
+	return func(yield func(uint64, *ledger.Snapshot) bool) {
+		books, player := rec.NewLedger(), rec.Player()
+		for at := rec.Begin(); at < rec.End(); at += 20_000_000 {
+			if err := player.PlayTo(at, books); err != nil {
+				t.Fatal(err)
+			}
+			if !yield(at, rec.SnapshotOf(books, at)) {
+				return
+			}
+		}
+	}
+}
+
 func checkNothingIsUnexplained(t *testing.T, driver string, flags ...string) {
 	dir := simdriver.Build(t, driver)
 	env, path := dir.Env(t, "t4", 2), filepath.Join(t.TempDir(), "run.vram")
@@ -125,14 +142,9 @@ func checkNothingIsUnexplained(t *testing.T, driver string, flags ...string) {
 	s.stop()
 
 	rec := openCapture(t, path)
-	books, player := rec.NewLedger(), rec.Player()
 	const context = 100 << 20 // of libcuda on a T4: see docs/accuracy.md
 	moments, unplaced, seen := 0, 0, map[string]uint64{}
-	for at := rec.Begin(); at < rec.End(); at += 20_000_000 {
-		if err := player.PlayTo(at, books); err != nil {
-			t.Fatal(err)
-		}
-		snapshot := rec.SnapshotOf(books, at)
+	for at, snapshot := range eachMoment(t, rec) {
 		for i, x := range snapshot.Parts() {
 			moments++
 			seen[x.UUID] = x.Foreign // as of the end
@@ -185,13 +197,8 @@ func TestDriverObjectsExplainLibraries(t *testing.T) {
 	s.wait()
 
 	rec := openCapture(t, path)
-	books, player := rec.NewLedger(), rec.Player()
 	moments, most := 0, map[string]uint64{}
-	for at := rec.Begin(); at < rec.End(); at += 20_000_000 {
-		if err := player.PlayTo(at, books); err != nil {
-			t.Fatal(err)
-		}
-		snapshot := rec.SnapshotOf(books, at)
+	for at, snapshot := range eachMoment(t, rec) {
 		for i, x := range snapshot.Parts() {
 			moments++
 			doubt := int64(snapshot.Balances[i].Doubt)

@@ -168,8 +168,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		thread->report.kind = 0;
 		thread->caller = 0;
 		thread->api = function_id;
-		// A driver call contains no other call that takes a stack, and a first call that is a free frees
-		// nothing.
+		// A driver call contains no other call that takes a stack, and a first call that is a free
+		// frees nothing.
 		if (!alloc && function->layer != LAYER_DRIVER && !(function->role == ROLE_FREE && argument(call, function->address)))
 			note_caller(ctx, thread);
 	}
@@ -356,8 +356,10 @@ int call_return(struct pt_regs *ctx)
 static EBPF_INLINE void send_object_free(struct request *r, u32 function_id, u64 id)
 {
 	struct request_free f;
-	if (bpf_probe_read_user(&f, sizeof(f), r->body))
+	if (bpf_probe_read_user(&f, sizeof(f), r->body)) {
+		lose(COUNTER_UNREADABLE, id);
 		return;
+	}
 	struct event *event = reserve_event(sizeof(*event), id);
 	if (!event)
 		return;
@@ -431,7 +433,13 @@ static EBPF_INLINE void leave_request(struct pt_regs *ctx, struct thread *thread
 	struct function *around = depth ? find_function(outer->function) : NULL;
 	struct request r;
 	struct given g;
-	if (call->inner_successes || !read_request(argument(call, 2), argument(call, 3), &r) || !read_given(&r, &g) || g.status)
+	if (call->inner_successes)
+		return;
+	if (!read_request(argument(call, 2), argument(call, 3), &r) || !read_given(&r, &g)) { // on entry, it could be read
+		lose(COUNTER_UNREADABLE, id);
+		return;
+	}
+	if (g.status)
 		return;
 	if (depth)
 		note_inner(outer, call, function, true);

@@ -4,40 +4,16 @@ package ledger
 
 import (
 	"encoding/binary"
+	"iter"
 	"math"
+	"slices"
 )
 
-// archive packs the sites of a process that ended and has lost its entries. They do not change any
-// more, but a capture shows them at its end, and a day of short processes makes very many. An
-// archived site takes some 280 bytes (of 20 allocations).
-//
-// Their history keeps two values for each step that a snapshot shows now, and every other one of a
-// short process.
-func (l *Ledger) archive(process uint32) {
-	p := &l.procs[process]
-	w := packer{apis: l.apis, groups: map[*cohorts]uint64{}}
-	place := make(map[uint32]uint32, len(p.sites)) // index in the archive by number
-	since, changes := sinceOf(l.options.Begin, p.Begin, p.End), uint64(maxChanges)
-	if since != l.options.Begin {
-		changes /= 4
-	}
-	for _, n := range p.sites {
-		s := &l.sites[n]
-		l.stats.Reused += s.early.objects // the end of its context will not be reported any more
-		if s.kind != aliased {
-			place[n] = uint32(len(place))
-			if s.asksForSegment() {
-				x := l.segments[s.stack]
-				l.segments[s.stack] = segmentStack{x.segment, x.sites + 1}
-			}
-			s.history.shorten(minus(p.End, since), changes)
-			w.site(s)
-		}
-		l.freeSite(n)
-	}
-	p.sites = nil
-	p.archived = append(make([]byte, 0, len(w.out)), w.out...)
-	p.renumber(func(n uint32) uint32 { return place[n] })
+// archive has what the archived sites of all processes share.
+type archive struct {
+	apis *names // of calls
+	// Whether the stacks of archived sites are of segments: see MarkSegments.
+	segments map[uint64]segmentStack
 }
 
 // segmentStack is a stack of archived sites that may be segments.
@@ -46,50 +22,92 @@ type segmentStack struct {
 	sites   uint32 // how many
 }
 
-// asksForSegment reports whether Ledger.segments counts the site while it is archived.
-func (s *site) asksForSegment() bool { return !s.segment && s.stack != 0 && s.mayBeSegment() }
-
-// forgetArchived drops the archived sites of a process, and returns how many they are.
-func (l *Ledger) forgetArchived(process uint32) (sites int) {
-	p := &l.procs[process]
-	u := unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}
-	for ; len(u.in) > 0; sites++ {
-		s := u.site(process)
-		l.apis.drop(s.api)
-		if !s.asksForSegment() {
-			continue
-		}
-		if x := l.segments[s.stack]; x.sites > 1 {
-			l.segments[s.stack] = segmentStack{x.segment, x.sites - 1}
-		} else {
-			delete(l.segments, s.stack)
-		}
-	}
-	p.archived = nil
-	return sites
+func newArchive() archive {
+	return archive{&names{number: make(map[string]uint64)}, make(map[uint64]segmentStack)}
 }
 
-// freeSite makes a number, and the windows that go with it, available to the next new site.
-func (l *Ledger) freeSite(n uint32) {
-	s := &l.sites[n]
-	if p := &l.procs[s.process]; !s.free {
-		t := tableSites
-		if s.bare {
-			t = tableBare
+// asksForSegment reports whether archive.segments counts the site while it is archived.
+func (s *site) asksForSegment() bool { return !s.segment && s.stack != 0 && s.mayBeSegment() }
+
+// add counts a site that is archived.
+func (a *archive) add(s *site) {
+	if s.asksForSegment() {
+		x := a.segments[s.stack]
+		a.segments[s.stack] = segmentStack{x.segment, x.sites + 1}
+	}
+}
+
+// drop undoes add.
+func (a *archive) drop(s *site) {
+	a.apis.drop(s.api)
+	if !s.asksForSegment() {
+		return
+	}
+	if x := a.segments[s.stack]; x.sites > 1 {
+		a.segments[s.stack] = segmentStack{x.segment, x.sites - 1}
+	} else {
+		delete(a.segments, s.stack)
+	}
+}
+
+// mark asks is for the stack of each archived site that is not known as one of segments yet.
+func (a *archive) mark(is func(stack uint64) bool) {
+	for stack, x := range a.segments {
+		if !x.segment && is(stack) {
+			a.segments[stack] = segmentStack{true, x.sites}
 		}
-		l.give(t, p)
 	}
-	delete(l.siteOf, s.siteKey)
-	if hash := s.hashButForClass(); s.kind == Tensor && l.classes[hash] == n {
-		delete(l.classes, hash)
+}
+
+// archiveSites packs the sites of a process that ended and has lost its entries. They do not change
+// any more, but a capture shows them at its end, and a day of short processes makes very many. An
+// archived site takes some 280 bytes (of 20 allocations).
+//
+// Their history keeps two values for each step that a snapshot shows now, and every other one of a
+// short process.
+func (p *process) archiveSites() {
+	w := packer{apis: p.archive.apis, groups: map[*cohorts]uint64{}}
+	place := make(map[uint32]uint32, len(p.sites)) // index in the archive by number
+	since, changes := sinceOf(p.options.Begin, p.Begin, p.End), uint64(maxChanges)
+	if since != p.options.Begin {
+		changes /= 4
 	}
-	own := cohorts{parts: s.own.parts, levels: s.own.levels}
-	*own.parts = windows{}
-	if own.levels != nil {
-		*own.levels = levels{}
+	for s := range p.all() {
+		p.stats.Reused += s.early.objects // the end of its context will not be reported any more
+		if s.kind != aliased {
+			place[s.number] = uint32(len(place))
+			p.archive.add(s)
+			s.history.shorten(minus(p.End, since), changes)
+			w.site(s)
+		}
+		p.dropSite(s)
 	}
-	*s = site{siteKey: siteKey{process: none}, own: own}
-	l.freeSites = append(l.freeSites, n)
+	p.sites, p.unused, p.recent, p.siteOf, p.classes = nil, nil, nil, nil, nil
+	p.archived = append(make([]byte, 0, len(w.out)), w.out...)
+	p.renumber(func(n uint32) uint32 { return place[n] })
+}
+
+// unpacked yields the archived sites.
+func (h *heap) unpacked() iter.Seq[*site] {
+	return func(yield func(*site) bool) {
+		u := unpacker{in: h.archived, apis: h.archive.apis.names, groups: map[uint64]*cohorts{}}
+		for len(u.in) > 0 {
+			s := u.site()
+			if !yield(&s) {
+				return
+			}
+		}
+	}
+}
+
+// dropArchived drops the archived sites, and returns how many they are.
+func (h *heap) dropArchived() (sites int) {
+	for s := range h.unpacked() {
+		h.archive.drop(s)
+		sites++
+	}
+	h.archived = nil
+	return sites
 }
 
 // renumber changes the numbers of sites that the process keeps.
@@ -108,30 +126,29 @@ func (p *process) renumber(to func(uint32) uint32) {
 	}
 }
 
-// withSites calls do with the numbers of a process's sites. They are valid until it returns.
-func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
-	p := &l.procs[process]
+// withSites calls do with the sites of the process, the archived ones last. What it changes in
+// archived ones is lost when it returns.
+func (p *process) withSites(do func(sites []*site)) {
+	list := slices.Collect(p.all())
 	if len(p.archived) == 0 {
-		do(p.sites)
+		do(list)
 		return
 	}
-	base := uint32(len(l.sites))
-	list := append([]uint32(nil), p.sites...) // sites of later events
-	u := unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}
-	for len(u.in) > 0 {
-		s := u.site(process)
-		s.segment = s.segment || s.mayBeSegment() && l.segments[s.stack].segment
+	base := uint32(len(p.sites))
+	for s := range p.unpacked() {
+		s.number = uint32(len(p.sites))
+		s.segment = s.segment || s.mayBeSegment() && p.archive.segments[s.stack].segment
 		if s.kind == Tensor {
-			s.total = l.tensorsOn(p, s.device)
+			s.total = p.tensorsOn(s.device)
 		}
-		list = append(list, uint32(len(l.sites)))
-		l.sites = append(l.sites, s)
+		p.sites = append(p.sites, s)
+		list = append(list, s)
 	}
 	p.renumber(func(n uint32) uint32 { return base + n })
 	do(list)
 	p.renumber(func(n uint32) uint32 { return n - base })
-	clear(l.sites[base:])
-	l.sites = l.sites[:base]
+	clear(p.sites[base:])
+	p.sites = p.sites[:base]
 }
 
 // shorten makes the step so long that a history of so many ns has at most some values.
@@ -279,9 +296,9 @@ func (r *unpacker) numbers(to ...*uint64) {
 	}
 }
 
-func (r *unpacker) site(process uint32) (s site) {
+func (r *unpacker) site() (s site) {
 	s.kind, s.segment, s.space, s.class = Kind(r.in[0]>>1), r.in[0]&1 != 0, Space(r.in[1]), r.in[2]
-	s.process, s.stack = process, binary.LittleEndian.Uint64(r.in[3:])
+	s.stack = binary.LittleEndian.Uint64(r.in[3:])
 	r.in = r.in[11:]
 	s.context, s.device, s.api = r.number(), int32(uint32(r.number())), r.apis[r.number()]
 	r.numbers(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest, &s.evicted, &s.crowded)

@@ -75,12 +75,6 @@ func TestHistoryOfAnArchivedSiteIsKept(t *testing.T) {
 func TestEndedProcessesTakeLittleRoom(t *testing.T) {
 	const processes, sites = 5000, 8
 	l := New(Options{Begin: 1})
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	run := func(from uint32) {
 		for pid := from; pid < from+processes; pid++ {
 			at := uint64(pid) * 1e8
@@ -95,9 +89,9 @@ func TestEndedProcessesTakeLittleRoom(t *testing.T) {
 		}
 	}
 	run(1)
-	before := heap()
+	before := heapBytes()
 	run(1 + processes)
-	each := (heap() - before) / processes
+	each := (heapBytes() - before) / processes
 	packed := 0
 	for i := range l.procs {
 		packed += len(l.procs[i].archived)
@@ -106,7 +100,7 @@ func TestEndedProcessesTakeLittleRoom(t *testing.T) {
 	if each > 9<<9 {
 		t.Errorf("%d bytes for each process that ended", each)
 	}
-	if n := len(l.sites); n > 200*sites {
+	if n := sitesIn(l); n > 200*sites {
 		t.Errorf("%d places for sites, of some 60 processes at a time", n)
 	}
 	runtime.KeepAlive(l)

@@ -47,13 +47,13 @@ type asleep struct {
 const maxSleepers = 1 << 14
 
 // sleep remembers a range.
-func (l *Ledger) sleep(p *process, x sleeper) {
+func (p *process) sleep(x sleeper) {
 	s := &p.asleep
 	if x.start == x.end {
 		return
 	}
 	s.seen = true
-	l.spend(len(s.ranges))
+	p.spend(len(s.ranges))
 	s.cut(x.start, x.end)
 	at := s.seek(x.start)
 	if at > 0 {
@@ -64,7 +64,7 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 	}
 	if len(s.ranges) >= maxSleepers {
 		if len(p.tensors) > 0 {
-			l.warnOf(p.PID, fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in the rest are shown as if they had memory", p.PID))
+			p.warnOf(fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in the rest are shown as if they had memory", p.PID))
 		}
 		return
 	}
@@ -72,35 +72,33 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 }
 
 // unmapped remembers a mapping that ended, if it could be part of a segment.
-func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
-	b, ok := l.live[liveKey{x.Value.memory, process, memories}]
+func (p *process) unmapped(x *mapping, time uint64) {
+	b, ok := p.live[liveKey{x.Value.memory, memories}]
 	if !ok {
 		return
 	}
-	if site := &l.sites[l.entries.at(b).site]; site.mayBeSegment() {
-		l.sleep(&l.procs[process], sleeper{start: x.Start, end: x.End, time: time, device: site.device})
+	if site := p.sites[p.entries.at(b).site]; site.mayBeSegment() {
+		p.sleep(sleeper{start: x.Start, end: x.End, time: time, device: site.device})
 	}
 }
 
 // unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the
 // blocks in them or of the whole process: the current device means nothing to an unmapping.
-func (l *Ledger) unmappedOlder(process uint32, e *Event) {
-	p := &l.procs[process]
+func (p *process) unmappedOlder(e *Event) {
 	if p.purged {
 		return
 	}
 	start, end := span(e.Address, e.Size)
 	p.asleep.lose(UnknownDevice, end-start)
-	l.sleep(p, sleeper{start: start, end: end, time: e.Time, device: UnknownDevice, older: true})
+	p.sleep(sleeper{start: start, end: end, time: e.Time, device: UnknownDevice, older: true})
 }
 
 // mapped wakes the blocks in a range. It may also be that the thread's last unmapping failed.
-func (l *Ledger) mapped(process uint32, start, end, time uint64) {
-	p := &l.procs[process]
+func (p *process) mapped(start, end, time uint64) {
 	if p.purged {
 		return
 	}
-	l.spend(len(p.asleep.ranges))
+	p.spend(len(p.asleep.ranges))
 	for _, x := range p.asleep.cut(start, end) {
 		if x.inside != 0 && !x.older && len(p.asleep.woken) < maxSleepers {
 			p.asleep.woken = append(p.asleep.woken, woken{x.time, time, x.device, x.end - x.start})
@@ -109,17 +107,17 @@ func (l *Ledger) mapped(process uint32, start, end, time uint64) {
 }
 
 // addressFree forgets ranges whose addresses are given back: nothing is asleep there.
-func (l *Ledger) addressFree(e *Event) {
+func (p *process) addressFree(e *Event) {
 	start, end := span(e.Address, e.Size)
-	l.forgetAddresses(l.instance(e.PID, e.Time), start, end)
+	p.forgetAddresses(start, end)
 }
 
-func (l *Ledger) forgetAddresses(process uint32, start, end uint64) {
-	s := &l.procs[process].asleep
-	if l.procs[process].purged {
+func (p *process) forgetAddresses(start, end uint64) {
+	s := &p.asleep
+	if p.purged {
 		return
 	}
-	l.spend(len(s.ranges))
+	p.spend(len(s.ranges))
 	for _, x := range s.cut(start, end) {
 		if x.older {
 			s.lose(x.device, -(x.end - x.start))
@@ -188,10 +186,9 @@ func (x sleeper) part(start, end uint64) sleeper {
 // placeAsleep finds the blocks that lie in ranges without memory, using the list of all, and
 // subtracts them from those outside of all segments. It forgets ranges without blocks: PyTorch has
 // given them back, or they do not matter.
-func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, outside map[int32]uint64) {
-	p := &l.procs[process]
+func (p *process) placeAsleep(extents []extent, list []Block, outside map[int32]uint64) {
 	s := &p.asleep
-	l.spend(len(s.woken)*len(p.tensors) + (len(s.ranges)+1)*len(extents)/256)
+	p.spend(len(s.woken)*len(p.tensors) + (len(s.ranges)+1)*len(extents)/256)
 	s.forgetWoken(p)
 	if len(s.ranges) == 0 {
 		return
@@ -216,21 +213,20 @@ func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, out
 	}
 	s.ranges = kept
 	if slices.ContainsFunc(kept, func(x sleeper) bool { return x.inside > 0 }) {
-		l.placeSampled(p)
+		p.placeSampled()
 	}
 }
 
 // placeSampled sums the blocks of the sample that are asleep by site.
-func (l *Ledger) placeSampled(p *process) {
-	l.spend(len(p.sites))
-	for _, n := range p.sites {
-		site := &l.sites[n]
+func (p *process) placeSampled() {
+	p.spend(len(p.sites))
+	for site := range p.all() {
 		if site.kind != Tensor {
 			continue
 		}
-		for b := site.first; b != 0; b = l.entries.at(b).next {
-			l.spend(8)
-			if x := l.entries.at(b); p.asleep.holds(x.address) {
+		for b := site.first; b != 0; b = p.entries.at(b).next {
+			p.spend(8)
+			if x := p.entries.at(b); p.asleep.holds(x.address) {
 				site.inside += sampled(x.size, x.extra).bytes
 			}
 		}
@@ -304,11 +300,11 @@ func (s *asleep) on(t *tensors, here func(device int32) bool) (sum asleepSum) {
 // asleepOn takes sleeping tensors out of the parts of one device, before memory from before the
 // attach is derived from them. In ranges before the next BlockList, the tensors that do not fit the
 // segments are asleep.
-func (v *view) asleepOn(p *process, t *tensors, out *Tensors, segment *segmentSum, here func(device int32) bool) {
-	if !p.asleep.seen || t.now.reserved == 0 {
+func (v *processView) asleepOn(t *tensors, out *Tensors, segment *segmentSum, here func(device int32) bool) {
+	if !v.asleep.seen || t.now.reserved == 0 {
 		return
 	}
-	sum := p.asleep.on(t, here)
+	sum := v.asleep.on(t, here)
 	out.Reserved = uint64(max(int64(out.Reserved)+sum.reserved, 0))
 	out.Asleep = min(sum.inside, out.LiveBytes)
 	segment.inside = min(minus(out.LiveBytes, t.outside+out.Asleep), segment.bytes)
@@ -316,13 +312,13 @@ func (v *view) asleepOn(p *process, t *tensors, out *Tensors, segment *segmentSu
 }
 
 // olderReserved returns what is left of segments from before the attach that have memory.
-func (v *view) olderReserved(p *process, t *tensors, out *Tensors, outside uint64, here func(device int32) bool) uint64 {
+func (v *processView) olderReserved(t *tensors, out *Tensors, outside uint64, here func(device int32) bool) uint64 {
 	reserved := minus(out.Reserved, out.Segments)
-	if !p.asleep.seen || !t.first.seen {
+	if !v.asleep.seen || !t.first.seen {
 		return reserved
 	}
-	sum := p.asleep.on(t, here)
-	reserved = min(reserved, minus(v.l.older(&t.first, here), sum.lost))
+	sum := v.asleep.on(t, here)
+	reserved = min(reserved, minus(v.olderSegments(&t.first, here), sum.lost))
 	missing := min(minus(out.Older+outside, reserved), out.Older)
 	out.OlderAsleep = min(missing, sum.older)
 	if sum.lost > 0 {
@@ -335,15 +331,14 @@ func (v *view) olderReserved(p *process, t *tensors, out *Tensors, outside uint6
 func (v *view) asleep(sites *siteList) {
 	type weight struct{ asleep, live float64 }
 	weights := map[int]weight{}
-	for n := range v.l.procs {
-		if p := &v.l.procs[n]; v.leavesOut(uint32(n)) || len(p.asleep.ranges) == 0 {
+	for _, x := range v.list {
+		if len(x.process.asleep.ranges) == 0 {
 			continue
 		}
-		v.withSites(uint32(n), func(numbers []uint32) {
-			for _, number := range numbers {
-				s := &v.l.sites[number]
-				if at, ok := sites.at[v.shownKey(s.siteKey)]; ok && s.kind == Tensor {
-					p, w := v.l.inclusion(int(s.class)), weights[at]
+		x.withSites(func(all []*site) {
+			for _, s := range all {
+				if at, ok := sites.at[x.shownKey(s.siteKey)]; ok && s.kind == Tensor {
+					p, w := x.inclusion(int(s.class)), weights[at]
 					weights[at] = weight{w.asleep + float64(min(s.inside, s.liveBytes))/p, w.live + float64(s.liveBytes)/p}
 				}
 			}

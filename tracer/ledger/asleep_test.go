@@ -203,8 +203,7 @@ func checkAsleep(t *testing.T, l *Ledger, s *Snapshot) {
 			t.Errorf("%+v: sites have %d bytes asleep", x, sites)
 		}
 	}
-	for n := range l.procs {
-		p := &l.procs[n]
+	for _, p := range l.procs {
 		var end uint64
 		for _, x := range p.asleep.ranges {
 			if p.purged {

@@ -8,58 +8,49 @@ import (
 	"math"
 )
 
-func (l *Ledger) alloc(e *Event) {
-	if e.Kind == Tensor || e.Space == Blocks {
-		l.allocTensor(e)
-		l.tellTotals(e)
+func (p *process) alloc(e *Event) {
+	switch {
+	case e.Kind == Tensor || e.Space == Blocks:
+		p.allocTensor(e)
+		p.tellTotals(e)
+		return
+	case e.Kind == Internal && !p.isInternal(e):
+		return
+	case e.Size == 0:
+		p.alias(e) // a multicast handle or a sparse array, which has no memory of its own
+		return
+	case e.Space == Physical:
+		p.allocPhysical(e)
 		return
 	}
-	if e.Address == 0 {
-		return // cudaMalloc(0) succeeds with a null pointer
-	}
-	if e.Kind == Internal && !l.isInternal(e) {
-		return
-	}
-	if e.Size == 0 {
-		if e.Space != Addresses {
-			l.alias(e) // a multicast handle or a sparse array, which has no memory of its own
-		}
-		return
-	}
-	if e.Space == Physical {
-		l.allocPhysical(e)
-		return
-	}
-	p := l.instance(e.PID, e.Time)
-	key := liveKey{e.Address, p, e.Space}
-	if old, ok := l.live[key]; ok {
-		b := l.entries.at(old)
-		s := &l.sites[b.site]
+	key := liveKey{e.Address, e.Space}
+	if old, ok := p.live[key]; ok {
+		b := p.entries.at(old)
+		s := p.sites[b.site]
 		if s.kind == Imported && e.Kind == Imported && s.context == e.Context {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
 		if s.kind != aliased {
-			l.reuse(s, b.size)
+			p.reuse(s, b.size)
 		}
-		l.drop(key, old, e.Time)
+		p.drop(key, old, e.Time)
 	}
-	l.book(key, e)
+	p.book(key, e)
 }
 
 // book adds an allocation and returns the number of its entry; 0 if it has none.
-func (l *Ledger) book(key liveKey, e *Event) uint32 {
-	device, pool := l.deviceAndPool(key.process, e)
+func (p *process) book(key liveKey, e *Event) uint32 {
+	device, pool := p.deviceAndPool(e)
 	kind := e.Kind
-	if k := l.pools[pool].kind; k != 0 { // not memory of a GPU: such pools have no figures
-		kind, pool = k, 0
+	if pool != 0 && p.pools[pool].kind != 0 { // not memory of a GPU: such pools have no figures
+		kind, pool = p.pools[pool].kind, 0
 	}
-	n := l.site(siteKey{stack: e.Stack, context: e.Context, process: key.process, device: device, kind: kind, space: key.space, api: e.API})
-	s, p := &l.sites[n], &l.procs[key.process]
-	l.noteOwner(s.siteKey, e)
+	s := p.site(siteKey{stack: e.Stack, context: e.Context, device: device, kind: kind, space: key.space, api: e.API})
+	p.noteOwner(s.siteKey, e)
 	size := e.Size
 	if size > maxSize {
-		size = l.sizeOf(e)
+		size = p.sizeOf(e)
 	}
 	if size > maxSum-p.totals[s.sum].AllocBytes {
 		size = 0
@@ -71,134 +62,135 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 		t.AllocObjects++
 		t.AllocBytes += size
 	}
-	if !l.room(tableLive, p) {
-		l.evict(s)
+	if !p.room(tableLive) {
+		p.evict(s)
 		return 0
 	}
-	l.addLive(s, size, e.Time)
-	s.aged(l.options.Begin, e.Time, size)
-	l.segmentChanged(n, size, e.Time, false)
+	p.addLive(s, size, e.Time)
+	s.aged(p.options.Begin, e.Time, size)
+	p.segmentChanged(s, size, e.Time, false)
 	if p.purged {
 		return 0 // a late event of a process that lost its entries
 	}
 	if pool != 0 {
-		l.pools[pool].add(key.address, size)
+		p.pools[pool].add(key.address, size)
 	}
-	b := l.addEntry(key, p, entry{address: key.address, size: size, time: e.Time, site: n, extra: pool})
-	l.link(b, s.last)
+	b := p.addEntry(key, entry{address: key.address, size: size, time: e.Time, site: s.number, extra: pool})
+	p.link(b, s.last)
 	if device == UnknownDevice {
-		l.addStray(key, e)
+		p.addStray(key, e)
 	}
-	if l.observer != nil {
-		l.observer.Allocated(l.allocation(b), e.Time)
+	if p.observer != nil {
+		p.observer.Allocated(p.allocation(b), e.Time)
 	}
 	return b
 }
 
 // evict counts an allocation that the process has no room for. No live figure includes it.
-func (l *Ledger) evict(s *site) {
-	l.stats.Evicted++
+func (p *process) evict(s *site) {
+	p.stats.Evicted++
 	s.evicted++
 }
 
 // addEntry makes an allocation live.
-func (l *Ledger) addEntry(key liveKey, p *process, b entry) uint32 {
-	n := l.entries.take(b)
-	l.live[key] = n
-	l.hold(tableLive, p)
-	l.takeRoom(p, &b)
+func (p *process) addEntry(key liveKey, b entry) uint32 {
+	n := p.entries.take(b)
+	if p.live == nil {
+		p.live = make(map[liveKey]uint32)
+	}
+	p.live[key] = n
+	p.hold(tableLive)
+	p.takeRoom(&b)
 	return n
 }
 
 // dropEntry ends a live allocation that is in no list any more.
-func (l *Ledger) dropEntry(key liveKey, n uint32) {
-	if l.openWalks > 0 {
-		l.noteFreed(key, n)
+func (p *process) dropEntry(key liveKey, n uint32) {
+	if p.walks != nil {
+		p.noteFreed(key, n)
 	}
-	delete(l.live, key)
-	l.entries.release(n)
-	l.give(tableLive, &l.procs[key.process])
+	delete(p.live, key)
+	p.entries.release(n)
+	p.give(tableLive)
 }
 
 // deviceAndPool returns the device and the pool of an allocation.
-func (l *Ledger) deviceAndPool(process uint32, e *Event) (device int32, pool uint32) {
+func (p *process) deviceAndPool(e *Event) (device int32, pool uint32) {
 	device = e.Device
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
 		if e.Context != 0 {
-			device = l.procs[process].deviceOf(e.Context)
+			device = p.deviceOf(e.Context)
 		}
 	}
 	if e.Kind == Async && e.Space == Addresses {
-		return l.poolFor(process, e.Handle, device)
+		return p.poolFor(e.Handle, device)
 	}
 	return device, 0
 }
 
 // alias remembers an address that is not an allocation.
-func (l *Ledger) alias(e *Event) {
-	if e.Address == 0 || e.Space == Blocks {
+func (p *process) alias(e *Event) {
+	if p.purged || e.Address == 0 {
 		return
 	}
-	p := l.instance(e.PID, e.Time)
-	if l.procs[p].purged {
-		return
-	}
-	key := liveKey{e.Address, p, e.Space}
+	key := liveKey{e.Address, e.Space}
 	if e.Space == Physical {
-		l.reuseHandle(p, e.Address, e.Time)
+		p.reuseHandle(e.Address, e.Time)
 	}
-	if old, ok := l.live[key]; ok {
-		b := l.entries.at(old)
-		s := &l.sites[b.site]
+	if old, ok := p.live[key]; ok {
+		b := p.entries.at(old)
+		s := p.sites[b.site]
 		if s.kind == aliased {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
-		l.reuse(s, b.size)
-		l.drop(key, old, e.Time)
+		p.reuse(s, b.size)
+		p.drop(key, old, e.Time)
 	}
-	if !l.room(tableLive, &l.procs[p]) {
-		l.stats.Evicted++
+	if !p.room(tableLive) {
+		p.stats.Evicted++
 		return
 	}
-	device, _ := l.deviceAndPool(p, &Event{Device: e.Device, Context: e.Context})
-	n := l.site(siteKey{context: e.Context, process: p, device: device, kind: aliased, space: e.Space})
-	b := l.addEntry(key, &l.procs[p], entry{address: e.Address, time: e.Time, site: n})
-	l.link(b, l.sites[n].last)
+	device, _ := p.deviceAndPool(&Event{Device: e.Device, Context: e.Context})
+	s := p.site(siteKey{context: e.Context, device: device, kind: aliased, space: e.Space})
+	b := p.addEntry(key, entry{address: e.Address, time: e.Time, site: s.number})
+	p.link(b, s.last)
 }
 
-func (l *Ledger) allocFailed(e *Event) {
-	p := l.instance(e.PID, e.Time)
+func (p *process) allocFailed(e *Event) {
 	device, size, kind := e.Device, e.Size, e.Kind
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
 	}
-	if n, ok := l.procs[p].pools[keyOfPool(e.Handle, UnknownDevice)]; ok && e.Handle != 0 && e.Kind == Async {
-		device, kind = l.pools[n].on(), cmp.Or(l.pools[n].kind, kind)
+	if n, ok := p.poolOf[keyOfPool(e.Handle, UnknownDevice)]; ok && e.Handle != 0 && e.Kind == Async {
+		device, kind = p.pools[n].on(), cmp.Or(p.pools[n].kind, kind)
 	}
 	if size == UnknownSize {
 		size = 0
 	}
-	key := failureKey{siteKey{stack: e.Stack, process: p, device: device, kind: kind, api: e.API}, e.Result}
-	f, q := l.failures[key], &l.procs[p]
+	key := failureKey{siteKey{stack: e.Stack, device: device, kind: kind, api: e.API}, e.Result}
+	f := p.failures[key]
 	var crowded uint64
-	if f == nil && l.room(tableFailures, q) {
-		l.hold(tableFailures, q)
+	if f == nil && p.room(tableFailures) {
+		p.hold(tableFailures)
 	} else if f == nil {
-		l.warnOf(e.PID, fmt.Sprintf("process %d has too many sites of failed allocations: the rest are shown without stacks", e.PID))
+		p.warnOf(fmt.Sprintf("process %d has too many sites of failed allocations: the rest are shown without stacks", e.PID))
 		key.stack, crowded = 0, 1
-		if f = l.failures[key]; f == nil && q.bareFailures >= maxBareFailures {
+		if f = p.failures[key]; f == nil && p.bareFailures >= maxBareFailures {
 			key.result = resultUnknown
-			f = l.failures[key]
+			f = p.failures[key]
 		}
 		if f == nil {
-			q.bareFailures++
+			p.bareFailures++
 		}
 	}
 	if f == nil {
 		f = &Failure{}
-		l.failures[key] = f
+		if p.failures == nil {
+			p.failures = make(map[failureKey]*Failure)
+		}
+		p.failures[key] = f
 	}
 	f.Crowded += crowded
 	f.Count++
@@ -206,10 +198,9 @@ func (l *Ledger) allocFailed(e *Event) {
 	f.LastBytes, f.LastTime = size, e.Time
 }
 
-func (l *Ledger) addLive(s *site, size, time uint64) {
-	p := &l.procs[s.process]
+func (p *process) addLive(s *site, size, time uint64) {
 	if size == 0 {
-		l.stats.UnknownSizes++
+		p.stats.UnknownSizes++
 		if p.purged {
 			p.unsized++
 		}
@@ -217,7 +208,7 @@ func (l *Ledger) addLive(s *site, size, time uint64) {
 	p.keep(s)
 	s.liveObjects++
 	s.liveBytes += size
-	s.history.record(l.options.Begin, time, s.liveBytes)
+	s.history.record(p.options.Begin, time, s.liveBytes)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
 		t.LiveObjects++
@@ -234,24 +225,30 @@ func (t *Total) peak(time uint64) {
 	}
 }
 
+// runningTotal is a Total with the lowest and highest LiveBytes since UsageOpened.
+type runningTotal struct {
+	Total
+	low, high uint64
+	rounding  rounding // without that of graphs
+}
+
 // grow makes a live entry of unknown or too small a size larger.
-func (l *Ledger) grow(n uint32, size, time uint64) {
-	b := l.entries.at(n)
-	s := &l.sites[b.site]
-	p := &l.procs[s.process]
+func (p *process) grow(n uint32, size, time uint64) {
+	b := p.entries.at(n)
+	s := p.sites[b.site]
 	if size <= b.size || size > maxSize || size-b.size > maxSum-p.totals[s.sum].AllocBytes {
 		return
 	}
 	if b.size == 0 {
-		l.stats.UnknownSizes--
+		p.stats.UnknownSizes--
 	}
 	more := size - b.size
 	b.size = size
 	p.keep(s)
 	s.allocBytes += more
 	s.liveBytes += more
-	s.history.record(l.options.Begin, time, s.liveBytes)
-	s.grown(l.options.Begin, b.time, more)
+	s.history.record(p.options.Begin, time, s.liveBytes)
+	s.grown(p.options.Begin, b.time, more)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
 		t.AllocBytes += more

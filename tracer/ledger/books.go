@@ -95,21 +95,31 @@ func (in GPUs) tell(l *Ledger)          { l.gpus = append(l.gpus[:0], in...) }
 func (in UsageOpened) tell(l *Ledger)   { l.openUsage() }
 func (in UsageReading) tell(l *Ledger)  { l.setUsage(in.Time, in.Usages) }
 func (in TensorReading) tell(l *Ledger) { l.setTensors(in.Time, in.Totals) }
-func (in BlockList) tell(l *Ledger)     { l.setBlocks(in.PID, in.Blocks) }
 func (in Segments) tell(l *Ledger)      { l.setSegments(in) }
 func (in Sampling) tell(l *Ledger)      { l.setSampling(in) }
-func (in SampleRate) tell(l *Ledger)    { l.setSampleRate(in) }
+func (in SampleRate) tell(l *Ledger)    { l.rate = in }
 func (in Stats) tell(l *Ledger)         { l.setStats(in) }
 func (in WalkOpened) tell(l *Ledger)    { l.beginWalk(in) }
-func (in Walk) tell(l *Ledger)          { l.addWalk(&in) }
-func (in Limits) tell(l *Ledger)        { l.setLimits(in) }
+func (in Limits) tell(l *Ledger)        { l.setLimits(in, l.numbers > 0) }
 func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
 func (in Fold) tell(l *Ledger)          { l.fold(in.PID, in.Below) }
 func (in Carried) tell(l *Ledger)       { l.takeCarried(&in) }
 
+func (in BlockList) tell(l *Ledger) {
+	if p := l.byPID[in.PID]; p != nil && !p.purged && !l.full() {
+		p.setBlocks(in.Blocks)
+	}
+}
+
+func (in Walk) tell(l *Ledger) {
+	if p := l.walkOf(in.PID, in.Time); p != nil && len(in.Storages) <= maxStorages {
+		p.addWalk(&in)
+	}
+}
+
 func (in Warning) tell(l *Ledger) {
-	if in.PID != 0 {
-		l.warnOf(in.PID, in.Text)
+	if p := l.byPID[in.PID]; p != nil && in.PID != 0 {
+		p.warnOf(in.Text)
 	} else {
 		l.warn(in.Text)
 	}

@@ -93,8 +93,8 @@ func TestEndedProcessesGiveTheirBlocksBack(t *testing.T) {
 		}
 		l.Apply(&Event{Op: Exit, PID: pid, Time: at + 1})
 	}
-	if len(l.live) > 2000 || l.entries.used > 2000 {
-		t.Errorf("%d live, %d blocks after 100 processes of 1000, want no more than 2000", len(l.live), l.entries.used)
+	if used := sum(l, func(p *process) int { return int(p.entries.used) }); liveIn(l) > 2000 || used > 2000 {
+		t.Errorf("%d live, %d blocks after 100 processes of 1000, want no more than 2000", liveIn(l), used)
 	}
 	s := l.Snapshot(1e12, time.Time{})
 	if s.Sites[0].LiveBytes != 8000 || s.Sites[0].Oldest != 0 && s.Processes[s.Sites[0].Process].End == 0 {
@@ -147,11 +147,11 @@ func TestHostileNumbersMakeNoEndlessListOfSites(t *testing.T) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Address: 1 + i, Size: 1, Context: 1 + i, Device: int32(i)})
 		l.Apply(&Event{Op: AllocFailed, Kind: Device, PID: 7, Size: 1, Result: int32(i), Device: int32(i)})
 	}
-	if most := 2*maxSites/quota.ProcessPart + maxDevices + 1; len(l.sites) > most {
-		t.Errorf("%d sites, want at most %d", len(l.sites), most)
+	if most := 2*maxSites/quota.ProcessPart + maxDevices + 1; sitesIn(l) > most {
+		t.Errorf("%d sites, want at most %d", sitesIn(l), most)
 	}
-	if most := maxFailures/quota.ProcessPart + maxBareFailures + maxDevices + 1; len(l.failures) > most {
-		t.Errorf("%d failures, want at most %d", len(l.failures), most)
+	if most := maxFailures/quota.ProcessPart + maxBareFailures + maxDevices + 1; failuresIn(l) > most {
+		t.Errorf("%d failures, want at most %d", failuresIn(l), most)
 	}
 	s := l.Snapshot(1, time.Time{})
 	if len(s.Sites) != maxDevices+1 {
@@ -190,8 +190,8 @@ func TestManyFreesThatMayFailAreNotKeptForEver(t *testing.T) {
 			l.Apply(&Event{Op: Map, PID: 7, Handle: 1, Address: 16 + a, Size: 1})
 		}
 		l.Apply(&Event{Op: Unmap, PID: 7, TID: i, Address: 1, Size: 64})
-		if l.quotas[tableUnmapped].Used() > maxKept/quota.ProcessPart || len(l.released) > maxLastFrees || len(l.lastFree) > maxLastFrees {
-			t.Fatalf("%d mappings, %d and %d frees are kept", l.quotas[tableUnmapped].Used(), len(l.released), len(l.lastFree))
+		if l.quotas[tableUnmapped].Used() > maxKept/quota.ProcessPart || releasesIn(l) > maxLastFrees || freesIn(l) > maxLastFrees {
+			t.Fatalf("%d mappings, %d and %d frees are kept", l.quotas[tableUnmapped].Used(), releasesIn(l), freesIn(l))
 		}
 	}
 	checkLedger(t, l)
@@ -205,8 +205,8 @@ func TestManyFreesThatMayFailAreNotKeptForEver(t *testing.T) {
 		l.Apply(&Event{Op: Free, PID: 7, TID: i, Address: 5})
 		l.Apply(&Event{Op: FreeFailed, PID: 7, TID: i, Result: 1})
 	}
-	if len(l.released) > maxLastFrees {
-		t.Errorf("%d releases are kept, want at most %d", len(l.released), maxLastFrees)
+	if releasesIn(l) > maxLastFrees {
+		t.Errorf("%d releases are kept, want at most %d", releasesIn(l), maxLastFrees)
 	}
 }
 

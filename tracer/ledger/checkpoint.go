@@ -10,17 +10,17 @@ import "slices"
 //
 // It returns false, and tells nothing, if it would take more than about most bytes in a capture.
 func (l *Ledger) Checkpoint(to Books, most int) bool {
-	size := checkpointBytes + liveBytes*len(l.live) + siteBytes*len(l.siteOf)
-	for n := range l.procs {
-		size += processBytes + len(l.procs[n].archived)
+	size := checkpointBytes
+	for _, p := range l.procs {
+		size += processBytes + len(p.archived) + liveBytes*len(p.live) + siteBytes*len(p.siteOf)
 	}
 	if l.carrying || most < size {
 		return false
 	}
 	o := l.newOpener(to, true)
 	o.tell()
-	for _, n := range o.processes {
-		if p := &l.procs[n]; p.End == 0 && len(p.system) > 0 {
+	for _, p := range o.processes {
+		if p.End == 0 && len(p.system) > 0 {
 			in := SystemReading{PID: p.PID, Time: p.system[0].Time, Cut: p.system[0].Cut}
 			for _, x := range p.system {
 				in.On = append(in.On, SystemOn{x.UUID, x.Bytes})
@@ -44,40 +44,29 @@ const (
 
 // purged tells a process whose entries were purged: its archived sites, what refers to these, and
 // its sites of late events.
-func (o *opener) purged(k, n uint32) {
-	l, c, p := o.l, &o.carrier, &o.l.procs[n]
-	late := p.sites
-	l.withSites(n, func(sites []uint32) {
-		archived := sites[len(late):]
-		o.site = append(o.site, make([]uint32, max(len(l.sites)-len(o.site), 0))...)
-		keys := make(map[siteKey]uint32, len(archived)) // of late sites with the same keys
-		for _, number := range archived {
-			key := l.sites[number].siteKey
-			if was, ok := l.siteOf[key]; ok {
-				keys[key] = was
-			}
-			l.siteOf[key] = number
+func (o *opener) purged(p *process) {
+	late := slices.Collect(p.all())
+	p.withSites(func(sites []*site) {
+		archived, before := sites[len(late):], p.siteOf // late sites can have the same keys
+		p.siteOf = make(map[siteKey]uint32, len(archived))
+		for _, s := range archived {
+			p.siteOf[s.siteKey] = s.number
 		}
-		o.sites(k, archived)
-		o.rest(k, n, archived)
-		o.begin(carriedPurged, func() { num(c, &k) })
-		l.carryPurged(c, p, archived)
-		for _, number := range archived {
-			delete(l.siteOf, l.sites[number].siteKey)
-		}
-		for key, was := range keys {
-			l.siteOf[key] = was
-		}
+		o.sites(p, archived)
+		o.rest(p, archived)
+		o.beginOf(carriedPurged, p)
+		p.carryPurged(&o.carrier, archived)
+		p.siteOf = before
 	})
 	if len(late) > 0 {
-		o.sites(k, late)
-		o.begin(carriedPurged, func() { num(c, &k) })
-		l.carryFigures(c, p, late)
+		o.sites(p, late)
+		o.beginOf(carriedPurged, p)
+		p.carryFigures(&o.carrier, late)
 	}
 }
 
 // carryPurged carries what of a process would follow from its entries.
-func (l *Ledger) carryPurged(c *carrier, p *process, sites []uint32) {
+func (p *process) carryPurged(c *carrier, sites []*site) {
 	amount(c, &p.unsized, maxSum)
 	for i := range p.tensors {
 		amount(c, &p.tensors[i].sampled, maxSum)
@@ -87,13 +76,12 @@ func (l *Ledger) carryPurged(c *carrier, p *process, sites []uint32) {
 		amount(c, &x.live, maxSum)
 		amount(c, &x.bytes, maxSum)
 	}
-	l.carryFigures(c, p, sites)
+	p.carryFigures(c, sites)
 }
 
 // carryFigures carries what would follow from the entries of sites.
-func (l *Ledger) carryFigures(c *carrier, p *process, sites []uint32) {
-	for _, n := range sites {
-		s := &l.sites[n]
+func (p *process) carryFigures(c *carrier, sites []*site) {
+	for _, s := range sites {
 		c.check(s.first == 0)
 		for _, x := range [...]*uint64{&s.liveObjects, &s.liveBytes, &s.liveSquares} {
 			amount(c, x, maxSum)
@@ -119,22 +107,21 @@ func (l *Ledger) carryFigures(c *carrier, p *process, sites []uint32) {
 	}
 }
 
-func (l *Ledger) takePurged(c *carrier, n uint32) {
-	p := &l.procs[n]
-	none := p.physical == nil && len(p.strays)+len(p.blockList.blocks)+len(p.pools)+len(p.exported)+len(p.objects.live) == 0 &&
+func (p *process) takePurged(c *carrier) {
+	empty := p.physical == nil && len(p.strays)+len(p.blockList.blocks)+len(p.poolOf)+len(p.exported)+len(p.objects.live) == 0 &&
 		(p.walks == nil || p.walks.open == nil && len(p.walks.blocks)+len(p.walks.older.blocks) == 0)
-	if c.check(none && p.End != 0 && p.held[tableFrees] == 0); c.bad {
+	if c.check(empty && p.End != 0 && p.held[tableFrees] == 0); c.bad {
 		return
 	}
 	if p.purged { // these are of late events
-		l.carryFigures(c, p, p.sites)
+		p.carryFigures(c, slices.Collect(p.all()))
 		return
 	}
-	l.carryPurged(c, p, p.sites)
+	p.carryPurged(c, slices.Collect(p.all()))
 	if c.bad {
 		return
 	}
 	p.purged = true
-	l.ended = slices.DeleteFunc(l.ended, func(x uint32) bool { return x == n })
-	l.archive(n)
+	c.l.ended = slices.DeleteFunc(c.l.ended, func(x *process) bool { return x == p })
+	p.archiveSites()
 }

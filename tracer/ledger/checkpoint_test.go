@@ -31,8 +31,8 @@ func TestBooksFromACheckpointAreTheSame(t *testing.T) {
 					t.Fatalf("sequence %d, event %d: the checkpoint was not taken", k, i)
 				}
 				checkLedger(t, o)
-				for n := range l.procs {
-					if l.procs[n].purged && !l.procs[n].free {
+				for _, p := range l.procs {
+					if p.purged {
 						purged++
 					}
 				}

@@ -87,18 +87,8 @@ func (s *site) leaveCohorts() {
 	s.own.parts.next, s.shared = nil, nil
 }
 
-// sharedBy returns the cohorts that all size classes of a site share. There is one at least.
-func (l *Ledger) sharedBy(s *site) *cohorts {
-	first := &l.sites[l.classes[s.hashButForClass()]]
-	if first.shared == nil {
-		first.shared = new(cohorts)
-		*first.shared = first.own
-	}
-	return first.shared
-}
-
 // recount counts the live entries of a site in their windows again.
-func (l *Ledger) recount(s *site) {
+func (p *process) recount(s *site) {
 	c, list := s.cohorts(), &s.own.parts.list
 	for i := range list {
 		w := &list[i]
@@ -113,11 +103,11 @@ func (l *Ledger) recount(s *site) {
 		w.live, w.liveObjects = 0, 0
 	}
 	for n := s.first; n != 0; {
-		b := l.entries.at(n)
+		b := p.entries.at(n)
 		size := weightOf(s, b)
-		list[c.index(l.options.Begin, b.time)].allocated(size)
+		list[c.index(p.options.Begin, b.time)].allocated(size)
 		if c.levels.recents != nil {
-			s.recent(l.options.Begin, b.time).allocated(size)
+			s.recent(p.options.Begin, b.time).allocated(size)
 		}
 		n = b.next
 	}

@@ -4,6 +4,13 @@ package ledger
 
 import "fmt"
 
+// contexts has the contexts of a process, and what was made in them.
+type contexts struct {
+	primaries []primary // by device; few
+	releases  [ContextWasReset + 1]Release
+	objects   objects
+}
+
 // primary is the primary context of one device of a process.
 type primary struct {
 	context    uint64 // 0: unknown
@@ -85,9 +92,7 @@ func (p *process) contextDevice(e *Event) int32 {
 	return device
 }
 
-func (l *Ledger) contextRetain(e *Event) {
-	n := l.instance(e.PID, e.Time)
-	p := &l.procs[n]
+func (p *process) contextRetain(e *Event) {
 	device := e.Device
 	if uint32(device) >= maxDevices {
 		if device = p.deviceOf(e.Context); device == UnknownDevice {
@@ -97,26 +102,24 @@ func (l *Ledger) contextRetain(e *Event) {
 	c := p.primaryOf(device)
 	if c == nil {
 		c = p.addPrimary(device)
-		c.whole = p.Begin > l.options.Begin
+		c.whole = p.Begin > p.options.Begin
 	}
 	if e.Context != 0 {
 		c.context = e.Context
 	}
 	if c.references == 0 && c.whole && e.API != "" {
-		l.createObject(n, DriverContext, c.context, device, e)
+		p.createObject(DriverContext, c.context, device, e)
 	}
 	c.references++
 	c.orphaned = false
-	l.learnContext(p, c.context, device)
+	p.learnContext(c.context, device)
 }
 
-func (l *Ledger) contextRelease(e *Event) {
-	n := l.instance(e.PID, e.Time)
-	p := &l.procs[n]
-	l.spend(len(p.totals) + len(p.readings) + len(p.devices))
+func (p *process) contextRelease(e *Event) {
+	p.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
-		l.warnOf(e.PID, fmt.Sprintf("process %d released the primary context of an unknown GPU: its allocations are still shown as live", e.PID))
+		p.warnOf(fmt.Sprintf("process %d released the primary context of an unknown GPU: its allocations are still shown as live", e.PID))
 		return
 	}
 	c := p.primaryOf(device)
@@ -129,38 +132,35 @@ func (l *Ledger) contextRelease(e *Event) {
 	switch {
 	case c.references > 0:
 	case c.whole:
-		l.endPrimary(n, c, ContextReleased, e.Time)
+		p.endPrimary(c, ContextReleased, e.Time)
 	default:
 		c.orphaned = true
-		l.warnOf(e.PID, fmt.Sprintf("process %d released a primary context from before the attach: its allocations are shown as live until NVML lists the process on no GPU", e.PID))
+		p.warnOf(fmt.Sprintf("process %d released a primary context from before the attach: its allocations are shown as live until NVML lists the process on no GPU", e.PID))
 	}
 }
 
-func (l *Ledger) contextReset(e *Event) {
-	n := l.instance(e.PID, e.Time)
-	p := &l.procs[n]
-	l.spend(len(p.totals) + len(p.readings) + len(p.devices))
+func (p *process) contextReset(e *Event) {
+	p.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
-		l.warnOf(e.PID, fmt.Sprintf("process %d reset an unknown GPU: its allocations are still shown as live", e.PID))
+		p.warnOf(fmt.Sprintf("process %d reset an unknown GPU: its allocations are still shown as live", e.PID))
 		return
 	}
 	c := p.primaryOf(device)
 	if c == nil {
 		c = p.addPrimary(device)
 	}
-	l.endPrimary(n, c, ContextWasReset, e.Time)
+	p.endPrimary(c, ContextWasReset, e.Time)
 }
 
 // endPrimary ends the allocations of a primary context, and those on its device whose context is
 // unknown.
-func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64) {
-	p := &l.procs[process]
+func (p *process) endPrimary(c *primary, cause Cause, time uint64) {
 	only, _ := p.onlyGPU(p.uuids())
 	// Without a handle, it is older than the attach, as are all contexts that were never retained
 	// since.
-	nameless := c.context == 0 && !(p.Begin > l.options.Begin)
-	l.endSites(process, cause, time, func(s *site) bool {
+	nameless := c.context == 0 && !(p.Begin > p.options.Begin)
+	p.endSites(cause, time, func(s *site) bool {
 		if d := p.objects.derivedFrom(s.context); d != UnknownDevice {
 			return d == c.device
 		}
@@ -170,19 +170,15 @@ func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64
 		here := s.device == c.device || s.device == UnknownDevice && only == c.device
 		return here && (s.context == 0 || nameless && p.deviceOf(s.context) == UnknownDevice)
 	})
-	l.spend(32 * len(p.objects.live))
+	p.spend(32 * len(p.objects.live))
 	p.objects.endIn(c.context, c.device, time)
 	c.references, c.whole, c.orphaned = 0, true, false // the next retain makes a new one
 }
 
-func (l *Ledger) contextDestroy(e *Event) {
-	if e.Context == 0 {
-		return
-	}
-	p := l.instance(e.PID, e.Time)
-	l.endSites(p, ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
-	l.spend(32 * len(l.procs[p].objects.live))
-	l.procs[p].objects.endIn(e.Context, UnknownDevice, e.Time)
+func (p *process) contextDestroy(e *Event) {
+	p.endSites(ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
+	p.spend(32 * len(p.objects.live))
+	p.objects.endIn(e.Context, UnknownDevice, e.Time)
 }
 
 // count is a number of allocations and their bytes.
@@ -191,9 +187,9 @@ type count struct{ objects, bytes uint64 }
 // reuse notes that the address of a live allocation is given out again. The end of its context may
 // be about to be reported: the driver reuses addresses, and the context's own handle, before the
 // call that ends the context returns.
-func (l *Ledger) reuse(s *site, size uint64) {
+func (p *process) reuse(s *site, size uint64) {
 	if s.context == 0 {
-		l.stats.Reused++
+		p.stats.Reused++
 		return
 	}
 	s.early.objects++
@@ -203,8 +199,10 @@ func (l *Ledger) reuse(s *site, size uint64) {
 // reused returns how many live addresses were given out again without an explanation.
 func (l *Ledger) reused() uint64 {
 	n := l.stats.Reused
-	for i := range l.sites {
-		n += l.sites[i].early.objects
+	for _, p := range l.procs {
+		for s := range p.all() {
+			n += s.early.objects
+		}
 	}
 	return n
 }
@@ -212,17 +210,15 @@ func (l *Ledger) reused() uint64 {
 // endSites ends all allocations of the sites that match, except physical memory and aliases of it,
 // which no context owns, and blocks and the driver's own objects, whose end is reported. Allocations younger than
 // time, when the ending call began, belong to another context with the same handle.
-func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
-	p := &l.procs[process]
+func (p *process) endSites(cause Cause, time uint64, match func(*site) bool) {
 	r := &p.releases[cause]
-	l.endings++
-	l.spend(8 * len(p.sites))
-	for _, n := range p.sites {
-		s := &l.sites[n]
+	p.endings++
+	p.spend(8 * len(p.sites))
+	for s := range p.all() {
 		if s.space == memories || s.space == Physical || s.space == Blocks || s.space == Objects || !match(s) {
 			continue
 		}
-		s.ended = l.endings
+		s.ended = p.endings
 		counted := s.kind != aliased && s.kind != Imported // imported memory was not freed
 		if counted && s.early.objects > 0 {
 			r.Time = max(r.Time, time)
@@ -231,7 +227,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 		}
 		s.early = count{}
 		for s.first != 0 {
-			b := l.entries.at(s.first)
+			b := p.entries.at(s.first)
 			if b.time > time {
 				break
 			}
@@ -240,21 +236,20 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 				r.Bytes += b.size
 				r.Time = max(r.Time, time)
 			}
-			l.drop(liveKey{b.address, process, s.space}, s.first, time)
+			p.drop(liveKey{b.address, s.space}, s.first, time)
 		}
 	}
 }
 
 // endOrphans ends the allocations of primary contexts whose last release may have been seen, once
 // NVML does not list the process on any GPU any more.
-func (l *Ledger) endOrphans(process uint32, time uint64) {
-	p := &l.procs[process]
+func (p *process) endOrphans(time uint64) {
 	if p.isListed() {
 		return
 	}
 	for i := range p.primaries {
 		if c := &p.primaries[i]; c.orphaned && len(p.readings) > 0 {
-			l.endPrimary(process, c, ContextReleased, time)
+			p.endPrimary(c, ContextReleased, time)
 		}
 	}
 }

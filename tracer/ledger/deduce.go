@@ -5,12 +5,12 @@ package ledger
 // deduce moves strays to the only GPU whose growth since the baselines fits them: it grew by at
 // least their bytes, and by at most a page more for each. It needs good readings of all GPUs of
 // this moment.
-func (l *Ledger) deduce(p *process, time uint64) {
+func (p *process) deduce(time uint64) {
 	gpus := p.listed()
 	if len(p.strays) == 0 || len(gpus) < 2 {
 		return
 	}
-	l.spend(128 * len(p.strays))
+	p.spend(128 * len(p.strays))
 	var since uint64
 	for _, r := range gpus {
 		if r.taken != time || !r.settled {
@@ -19,13 +19,13 @@ func (l *Ledger) deduce(p *process, time uint64) {
 		since = max(since, r.firstAt)
 	}
 	grows := func(x *stray) bool {
-		b, ok := l.strayEntry(x)
-		return ok && b.time > since && l.sites[b.site].kind.Owned()
+		b, ok := p.strayEntry(x)
+		return ok && b.time > since && p.sites[b.site].kind.Owned()
 	}
 	var strays count
 	for i := range p.strays {
 		if x := &p.strays[i]; grows(x) {
-			b, _ := l.strayEntry(x)
+			b, _ := p.strayEntry(x)
 			strays.objects++
 			strays.bytes += b.size
 		}
@@ -44,7 +44,7 @@ func (l *Ledger) deduce(p *process, time uint64) {
 		}
 	}
 	if device != UnknownDevice && strays.bytes >= driverPage {
-		p.Deduced += l.moveStrays(p, device, grows)
+		p.Deduced += p.moveStrays(device, grows)
 	}
 }
 

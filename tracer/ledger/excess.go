@@ -26,10 +26,10 @@ func (x *excess) narrow(low, high int64) {
 }
 
 // fit returns the live bytes at a reading of NVML.
-func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
-	live := l.deviceLive(p, nil)
+func (p *process) fit(r *reading, u *Usage) []deviceLive {
+	live := p.deviceLive(nil)
 	least, most := slices.Clone(live), slices.Clone(live)
-	if u.Rough && l.opened {
+	if u.Rough && p.opened {
 		p.extremes(least, most)
 	}
 	uuids := p.uuids()
@@ -48,7 +48,7 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 	switch {
 	case r.settled: // the least possible is unexplained
 		guess = min(max(int64(r.first)-on(r.firstLive), x.low), x.high)
-	case !l.wasThere(p, r) && p.knowsContext(): // nothing is
+	case !p.wasThere(r) && p.knowsContext(): // nothing is
 		guess = min(max(0, x.low), x.high)
 	}
 	if want := min(max(usage-guess, low), high); high > low {

@@ -13,46 +13,26 @@ func (l *Ledger) fold(pid uint32, below uint64) {
 	if l.full() {
 		return
 	}
-	l.spend(len(l.procs) + len(l.sites))
-	f := folder{l: l, into: map[uint32]uint32{}, keys: map[siteKey]siteKey{}, lists: map[uint32][]uint32{}, groups: map[*cohorts]bool{}}
-	for n := range l.procs {
-		p := &l.procs[n]
-		if p.free || p.purged {
-			continue
-		}
-		if pid == 0 || p.PID == pid && l.byPID[pid] == uint32(n) {
-			f.foldProcess(p, float64(below))
+	l.spend(len(l.procs))
+	for _, p := range l.procs {
+		if !p.purged && (pid == 0 || p == l.byPID[pid]) {
+			p.fold(float64(below))
 		}
 	}
-	f.finish()
-	l.compactSites()
 }
 
 // Folded returns Stats.Folded.
 func (l *Ledger) Folded() uint64 { return l.stats.Folded }
 
-// folder folds sites.
-type folder struct {
-	l      *Ledger
-	p      *process            // whose sites are folded now
-	into   map[uint32]uint32   // by number of a site that is no more: the site that has its figures
-	keys   map[siteKey]siteKey // of all folded sites: their keys before and after
-	lists  map[uint32][]uint32 // by site: the first entries of lists to merge
-	groups map[*cohorts]bool   // that have changed
-}
-
-// foldProcess folds sites of one process. Those that a snapshot shows as one are folded together.
-func (f *folder) foldProcess(p *process, below float64) {
-	l := f.l
-	l.spend(64 * len(p.sites))
-	f.p = p
+// fold has sites lose their stack. Those that a snapshot shows as one are folded together.
+func (p *process) fold(below float64) {
+	p.spend(64 * len(p.sites))
 	type shown struct {
-		sites []uint32
+		sites []*site
 		live  float64 // bytes; of kind Tensor, as many as the sample stands for
 	}
 	sums, order := map[siteKey]*shown{}, []*shown(nil)
-	for _, n := range p.sites {
-		s := &l.sites[n]
+	for s := range p.all() {
 		// a stack shows whether allocations are segments, and whose memory is imported
 		if s.stack == 0 || s.kind == aliased || s.kind == Imported || s.segment || len(p.tensors) > 0 && s.mayBeSegment() {
 			continue
@@ -64,29 +44,33 @@ func (f *folder) foldProcess(p *process, below float64) {
 			sums[key] = x
 			order = append(order, x)
 		}
-		x.sites = append(x.sites, n)
+		x.sites = append(x.sites, s)
 		if s.kind == Tensor {
-			x.live += float64(s.liveBytes) / l.inclusion(int(s.class))
+			x.live += float64(s.liveBytes) / p.inclusion(int(s.class))
 		} else {
 			x.live += float64(s.liveBytes)
 		}
 	}
-	before := p.Folded
+	f := folder{process: p, into: map[uint32]uint32{}, keys: map[siteKey]siteKey{}, lists: map[*site][]uint32{}, groups: map[*cohorts]bool{}}
 	for _, x := range order {
 		if x.live < below {
 			f.fold(x.sites)
 		}
 	}
-	if p.Folded == before {
+	if len(f.keys) == 0 {
 		return
 	}
-	p.sites = slices.DeleteFunc(p.sites, func(n uint32) bool {
-		_, gone := f.into[n]
-		return gone
-	})
-	p.renumber(f.to)
-	f.renameHeld(p.walks)
-	l.warnOf(p.PID, fmt.Sprintf("process %d: memory was scarce, so that sites with little memory have lost their stack", p.PID))
+	f.finish()
+	p.warnOf(fmt.Sprintf("process %d: memory was scarce, so that sites with little memory have lost their stack", p.PID))
+}
+
+// folder folds sites of one process.
+type folder struct {
+	*process
+	into   map[uint32]uint32   // by number of a site that is no more: the site that has its figures
+	keys   map[siteKey]siteKey // of all folded sites: their keys before and after
+	lists  map[*site][]uint32  // the first entries of lists to merge
+	groups map[*cohorts]bool   // that have changed
 }
 
 // to returns the number of the site that has the figures of a site.
@@ -98,14 +82,14 @@ func (f *folder) to(n uint32) uint32 {
 }
 
 // fold takes the stack from sites. Those with common cohorts are folded together.
-func (f *folder) fold(sites []uint32) {
-	groups, order := map[*cohorts][]uint32{}, []*cohorts(nil)
-	for _, n := range sites {
-		c := f.l.sites[n].cohorts()
+func (f *folder) fold(sites []*site) {
+	groups, order := map[*cohorts][]*site{}, []*cohorts(nil)
+	for _, s := range sites {
+		c := s.cohorts()
 		if groups[c] == nil {
 			order = append(order, c)
 		}
-		groups[c] = append(groups[c], n)
+		groups[c] = append(groups[c], s)
 	}
 	for _, c := range order {
 		f.foldGroup(groups[c], c)
@@ -119,103 +103,108 @@ func (s *site) bareKey() siteKey {
 	return key
 }
 
+// bareSite returns the site that is the same without a stack, or nil.
+func (f *folder) bareSite(s *site) *site {
+	if n, ok := f.siteOf[s.bareKey()]; ok {
+		return f.process.sites[n]
+	}
+	return nil
+}
+
 // foldGroup folds the sites that have the same cohorts.
-func (f *folder) foldGroup(group []uint32, c *cohorts) {
-	l := f.l
+func (f *folder) foldGroup(group []*site, c *cohorts) {
 	to, ok := f.target(group)
 	if !ok {
 		return
 	}
 	if to != nil {
-		to.merge(c, l.options.Begin)
+		to.merge(c, f.options.Begin)
 	}
-	first := &l.sites[group[0]]
-	for _, n := range group {
-		s := &l.sites[n]
-		key := s.bareKey()
-		f.keys[s.siteKey] = key
-		f.p.Folded++
-		l.stats.Folded++
-		if b, ok := l.siteOf[key]; ok {
-			f.join(b, n)
+	for _, s := range group {
+		f.keys[s.siteKey] = s.bareKey()
+		f.Folded++
+		f.stats.Folded++
+		if b := f.bareSite(s); b != nil {
+			f.join(b, s)
 		} else {
-			f.rename(n, key, to != nil)
+			f.rename(s, to != nil)
 		}
 	}
-	if to == nil && first.kind == Tensor {
-		l.classes[first.hashButForClass()] = group[0]
+	if first := group[0]; to == nil && first.kind == Tensor {
+		f.classes[first.classKey()] = first.number
 	}
 }
 
 // target returns the cohorts of the sites that the sites of a group become part of, nil if there are
 // none yet. It returns false if the group must stay as it is.
-func (f *folder) target(group []uint32) (to *cohorts, ok bool) {
-	l := f.l
-	if first := &l.sites[group[0]]; first.kind == Tensor {
+func (f *folder) target(group []*site) (to *cohorts, ok bool) {
+	if first := group[0]; first.kind == Tensor {
 		like := site{siteKey: first.bareKey()}
-		if b, ok := l.classes[like.hashButForClass()]; ok && !l.sites[b].isButForClass(&like) {
-			return nil, false // another stack has the hash
-		} else if ok {
-			to = l.sites[b].cohorts()
+		if n, ok := f.classes[like.classKey()]; ok {
+			if b := f.process.sites[n]; b.isButForClass(&like) {
+				to = b.cohorts()
+			} else {
+				return nil, false // another call has the key
+			}
 		}
 	}
 	need := 0 // places without a stack
-	for _, n := range group {
-		b, ok := l.siteOf[l.sites[n].bareKey()]
-		if !ok {
+	for _, s := range group {
+		b := f.bareSite(s)
+		switch {
+		case b == nil:
 			need++
-			continue
-		}
-		if s := &l.sites[b]; s.segment || to != nil && s.cohorts() != to {
+		case b.segment || to != nil && b.cohorts() != to:
 			return nil, false
+		default:
+			to = b.cohorts()
 		}
-		to = l.sites[b].cohorts()
 	}
-	s, p := &l.quotas[tableBare], f.p
-	return to, need == 0 || s.Room(int(p.held[tableBare])+need, int(p.user[tableBare])+need)
+	return to, need == 0 || f.hasRoomFor(tableBare, need)
 }
 
-// join adds the figures of site n to site b, which is the same without a stack.
-func (f *folder) join(b, n uint32) {
-	l, to, s := f.l, &f.l.sites[b], &f.l.sites[n]
-	f.p.keep(to)
-	f.p.keep(s)
-	to.liveObjects += s.liveObjects
-	to.liveBytes += s.liveBytes
-	to.allocObjects += s.allocObjects
-	to.allocBytes += s.allocBytes
-	to.liveSquares += s.liveSquares
-	to.inside += s.inside
-	to.peak.objects += s.peak.objects
-	to.peak.bytes += s.peak.bytes
-	if to.high != nil && s.high != nil {
-		to.high.objects += s.high.objects
-		to.high.bytes += s.high.bytes
-	}
-	to.early.objects += s.early.objects
-	to.early.bytes += s.early.bytes
-	to.evicted += s.evicted
-	to.crowded += s.crowdedAfter()
-	if int32(s.ended-to.ended) > 0 {
-		to.ended = s.ended
-	}
-	to.history.add(&s.history)
-	for i := range s.own.parts.list {
-		to.own.parts.list[i].add(&s.own.parts.list[i])
-	}
-	for i := range s.own.parts.recent {
-		to.own.parts.recent[i].add(&s.own.parts.recent[i])
-	}
+// join adds the figures of a site to another one, which is the same without a stack.
+func (f *folder) join(to, s *site) {
+	f.keep(to)
+	f.keep(s)
+	to.add(s)
 	f.groups[to.cohorts()] = true
 	if s.first != 0 {
-		f.lists[b] = append(f.lists[b], s.first)
+		f.lists[to] = append(f.lists[to], s.first)
 	}
 	s.leaveCohorts()
-	f.into[n] = b
-	l.limiter.sites--
-	free := s.free
-	if l.freeSite(n); !free {
-		l.give(tableEver, f.p)
+	f.into[s.number] = to.number
+	f.limiter.sites--
+	if f.dropSite(s); !s.free {
+		f.give(tableEver)
+	}
+}
+
+// add adds the figures of a site that has lost its stack.
+func (s *site) add(o *site) {
+	s.liveObjects += o.liveObjects
+	s.liveBytes += o.liveBytes
+	s.allocObjects += o.allocObjects
+	s.allocBytes += o.allocBytes
+	s.liveSquares += o.liveSquares
+	s.inside += o.inside
+	s.peak.objects += o.peak.objects
+	s.peak.bytes += o.peak.bytes
+	if s.high != nil && o.high != nil {
+		s.high.objects += o.high.objects
+		s.high.bytes += o.high.bytes
+	}
+	s.early.objects += o.early.objects
+	s.early.bytes += o.early.bytes
+	s.evicted += o.evicted
+	s.crowded += o.crowdedAfter()
+	s.ended = max(s.ended, o.ended)
+	s.history.add(&o.history)
+	for i := range o.own.parts.list {
+		s.own.parts.list[i].add(&o.own.parts.list[i])
+	}
+	for i := range o.own.parts.recent {
+		s.own.parts.recent[i].add(&o.own.parts.recent[i])
 	}
 }
 
@@ -228,61 +217,57 @@ func (s *site) crowdedAfter() uint64 {
 }
 
 // rename takes the stack from a site. If others without a stack have cohorts, it shares them.
-func (f *folder) rename(n uint32, key siteKey, shares bool) {
-	l, s := f.l, &f.l.sites[n]
-	delete(l.siteOf, s.siteKey)
-	if hash := s.hashButForClass(); s.kind == Tensor && l.classes[hash] == n {
-		delete(l.classes, hash)
+func (f *folder) rename(s *site, shares bool) {
+	delete(f.siteOf, s.siteKey)
+	if key := s.classKey(); s.kind == Tensor && f.classes[key] == s.number {
+		delete(f.classes, key)
 	}
 	s.crowded = s.crowdedAfter()
-	s.siteKey = key
-	l.siteOf[key] = n
+	s.siteKey = s.bareKey()
+	f.siteOf[s.siteKey] = s.number
 	if shares {
 		s.leaveCohorts()
-		c := l.sharedBy(s)
-		c.adopt(s.own.parts)
-		s.shared, s.own.parts.next, c.parts = c, c.parts, s.own.parts
-		f.groups[c] = true
+		s.share(f.process.sites[f.classes[s.classKey()]])
+		f.groups[s.shared] = true
 	}
 	if s.free || s.bare {
 		return
 	}
-	l.give(tableSites, f.p)
-	l.hold(tableBare, f.p)
+	f.give(tableSites)
+	f.hold(tableBare)
 	s.bare = true
 }
 
-// finish merges lists of entries, and changes the numbers of sites everywhere else.
+// finish merges lists of entries, and changes the numbers and keys of sites everywhere else.
 func (f *folder) finish() {
-	l := f.l
-	if len(f.keys) == 0 {
-		return
+	for to, lists := range f.lists {
+		f.mergeEntries(to, lists)
 	}
-	for b := range f.lists {
-		f.mergeEntries(b)
-	}
-	for i := range l.sites {
-		if s := &l.sites[i]; s.process != none && f.groups[s.cohorts()] {
-			l.recount(s)
+	for s := range f.all() {
+		if f.groups[s.cohorts()] {
+			f.recount(s)
 		}
 	}
-	l.renumberFrees(f.to)
+	f.renumber(f.to)
+	f.renumberFrees(f.to)
+	if f.walks != nil {
+		f.walks.rename(f.keys)
+	}
 }
 
 // mergeEntries makes one list by time of a site's entries and those of others.
-func (f *folder) mergeEntries(b uint32) {
-	l, s := f.l, &f.l.sites[b]
+func (f *folder) mergeEntries(s *site, lists []uint32) {
 	var list []uint32
-	for _, first := range append([]uint32{s.first}, f.lists[b]...) {
-		for n := first; n != 0; n = l.entries.at(n).next {
+	for _, first := range append([]uint32{s.first}, lists...) {
+		for n := first; n != 0; n = f.entries.at(n).next {
 			list = append(list, n)
 		}
 	}
-	l.spend(32 * len(list))
-	slices.SortStableFunc(list, func(x, y uint32) int { return cmp.Compare(l.entries.at(x).time, l.entries.at(y).time) })
+	f.spend(32 * len(list))
+	slices.SortStableFunc(list, func(x, y uint32) int { return cmp.Compare(f.entries.at(x).time, f.entries.at(y).time) })
 	for i, n := range list {
-		e := l.entries.at(n)
-		e.site, e.prev, e.next = b, 0, 0
+		e := f.entries.at(n)
+		e.site, e.prev, e.next = s.number, 0, 0
 		if i > 0 {
 			e.prev = list[i-1]
 		}
@@ -294,15 +279,14 @@ func (f *folder) mergeEntries(b uint32) {
 }
 
 // renumberFrees changes the numbers of sites in what may be undone.
-func (l *Ledger) renumberFrees(to func(n uint32) uint32) {
-	l.spend(16 * len(l.lastFree))
-	for tid, x := range l.lastFree {
+func (u *undo) renumberFrees(to func(n uint32) uint32) {
+	for tid, x := range u.lastFree {
 		if x.outcome == freed {
 			x.entry.site = to(x.entry.site)
-			l.lastFree[tid] = x
+			u.lastFree[tid] = x
 		}
 	}
-	for tid, r := range l.released {
+	for tid, r := range u.released {
 		if r.held.number != 0 {
 			r.held.entry.site = to(r.held.entry.site)
 		}
@@ -311,17 +295,14 @@ func (l *Ledger) renumberFrees(to func(n uint32) uint32) {
 				x.of.entry.site = to(x.of.entry.site)
 			}
 		}
-		l.released[tid] = r
+		u.released[tid] = r
 	}
 }
 
-// renameHeld changes the keys of sites in the walks of a process.
-func (f *folder) renameHeld(w *walks) {
-	if w == nil {
-		return
-	}
+// rename changes the keys of sites.
+func (w *walks) rename(keys map[siteKey]siteKey) {
 	for key, held := range w.sites {
-		to, ok := f.keys[key]
+		to, ok := keys[key]
 		if !ok {
 			continue
 		}
@@ -337,7 +318,7 @@ func (f *folder) renameHeld(w *walks) {
 		return
 	}
 	for key, x := range w.open.freed {
-		if to, ok := f.keys[x.site]; ok {
+		if to, ok := keys[x.site]; ok {
 			x.site = to
 			w.open.freed[key] = x
 		}

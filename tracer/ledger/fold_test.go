@@ -89,34 +89,11 @@ func checkFolded(t *testing.T, whole, folded *Ledger, now uint64) {
 func checkWindows(t *testing.T, l *Ledger) {
 	t.Helper()
 	sums := map[*cohorts]uint64{}
-	for n := range l.sites {
-		s := &l.sites[n]
-		if s.process == none || s.kind == aliased {
-			continue
-		}
-		live, objects, entries := uint64(0), uint64(0), uint64(0)
-		for _, w := range s.own.parts.list {
-			live += w.live
-			objects += uint64(w.liveObjects)
-			if w.live > w.alloc {
-				t.Errorf("site %+v: a window has %d live bytes of %d", s.siteKey, w.live, w.alloc)
+	for _, p := range l.procs {
+		for s := range p.all() {
+			if s.kind != aliased {
+				sums[s.cohorts()] += checkWindowsOf(t, p, s)
 			}
-		}
-		for e := s.first; e != 0; e = l.entries.at(e).next {
-			entries++
-		}
-		if s.cohorts().levels.recents != nil {
-			recent := uint64(0)
-			for _, w := range s.own.parts.recent {
-				recent += w.live
-			}
-			if recent != live {
-				t.Errorf("site %+v has %d live bytes, its recent windows %d", s.siteKey, live, recent)
-			}
-		}
-		sums[s.cohorts()] += live
-		if live != s.liveBytes || !l.procs[s.process].purged && objects != entries {
-			t.Errorf("site %+v has %d live bytes and %d entries, its windows %d and %d", s.siteKey, s.liveBytes, entries, live, objects)
 		}
 	}
 	for c, live := range sums {
@@ -124,6 +101,35 @@ func checkWindows(t *testing.T, l *Ledger) {
 			t.Errorf("cohorts have %d live bytes, their windows %d", c.live, live)
 		}
 	}
+}
+
+// checkWindowsOf returns the live bytes in the windows of a site.
+func checkWindowsOf(t *testing.T, p *process, s *site) uint64 {
+	t.Helper()
+	live, objects, entries := uint64(0), uint64(0), uint64(0)
+	for _, w := range s.own.parts.list {
+		live += w.live
+		objects += uint64(w.liveObjects)
+		if w.live > w.alloc {
+			t.Errorf("site %+v: a window has %d live bytes of %d", s.siteKey, w.live, w.alloc)
+		}
+	}
+	for e := s.first; e != 0; e = p.entries.at(e).next {
+		entries++
+	}
+	if s.cohorts().levels.recents != nil {
+		recent := uint64(0)
+		for _, w := range s.own.parts.recent {
+			recent += w.live
+		}
+		if recent != live {
+			t.Errorf("site %+v has %d live bytes, its recent windows %d", s.siteKey, live, recent)
+		}
+	}
+	if live != s.liveBytes || !p.purged && objects != entries {
+		t.Errorf("site %+v has %d live bytes and %d entries, its windows %d and %d", s.siteKey, s.liveBytes, entries, live, objects)
+	}
+	return live
 }
 
 // TestFoldChangesNoSum at any moment, and events go on as before.
@@ -152,8 +158,7 @@ func TestFoldChangesNoSum(t *testing.T) {
 			}
 			if rng.Uint64N(30) == 0 {
 				some.Tell(Fold{uint32(rng.Uint64N(5)), 1 + rng.Uint64N(20)<<(10*rng.Uint64N(2))})
-				some.moveSites()
-				some.moveEntries()
+				moveAll(some)
 				checkFolded(t, whole, some, now)
 				checkLedger(t, some)
 			}
@@ -197,7 +202,7 @@ func TestFoldEvadesNoLimit(t *testing.T) {
 			l.Tell(Fold{Below: 1 << 20})
 		}
 	}
-	if n := len(l.sites) - len(l.freeSites); n > 2*maxSites/quota.ProcessPart+8 {
+	if n := sitesIn(l); n > 2*maxSites/quota.ProcessPart+8 {
 		t.Errorf("%d sites of one process", n)
 	}
 	if took := time.Since(began); took > 20*time.Second {
@@ -210,7 +215,7 @@ func TestFoldEvadesNoLimit(t *testing.T) {
 func TestFoldGivesMemoryBack(t *testing.T) {
 	const sites = 50_000
 	l := New(Options{Begin: 1})
-	empty := heap()
+	empty := heapBytes()
 	at := uint64(1e9)
 	for round := range uint64(4) {
 		for i := range uint64(sites) {
@@ -221,9 +226,9 @@ func TestFoldGivesMemoryBack(t *testing.T) {
 			}
 		}
 	}
-	full := heap()
+	full := heapBytes()
 	l.Tell(Fold{Below: 1 << 20})
-	folded := heap()
+	folded := heapBytes()
 	s := l.Snapshot(at, time.Time{})
 	if len(s.Sites) != 101 || s.Sites[100].LiveObjects != sites-100 && s.Sites[0].LiveObjects != sites-100 {
 		t.Errorf("%d sites", len(s.Sites))

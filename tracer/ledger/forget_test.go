@@ -154,8 +154,7 @@ func TestForgetLeavesEverythingElseUnchanged(t *testing.T) {
 			for _, l := range []*Ledger{all, some} {
 				l.Tell(Segments{1}) // as each question is asked again
 			}
-			some.moveSites()
-			some.moveEntries()
+			moveAll(some)
 			checkForgotten(t, all, some, now, before)
 			checkLedger(t, some)
 			if t.Failed() {
@@ -239,12 +238,11 @@ func TestForgottenProcessesTakeNothing(t *testing.T) {
 		t.Errorf("left in the snapshot: %+v", s)
 	}
 	for name, n := range map[string]int{
-		"processes": len(l.procs), "pids": len(l.byPID), "alive": len(l.alive), "sites": len(l.siteOf), "classes": len(l.classes),
-		"segments": len(l.segments), "names": len(l.apis.number), "live": len(l.live), "frees": len(l.lastFree), "released": len(l.released),
-		"exports": len(l.exports), "owners": len(l.owners), "users": len(l.users), "processes of users": len(l.processesOf),
-		"losses": len(l.lostBy) + len(l.stacksBy), "failures": len(l.failures), "warned": len(l.warned), "ended": len(l.ended),
-		"walks": l.openWalks, "held blocks": l.heldBlocks, "listed": l.listed, "pools": len(l.pools) - 1 - len(l.noPools),
-		"free sites": len(l.sites) - len(l.freeSites),
+		"processes": len(l.procs), "pids": len(l.byPID), "alive": len(l.alive),
+		"segments": len(l.archive.segments), "names": len(l.archive.apis.number),
+		"exports": len(l.exports), "users": len(l.users), "processes of users": len(l.ofUser),
+		"losses": len(l.lostBy) + len(l.stacksBy), "warned": len(l.warned), "ended": len(l.ended),
+		"held blocks": l.heldBlocks, "listed": l.listedBlocks,
 	} {
 		if n != 0 {
 			t.Errorf("%s: %d are left", name, n)
@@ -266,14 +264,14 @@ func TestMemoryOfALargeProcessIsGivenBack(t *testing.T) {
 		}
 	}
 	alloc(1, 1000)
-	small := heap()
+	small := heapBytes()
 	alloc(2, 200_000)
-	large := heap()
+	large := heapBytes()
 	l.Apply(&Event{Op: Free, PID: 1, TID: 1, Time: 2e9, Address: 500})
 	before := l.Snapshot(20e9, time.Time{})
 	l.Apply(&Event{Op: Exit, PID: 2, Time: 2e9})
 	l.Tell(Forget{20e9})
-	if after := heap(); after-small > (large-small)/20 {
+	if after := heapBytes(); after-small > (large-small)/20 {
 		t.Errorf("%d bytes with the process, %d when it has left", large-small, after-small)
 	}
 	l.Apply(&Event{Op: FreeFailed, PID: 1, TID: 1, Time: 2e9, Address: 500, Result: 1})
@@ -301,8 +299,8 @@ func TestProcessesAreBookedForAsLongAsSomeAreForgotten(t *testing.T) {
 	if s.Stats.Lost != 0 || len(s.Processes)+int(s.Forgotten.Processes) != 1000 || sumAll(s)["1 bytes"] != 10_000 {
 		t.Errorf("%d lost, %d processes, %d forgotten, sums %v", s.Stats.Lost, len(s.Processes), s.Forgotten.Processes, sumAll(s))
 	}
-	if len(l.procs) > 16 || len(l.sites) > 16 {
-		t.Errorf("room for %d processes and %d sites", len(l.procs), len(l.sites))
+	if cap(l.procs) > 16 || sitesIn(l) > 16 {
+		t.Errorf("room for %d processes, %d sites", cap(l.procs), sitesIn(l))
 	}
 }
 

@@ -4,76 +4,70 @@ package ledger
 
 import "math"
 
-func (l *Ledger) free(e *Event) {
-	if e.Address == 0 {
+func (p *process) free(e *Event) {
+	switch e.Space {
+	case Blocks:
+		p.freeTensor(e)
+		return
+	case Objects:
+		p.freeObject(e)
 		return
 	}
-	if e.Space == Blocks {
-		l.freeTensor(e)
+	if e.Space == Physical && p.release(e) {
 		return
 	}
-	p := l.instance(e.PID, e.Time)
-	if e.Space == Objects {
-		l.freeObject(p, e)
-		return
-	}
-	if e.Space == Physical && l.release(p, e) {
-		return
-	}
-	last := lastFree{entry: entry{address: e.Address}, process: p, endings: l.endings, space: e.Space}
-	key := liveKey{e.Address, p, e.Space}
-	if n, ok := l.live[key]; ok {
-		b := l.entries.at(n)
+	last := lastFree{entry: entry{address: e.Address}, endings: p.endings, space: e.Space}
+	key := liveKey{e.Address, e.Space}
+	if n, ok := p.live[key]; ok {
+		b := p.entries.at(n)
 		last.entry, last.outcome = *b, freed
-		if b.extra != 0 && l.sites[b.site].kind != Async {
+		if b.extra != 0 && p.sites[b.site].kind != Async {
 			b.extra--
 		} else {
-			l.drop(key, n, e.Time)
+			p.drop(key, n, e.Time)
 		}
 	} else {
-		l.unmatched(p, e.Space, e)
+		p.unmatched(e.Space, e)
 	}
-	l.remember(e.TID, last)
+	p.remember(e.TID, last)
 }
 
 // unmatched counts a free or an unmapping of memory that is not booked.
-func (l *Ledger) unmatched(process uint32, space Space, e *Event) {
-	l.stats.UnmatchedFrees++
-	p := &l.procs[process]
+func (p *process) unmatched(space Space, e *Event) {
+	p.stats.UnmatchedFrees++
 	p.olderFreed = max(p.olderFreed, e.Time)
-	if l.observer != nil {
-		l.observer.Unmatched(Allocation{Process: process, PID: p.PID, Space: space, Address: e.Address, Size: e.Size}, e.Time)
+	if p.observer != nil {
+		p.observer.Unmatched(Allocation{Process: p.number, PID: p.PID, Space: space, Address: e.Address, Size: e.Size}, e.Time)
 	}
 }
 
 // drop ends an allocation.
-func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
-	b := l.entries.at(n)
-	site, address, size, extra, birth := b.site, b.address, b.size, b.extra, b.time
-	l.giveRoom(&l.procs[key.process], b)
-	s := &l.sites[site]
-	if l.observer != nil && s.kind != aliased {
-		l.observer.Freed(l.allocation(n), time)
+func (p *process) drop(key liveKey, n uint32, time uint64) {
+	b := p.entries.at(n)
+	s, address, size, extra, birth := p.sites[b.site], b.address, b.size, b.extra, b.time
+	p.giveRoom(b)
+	if p.observer != nil && s.kind != aliased {
+		p.observer.Freed(p.allocation(n), time)
 	}
-	l.unlink(n)
-	l.dropEntry(key, n)
+	p.unlink(n)
+	p.dropEntry(key, n)
 	if s.kind == aliased {
 		return
 	}
 	if extra != 0 && s.kind == Async {
-		l.leavePool(extra, address, size)
+		p.leavePool(extra, address, size)
 	}
-	l.segmentChanged(site, size, time, true)
+	p.segmentChanged(s, size, time, true)
 	if size == 0 {
-		l.stats.UnknownSizes--
+		p.stats.UnknownSizes--
 	}
-	l.procs[key.process].keep(s)
+	p.keep(s)
 	s.liveObjects--
 	s.liveBytes -= size
-	s.history.record(l.options.Begin, time, s.liveBytes)
-	s.died(l.options.Begin, birth, time, size)
+	s.history.record(p.options.Begin, time, s.liveBytes)
+	s.died(p.options.Begin, birth, time, size)
 	for _, t := range [...]uint32{s.total, s.sum} {
-		t := &l.procs[key.process].totals[t]
+		t := &p.totals[t]
 		t.LiveObjects--
 		t.LiveBytes -= size
 		t.low = min(t.low, t.LiveBytes)
@@ -81,96 +75,88 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 }
 
 // remember keeps the effect of a thread's latest free.
-func (l *Ledger) remember(tid uint32, last lastFree) {
-	if before, ok := l.lastFree[tid]; ok {
-		if before.process == last.process && before.outcome != lessPhysical {
-			l.lastFree[tid] = last
+func (p *process) remember(tid uint32, last lastFree) {
+	if before, ok := p.lastFree[tid]; ok {
+		if before.outcome != lessPhysical {
+			p.lastFree[tid] = last
 			return
 		}
-		l.forgetFree(tid)
+		p.forgetFree(tid)
 	}
-	p := &l.procs[last.process]
 	if p.purged {
 		return
 	}
-	s := &l.quotas[tableFrees]
-	if !s.Room(int(p.held[tableFrees]), int(p.user[tableFrees])) {
+	if !p.hasRoomFor(tableFrees, 0) {
 		if p.held[tableFrees] == 0 {
 			p.beyond[tableFrees]++
 			return
 		}
-		l.forgetFrees(func(of uint32) bool { return of == last.process })
+		p.forgetFrees()
 	}
-	l.hold(tableFrees, p)
-	l.lastFree[tid] = last
+	p.hold(tableFrees)
+	p.withUndo().lastFree[tid] = last
 }
 
 // forgetFree drops the effect of a thread's latest free.
-func (l *Ledger) forgetFree(tid uint32) {
-	last, ok := l.lastFree[tid]
+func (p *process) forgetFree(tid uint32) {
+	last, ok := p.lastFree[tid]
 	if !ok {
 		return
 	}
-	p := &l.procs[last.process]
-	delete(l.lastFree, tid)
-	l.give(tableFrees, p)
+	delete(p.lastFree, tid)
+	p.give(tableFrees)
 	if last.outcome == lessPhysical {
-		l.giveAll(tableUnmapped, p, len(l.released[tid].ended))
-		delete(l.released, tid)
+		p.giveAll(tableUnmapped, len(p.released[tid].ended))
+		delete(p.released, tid)
 	}
 }
 
-// forgetFrees drops the latest frees of processes that match. Most of their threads have ended; at
-// worst, some failed frees are not undone.
-func (l *Ledger) forgetFrees(of func(process uint32) bool) {
-	for tid, last := range l.lastFree {
-		if of(last.process) {
-			l.forgetFree(tid)
-		}
+// forgetFrees drops the latest frees of all threads. Most have ended; at worst, some failed frees
+// are not undone.
+func (p *process) forgetFrees() {
+	for tid := range p.lastFree {
+		p.forgetFree(tid)
 	}
+	p.lastFree, p.released = nil, nil
 }
 
 // freeFailed undoes the last free of the thread.
-func (l *Ledger) freeFailed(e *Event) {
-	last, ok := l.lastFree[e.TID]
+func (p *process) freeFailed(e *Event) {
+	last, ok := p.lastFree[e.TID]
 	if !ok || e.Address != 0 && e.Address != last.entry.address {
 		return
 	}
-	p := &l.procs[last.process]
-	if p.PID != e.PID || p.End != 0 && e.Time > p.End {
-		return
-	}
 	if last.outcome != lessPhysical {
-		l.forgetFree(e.TID)
+		p.forgetFree(e.TID)
 	}
 	switch {
 	case last.outcome == unmatched:
-		l.stats.UnmatchedFrees--
+		p.stats.UnmatchedFrees--
 		if last.entry.size != 0 { // an unmapping failed
 			start, end := span(last.entry.address, last.entry.size)
-			l.forgetAddresses(last.process, start, end)
+			p.forgetAddresses(start, end)
 		}
 	case e.Result == resultDeinitialized:
 	case last.outcome == lessPhysical:
-		l.undoPhysical(last.process, e)
+		p.undoPhysical(e)
 	case p.purged: // its site is archived
 	default:
-		l.restore(&last, e.Time)
+		p.restore(&last, e.Time)
 	}
 }
 
 // restore revives a freed entry, or gives it a reference back.
-func (l *Ledger) restore(last *lastFree, time uint64) {
-	s := &l.sites[last.entry.site]
-	if int32(s.ended-last.endings) > 0 {
+func (p *process) restore(last *lastFree, time uint64) {
+	s := p.sites[last.entry.site]
+	if s.ended > last.endings {
 		return // its context ended meanwhile
 	}
-	key := liveKey{last.entry.address, last.process, last.space}
+	key := liveKey{last.entry.address, last.space}
 	shared := s.kind == Imported || s.kind == aliased
-	if n, taken := l.live[key]; taken {
+	if n, taken := p.live[key]; taken {
 		// An address that was given out again had been freed, whatever the call returned, but a
 		// counted one means the same memory.
-		if b := l.entries.at(n); shared && l.sites[b.site].kind == s.kind {
+		if b := p.entries.at(n); shared && p.sites[b.site].kind == s.kind {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 		}
 		return
@@ -178,36 +164,36 @@ func (l *Ledger) restore(last *lastFree, time uint64) {
 	if shared {
 		last.entry.extra = 0 // other threads have freed the others
 	}
-	l.revive(key, last.entry, time)
+	p.revive(key, last.entry, time)
 }
 
 // revive makes an ended entry live again, and reports whether there was room.
-func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
-	s := &l.sites[b.site]
-	if !l.room(tableLive, &l.procs[key.process]) {
-		l.evict(s)
+func (p *process) revive(key liveKey, b entry, time uint64) bool {
+	s := p.sites[b.site]
+	if !p.room(tableLive) {
+		p.evict(s)
 		return false
 	}
 	if s.kind != aliased {
-		l.addLive(s, b.size, time)
-		s.revived(l.options.Begin, b.time, b.size)
-		l.segmentChanged(b.site, b.size, time, false)
+		p.addLive(s, b.size, time)
+		s.revived(p.options.Begin, b.time, b.size)
+		p.segmentChanged(s, b.size, time, false)
 	}
-	if l.procs[key.process].purged {
+	if p.purged {
 		return false
 	}
 	if s.kind == Async && b.extra != 0 {
-		if p := &l.pools[b.extra]; p.inUse && p.process == key.process {
-			p.add(b.address, b.size)
+		if x := p.pool(b.extra); x != nil {
+			x.add(b.address, b.size)
 		} else {
 			b.extra = 0 // the pool was destroyed, and this was its last allocation
 		}
 	}
 	near := b.prev
-	n := l.addEntry(key, &l.procs[key.process], b)
-	l.link(n, near)
-	if l.observer != nil && s.kind != aliased {
-		l.observer.Allocated(l.allocation(n), time)
+	n := p.addEntry(key, b)
+	p.link(n, near)
+	if p.observer != nil && s.kind != aliased {
+		p.observer.Allocated(p.allocation(n), time)
 	}
 	return true
 }

@@ -84,10 +84,9 @@ func stepHostile(l *Ledger, data []byte) Event {
 		l.Tell(UsageOpened{Time: e.Time})
 	case 9:
 		l.Tell(Forget{e.Time})
-		l.moveEntries()
+		moveAll(l)
 	case 10:
 		l.Tell(Fold{e.PID, w % 32})
-		l.moveSites()
 	case 7:
 		l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
 	}
@@ -236,13 +235,13 @@ func checkParts(t *testing.T, l *Ledger, s *Snapshot) {
 		}
 	}
 	for i, b := range s.Balances {
-		n := slices.IndexFunc(l.procs, func(p process) bool {
+		n := slices.IndexFunc(l.procs, func(p *process) bool {
 			q := s.Processes[b.Process]
 			return p.PID == q.PID && p.Begin == q.Begin && p.End == q.End
 		})
-		p := &l.procs[n]
+		p := l.procs[n]
 		_, only := p.onlyGPU(p.uuids())
-		if want := sumOn(b.UUID, l.deviceLive(p, nil), p.uuids(), only).bytes; driver[i] != want {
+		if want := sumOn(b.UUID, p.deviceLive(nil), p.uuids(), only).bytes; driver[i] != want {
 			t.Errorf("%+v: %d bytes of sites are on it, %d by the balance's rules", b, driver[i], want)
 		}
 	}
@@ -252,20 +251,41 @@ func checkParts(t *testing.T, l *Ledger, s *Snapshot) {
 func checkLedger(t *testing.T, l *Ledger) {
 	t.Helper()
 	var unknown uint64
+	strays, kept := 0, 0
+	rooms := map[*windows]bool{}
+	for _, p := range l.procs {
+		strays += len(p.strays)
+		for _, r := range p.released {
+			kept += len(r.ended)
+		}
+		unknown += checkProcess(t, p, rooms)
+	}
+	if strays != l.quotas[tableStrays].Used() {
+		t.Errorf("processes have %d strays, the books say %d", strays, l.quotas[tableStrays].Used())
+	}
+	if unknown > l.stats.UnknownSizes || l.stats.UnknownSizes > 1<<32 {
+		t.Errorf("%d live blocks without a size, counted %d", unknown, l.stats.UnknownSizes)
+	}
+	checkShares(t, l, map[table]int{tableUnmapped: kept})
+}
+
+// checkProcess tests the books of one process, and returns how many entries have no size.
+func checkProcess(t *testing.T, p *process, rooms map[*windows]bool) (unknown uint64) {
+	t.Helper()
 	sample := map[*tensors][2]count{}
 	inPools := map[uint32]pool{}
 	check := func(x *site) {
-		checkList(t, l, x)
+		checkList(t, p, x)
 		if x.kind == Tensor {
-			on := &l.procs[x.process].tensors[x.total]
+			on := &p.tensors[x.total]
 			c := sample[on]
 			sample[on] = [2]count{
 				{c[0].objects + x.liveObjects, c[0].bytes + x.liveBytes},
 				{c[1].objects + x.allocObjects, c[1].bytes + x.allocBytes},
 			}
 		}
-		for n := x.first; n != 0; n = l.entries.at(n).next {
-			b := l.entries.at(n)
+		for n := x.first; n != 0; n = p.entries.at(n).next {
+			b := p.entries.at(n)
 			if b.size == 0 && x.kind != aliased {
 				unknown++
 			}
@@ -277,67 +297,45 @@ func checkLedger(t *testing.T, l *Ledger) {
 			}
 		}
 	}
-	strays := 0
-	for i := range l.procs {
-		strays += len(l.procs[i].strays)
+	if len(p.siteOf)+len(p.unused) != len(p.sites) {
+		t.Errorf("%d sites are in use and %d free, of %d", len(p.siteOf), len(p.unused), len(p.sites))
 	}
-	if strays != l.quotas[tableStrays].Used() {
-		t.Errorf("processes have %d strays, the books say %d", strays, l.quotas[tableStrays].Used())
-	}
-	sites, rooms := len(l.freeSites), map[*windows]bool{}
-	for n := range l.procs {
-		sites += len(l.procs[n].sites)
-		l.withSites(uint32(n), func(list []uint32) {
-			for _, i := range list {
-				x := &l.sites[i]
-				if x.process != uint32(n) || rooms[x.own.parts] {
-					t.Errorf("site %+v is in the list of process %d, or shares its windows", x.siteKey, n)
-				}
-				rooms[x.own.parts] = true
-				check(x)
+	p.withSites(func(list []*site) {
+		for _, x := range list {
+			if p.sites[x.number] != x || rooms[x.own.parts] {
+				t.Errorf("site %+v has another's number or windows", x.siteKey)
 			}
-		})
-	}
-	if sites != len(l.sites) {
-		t.Errorf("%d sites are of processes or free, of %d", sites, len(l.sites))
-	}
-	if unknown > l.stats.UnknownSizes || l.stats.UnknownSizes > 1<<32 {
-		t.Errorf("%d live blocks without a size, counted %d", unknown, l.stats.UnknownSizes)
-	}
-	for n := 1; n < len(l.pools); n++ {
-		if x, want := l.pools[n], inPools[uint32(n)]; x.objects != want.objects || x.used != want.used {
+			rooms[x.own.parts] = true
+			check(x)
+		}
+	})
+	for n := 1; n < len(p.pools); n++ {
+		if x, want := p.pools[n], inPools[uint32(n)]; x.objects != want.objects || x.used != want.used {
 			t.Errorf("pool %d %+v has %d blocks of %d bytes", n, x, want.objects, want.used)
 		}
 	}
-	for i := range l.procs {
-		for k := range l.procs[i].tensors {
-			if x := &l.procs[i].tensors[k]; sample[x] != [2]count{x.live, x.freed} {
-				t.Errorf("the sample on device %d counts %v and %v, its sites have %v", x.device, x.live, x.freed, sample[x])
-			}
+	for k := range p.tensors {
+		if x := &p.tensors[k]; sample[x] != [2]count{x.live, x.freed} {
+			t.Errorf("the sample on device %d counts %v and %v, its sites have %v", x.device, x.live, x.freed, sample[x])
 		}
 	}
-	blocks := uint64(len(l.live))
-	for n := l.entries.free; n != 0; n = l.entries.at(n).next {
+	blocks := uint64(len(p.live))
+	for n := p.entries.free; n != 0; n = p.entries.at(n).next {
 		blocks++
 	}
-	if blocks != uint64(l.entries.used) {
-		t.Errorf("%d blocks in use or free, %d handed out", blocks, l.entries.used)
+	if blocks != uint64(p.entries.used) {
+		t.Errorf("%d blocks in use or free, %d handed out", blocks, p.entries.used)
 	}
-	kept := 0
-	for _, r := range l.released {
-		kept += len(r.ended)
+	if p.physical != nil {
+		checkPhysical(t, p)
 	}
-	checkShares(t, l, map[table]int{tableUnmapped: kept})
-	for i := range l.procs {
-		if v := l.procs[i].physical; v != nil {
-			checkPhysical(t, l, uint32(i), v)
-		}
-	}
+	return unknown
 }
 
 // checkPhysical: all handles and mappings lead to live memories, which count them.
-func checkPhysical(t *testing.T, l *Ledger, process uint32, v *physical) {
+func checkPhysical(t *testing.T, p *process) {
 	t.Helper()
+	v := p.physical
 	count := map[uint64]memory{}
 	for _, h := range v.handles {
 		m := count[h.memory]
@@ -366,19 +364,19 @@ func checkPhysical(t *testing.T, l *Ledger, process uint32, v *physical) {
 	}
 	for id, m := range v.memories {
 		c := count[id]
-		if b, ok := l.live[liveKey{id, process, memories}]; !ok || l.entries.at(b).address != id || c.handles != m.handles || c.mappings != m.mappings {
+		if b, ok := p.live[liveKey{id, memories}]; !ok || p.entries.at(b).address != id || c.handles != m.handles || c.mappings != m.mappings {
 			t.Errorf("memory %d %+v is held by %+v, or not live", id, m, c)
 		}
 	}
 }
 
 // checkList: the blocks of a site are its live ones, linked both ways.
-func checkList(t *testing.T, l *Ledger, x *site) {
+func checkList(t *testing.T, p *process, x *site) {
 	t.Helper()
 	var objects, bytes, squares uint64
 	var before uint32
-	for n := x.first; n != 0; before, n = n, l.entries.at(n).next {
-		b := l.entries.at(n)
+	for n := x.first; n != 0; before, n = n, p.entries.at(n).next {
+		b := p.entries.at(n)
 		w := count{1, b.size}
 		if x.kind == Tensor {
 			w = count{1 << b.extra, b.size << b.extra}
@@ -386,14 +384,14 @@ func checkList(t *testing.T, l *Ledger, x *site) {
 		}
 		objects += w.objects
 		bytes += w.bytes
-		if b.prev != before || l.live[liveKey{b.address, x.process, x.space}] != n {
+		if b.prev != before || p.live[liveKey{b.address, x.space}] != n {
 			t.Fatalf("block %d of site %+v is linked wrongly or not live", n, x.siteKey)
 		}
 	}
 	if x.kind == aliased {
 		return
 	}
-	if x.last != before || !l.procs[x.process].purged && (objects != x.liveObjects || bytes != x.liveBytes || squares != x.liveSquares) {
+	if x.last != before || !p.purged && (objects != x.liveObjects || bytes != x.liveBytes || squares != x.liveSquares) {
 		t.Errorf("site %+v lists %d blocks of %d bytes, counts %d of %d; squares %d, counts %d", x.siteKey, objects, bytes, x.liveObjects, x.liveBytes, squares, x.liveSquares)
 	}
 }

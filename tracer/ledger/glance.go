@@ -14,20 +14,19 @@ type Glance struct {
 // Glance returns sums of the books. Its duration grows with the processes that have not ended.
 func (l *Ledger) Glance() Glance {
 	g := Glance{Lost: l.stats.Lost}
-	l.eachAlive(func(n uint32) {
+	l.eachAlive(func(p *process) {
 		g.Processes++
-		g.Live += l.procs[n].measured()
+		g.Live += p.measured()
 	})
 	return g
 }
 
 // Measured returns the GPU memory of a process, as Glance.Live counts it.
 func (l *Ledger) Measured(pid uint32) uint64 {
-	n, ok := l.byPID[pid]
-	if !ok {
-		return 0
+	if p := l.byPID[pid]; p != nil {
+		return p.measured()
 	}
-	return l.procs[n].measured()
+	return 0
 }
 
 // measured returns the bytes of a process whose highest value is its peak: its tensors, where

@@ -15,17 +15,16 @@ import "slices"
 // seen: tensors beyond the sample that came and went. A process with memory asleep is as of now.
 func (l *Ledger) AddHighest(s *Snapshot) {
 	s.Highest = nil
-	var moved []uint32
-	l.eachAlive(func(n uint32) {
-		if p := &l.procs[n]; p.high.bytes > p.highNow() && len(p.asleep.ranges) == 0 && !p.purged {
-			moved = append(moved, n)
+	moved := map[*process]bool{}
+	l.eachAlive(func(p *process) {
+		if p.high.bytes > p.highNow() && len(p.asleep.ranges) == 0 && !p.purged {
+			moved[p] = true
 		}
 	})
 	if len(moved) > 0 {
 		s.Highest = l.atHighest(s, moved)
 	}
-	l.eachAlive(func(n uint32) {
-		p := &l.procs[n]
+	l.eachAlive(func(p *process) {
 		p.high = highMark{highest{p.highNow(), s.End}, p.high.number + 1}
 	})
 }
@@ -49,21 +48,23 @@ func (p *process) highNow() (bytes uint64) {
 }
 
 // atHighest returns a snapshot with these processes as they were at their highest.
-func (l *Ledger) atHighest(s *Snapshot, moved []uint32) *Snapshot {
+func (l *Ledger) atHighest(s *Snapshot, moved map[*process]bool) *Snapshot {
 	high := *s
 	high.Processes, high.Sites, high.Tensors, high.Balances, high.System, high.Releases = nil, nil, nil, nil, nil, nil
 	high.GPUs = slices.Clone(s.GPUs)
-	v := newView(l, &high)
-	v.levels = true
-	was := make([]process, len(moved))
-	for i, n := range moved {
-		p := &l.procs[n]
-		was[i] = *p
+	v := view{s: &high, levels: true, of: map[*process]*processView{}}
+	for _, p := range l.procs {
+		x := v.add(p)
+		if !moved[p] {
+			continue
+		}
+		was := *p
+		defer func() { *p = was }()
 		p.tensors = slices.Clone(p.tensors)
 		for k := range p.tensors {
 			p.tensors[k].setHigh(p)
 		}
-		v.moveTo(n, func(s *site) (objects, bytes uint64, kept bool) {
+		x.moveTo(func(s *site) (objects, bytes uint64, kept bool) {
 			if s.high == nil || s.high.number != p.high.number {
 				return 0, 0, false
 			}
@@ -73,9 +74,6 @@ func (l *Ledger) atHighest(s *Snapshot, moved []uint32) *Snapshot {
 	v.processes()
 	l.bookedSince(&high)
 	v.sites()
-	for i, n := range moved {
-		l.procs[n] = was[i]
-	}
 	high.Sites = withPast(high.Sites, s.Sites)
 	return &high
 }

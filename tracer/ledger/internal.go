@@ -10,38 +10,36 @@ import (
 
 // freeObject ends an object of the kernel driver. Most have no memory of a GPU, and are not booked. The
 // thread's last free, which may be the call that this one is part of, stays the one to undo.
-func (l *Ledger) freeObject(process uint32, e *Event) {
-	key := liveKey{e.Address, process, Objects}
-	if n, ok := l.live[key]; ok {
-		l.drop(key, n, e.Time)
+func (p *process) freeObject(e *Event) {
+	key := liveKey{e.Address, Objects}
+	if n, ok := p.live[key]; ok {
+		p.drop(key, n, e.Time)
 	} else {
-		l.endClient(process, e)
+		p.endClient(e)
 	}
 }
 
 // endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
 // its objects back one by one; a program may also close the client, which is its own handle.
-func (l *Ledger) endClient(process uint32, e *Event) {
+func (p *process) endClient(e *Event) {
 	client := e.Address >> 32
 	if client != e.Address&0xffffffff {
 		return
 	}
-	p := &l.procs[process]
 	if p.clients[client] == 0 { // a program may end others in a loop
 		return
 	}
-	l.spend(8 * len(p.sites))
-	for _, n := range p.sites {
-		s := &l.sites[n]
+	p.spend(8 * len(p.sites))
+	for s := range p.all() {
 		if s.space != Objects {
 			continue
 		}
 		for b := s.first; b != 0; {
-			x := l.entries.at(b)
+			x := p.entries.at(b)
 			here := b
 			b = x.next
 			if x.address>>32 == client {
-				l.drop(liveKey{x.address, process, Objects}, here, e.Time)
+				p.drop(liveKey{x.address, Objects}, here, e.Time)
 			}
 		}
 	}
@@ -52,12 +50,12 @@ const smallestPage = 4 << 10
 
 // isInternal reports whether the driver took memory for itself. A size that no memory of a GPU can have
 // shows that a later driver has another layout of requests.
-func (l *Ledger) isInternal(e *Event) bool {
+func (p *process) isInternal(e *Event) bool {
 	if e.Size == 0 || e.Size%smallestPage != 0 || e.Size > maxSize {
-		l.warnOf(e.PID, fmt.Sprintf("process %d: the requests of its driver have a layout that vramprof does not know: what the driver takes for itself is unexplained", e.PID))
+		p.warnOf(fmt.Sprintf("process %d: the requests of its driver have a layout that vramprof does not know: what the driver takes for itself is unexplained", e.PID))
 		return false
 	}
-	return !l.procs[l.instance(e.PID, e.Time)].isOfGraphs(e)
+	return !p.isOfGraphs(e)
 }
 
 // knowsContext reports whether the books have what the driver took for the context of a process.

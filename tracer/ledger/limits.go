@@ -35,28 +35,3 @@ type limiter struct {
 	tensors uint64
 	steps   uint64
 }
-
-// full reports whether the books do not change any more.
-func (l *Ledger) full() bool {
-	x := &l.limiter
-	if !x.on || x.reached {
-		return x.reached
-	}
-	for _, c := range [...]struct {
-		limit Limit
-		n, of uint64
-	}{
-		{LimitLive, uint64(len(l.live)), x.Live}, {LimitSites, x.sites, x.Sites}, {LimitProcesses, uint64(l.quotas[tableProcesses].Used()), x.Processes},
-		{LimitTensors, x.tensors, x.Tensors}, {LimitSteps, x.steps, x.Steps},
-	} {
-		if c.of != 0 && c.n > c.of {
-			x.reached = true
-			x.Reached(c.limit)
-			break
-		}
-	}
-	return x.reached
-}
-
-// spend counts steps of work.
-func (l *Ledger) spend(steps int) { l.limiter.steps += uint64(steps) }

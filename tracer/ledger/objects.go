@@ -48,62 +48,56 @@ type objectSite struct {
 }
 
 // applyObject books an event of a driver object.
-func (l *Ledger) applyObject(e *Event) {
-	switch e.Op {
-	case ObjectCreate, ObjectEnd, GreenCreate, GreenDestroy:
-	default:
-		return
-	}
-	n := l.instance(e.PID, e.Time)
-	if l.procs[n].purged {
+func (p *process) applyObject(e *Event) {
+	if p.purged {
 		return
 	}
 	switch e.Op {
 	case ObjectCreate:
-		l.createObject(n, e.Kind, e.Address, e.Device, e)
+		p.createObject(e.Kind, e.Address, e.Device, e)
 	case ObjectEnd:
-		l.procs[n].objects.end(objectKey{e.Address, e.Kind}, e.Time)
-		l.countObjects(&l.procs[n])
+		p.objects.end(objectKey{e.Address, e.Kind}, e.Time)
+		p.countObjects()
 	case GreenCreate:
-		l.greenCreate(n, e)
+		p.greenCreate(e)
 	case GreenDestroy:
-		l.greenDestroy(n, e)
+		p.greenDestroy(e)
 	}
 }
 
 // createObject books a new driver object with the stack of its event.
-func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device int32, e *Event) {
-	if handle == 0 || l.procs[process].purged {
+func (p *process) createObject(kind Kind, handle uint64, device int32, e *Event) {
+	if handle == 0 || p.purged {
 		return
 	}
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
 	}
-	x := &l.procs[process].objects
+	x := &p.objects
 	key := objectKey{handle, kind}
 	// its end was not seen, or is reported after its handle was given out again
 	x.end(key, math.MaxUint64)
 	if kind == DriverContext {
 		delete(x.derived, handle)
 	}
-	p, before := &l.procs[process], len(x.sites)
-	l.spend(before)
-	room := l.quotas[tableObjectSites].Room(int(p.held[tableObjectSites]), int(p.user[tableObjectSites]))
+	before := len(x.sites)
+	p.spend(before)
+	room := p.hasRoomFor(tableObjectSites, 0)
 	n, stackless := x.site(objectSite{stack: e.Stack, api: e.API, device: device, kind: kind}, room)
-	l.giveAll(tableObjectSites, p, before-len(x.sites))
+	p.giveAll(tableObjectSites, before-len(x.sites))
 	s := &x.sites[n]
 	s.made++
 	if stackless {
 		s.crowded++
 		p.beyond[tableObjectSites]++
-		l.warnOf(p.PID, fmt.Sprintf("process %d has driver objects from too many stacks: the rest are counted without stacks", p.PID))
+		p.warnOf(fmt.Sprintf("process %d has driver objects from too many stacks: the rest are counted without stacks", p.PID))
 	}
-	if l.countObjects(p); !l.room(tableObjects, p) {
+	if p.countObjects(); !p.room(tableObjects) {
 		s.evicted++
-		l.warnOf(p.PID, fmt.Sprintf("process %d has too many driver objects: the rest are counted as made, but not as live", p.PID))
+		p.warnOf(fmt.Sprintf("process %d has too many driver objects: the rest are counted as made, but not as live", p.PID))
 		return
 	}
-	l.hold(tableObjects, p)
+	p.hold(tableObjects)
 	o := driverObject{time: e.Time, context: e.Context, site: n}
 	if e.Op == ObjectCreate && e.Size <= maxSize && e.Size <= maxSum-s.bytes {
 		o.bytes = e.Size
@@ -117,8 +111,8 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 }
 
 // countObjects updates the count of live objects that a process holds.
-func (l *Ledger) countObjects(p *process) {
-	l.giveAll(tableObjects, p, int(p.held[tableObjects])-len(p.objects.live))
+func (p *process) countObjects() {
+	p.giveAll(tableObjects, int(p.held[tableObjects])-len(p.objects.live))
 }
 
 // site returns the index of the sum of an object, and whether the object lost its stack for lack of
@@ -192,9 +186,9 @@ func (x *objects) derivedFrom(context uint64) int32 {
 	return UnknownDevice
 }
 
-func (l *Ledger) greenCreate(process uint32, e *Event) {
-	x := &l.procs[process].objects
-	l.createObject(process, GreenContext, e.Address, e.Device, e)
+func (p *process) greenCreate(e *Event) {
+	x := &p.objects
+	p.createObject(GreenContext, e.Address, e.Device, e)
 	if uint32(e.Device) >= maxDevices {
 		return
 	}
@@ -204,26 +198,25 @@ func (l *Ledger) greenCreate(process uint32, e *Event) {
 	if len(x.greens) < maxDerived {
 		x.greens[e.Address] = e.Device
 	}
-	l.contextRetain(&Event{PID: e.PID, Time: e.Time, Device: e.Device})
+	p.contextRetain(&Event{PID: e.PID, Time: e.Time, Device: e.Device})
 }
 
-func (l *Ledger) greenDestroy(process uint32, e *Event) {
-	x := &l.procs[process].objects
+func (p *process) greenDestroy(e *Event) {
+	x := &p.objects
 	x.end(objectKey{e.Address, GreenContext}, e.Time)
 	device, ok := x.greens[e.Address]
 	if !ok {
 		return // older than the attach, as its reference is
 	}
 	delete(x.greens, e.Address)
-	l.contextRelease(&Event{PID: e.PID, Time: e.Time, Device: device})
+	p.contextRelease(&Event{PID: e.PID, Time: e.Time, Device: device})
 }
 
 // contextDerive notes the CUcontext of a green context.
-func (l *Ledger) contextDerive(e *Event) {
-	n := l.instance(e.PID, e.Time)
-	x := &l.procs[n].objects
+func (p *process) contextDerive(e *Event) {
+	x := &p.objects
 	device, ok := x.greens[e.Handle]
-	if !ok || e.Context == 0 || l.procs[n].purged {
+	if !ok || e.Context == 0 || p.purged {
 		return
 	}
 	if x.derived == nil {
@@ -236,16 +229,13 @@ func (l *Ledger) contextDerive(e *Event) {
 
 // objects adds the driver objects of all processes in the snapshot.
 func (v *view) objects() {
-	for n := range v.l.procs {
-		if v.leavesOut(uint32(n)) {
-			continue
-		}
-		for _, s := range v.l.procs[n].objects.sites {
+	for _, p := range v.list {
+		for _, s := range p.process.objects.sites {
 			if s.device == UnknownDevice {
-				s.device = v.device[n]
+				s.device = p.only
 			}
 			v.s.Objects = append(v.s.Objects, Object{
-				Process: v.index[n], Stack: s.stack, API: s.api, Kind: s.kind, Device: s.device,
+				Process: p.index, Stack: s.stack, API: s.api, Kind: s.kind, Device: s.device,
 				Live: s.live, Made: s.made, Bytes: s.bytes, Before: s.before, Evicted: s.evicted, Crowded: s.crowded,
 			})
 		}

@@ -44,7 +44,7 @@ func wantObjects(t *testing.T, l *Ledger, want string) {
 func checkObjects(t *testing.T, l *Ledger) {
 	t.Helper()
 	for n := range l.procs {
-		x := &l.procs[n].objects
+		x := l.procs[n].objects
 		if l.procs[n].purged {
 			continue
 		}

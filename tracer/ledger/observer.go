@@ -62,42 +62,42 @@ type Mapping struct {
 func (l *Ledger) Observe(o Observer) { l.observer = o }
 
 // allocation returns live block n as an Observer sees it.
-func (l *Ledger) allocation(n uint32) Allocation {
-	b := l.entries.at(n)
-	s := &l.sites[b.site]
+func (p *process) allocation(n uint32) Allocation {
+	b := p.entries.at(n)
+	s := p.sites[b.site]
 	space := s.space
 	if space == memories {
 		space = Physical
 	}
 	return Allocation{
-		Process: s.process, PID: l.procs[s.process].PID, Device: s.device, Kind: s.kind, Space: space,
+		Process: p.number, PID: p.PID, Device: s.device, Kind: s.kind, Space: space,
 		Address: b.address, Size: b.size, Time: b.time, Stack: s.stack, API: s.api,
 	}
 }
 
 // tellMapped reports a mapping. An alias of physical memory is not booked, and neither is its
 // mapping.
-func (l *Ledger) tellMapped(process uint32, x *mapping, time uint64) {
-	if m, ok := l.observedMapping(process, x); ok {
-		l.observer.Mapped(m, time)
+func (p *process) tellMapped(x *mapping, time uint64) {
+	if m, ok := p.observedMapping(x); ok {
+		p.observer.Mapped(m, time)
 	}
 }
 
 // tellUnmapped reports the end of a mapping whose memory still lives.
-func (l *Ledger) tellUnmapped(process uint32, x *mapping, time uint64) {
-	if m, ok := l.observedMapping(process, x); ok {
-		l.observer.Unmapped(m, time)
+func (p *process) tellUnmapped(x *mapping, time uint64) {
+	if m, ok := p.observedMapping(x); ok {
+		p.observer.Unmapped(m, time)
 	}
 }
 
 // observedMapping returns a mapping as an Observer sees it; false if none is to be told.
-func (l *Ledger) observedMapping(process uint32, x *mapping) (Mapping, bool) {
-	if l.observer == nil {
+func (p *process) observedMapping(x *mapping) (Mapping, bool) {
+	if p.observer == nil {
 		return Mapping{}, false
 	}
-	n, ok := l.live[liveKey{x.Value.memory, process, memories}]
+	n, ok := p.live[liveKey{x.Value.memory, memories}]
 	if !ok {
 		return Mapping{}, false
 	}
-	return Mapping{Memory: l.allocation(n), Start: x.Start, End: x.End, Time: x.Value.time}, true
+	return Mapping{Memory: p.allocation(n), Start: x.Start, End: x.End, Time: x.Value.time}, true
 }

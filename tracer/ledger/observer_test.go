@@ -12,27 +12,33 @@ import (
 // witness is an Observer that keeps what is live by what it is told.
 type witness struct {
 	t        *testing.T
-	live     map[liveKey]Allocation
+	live     map[witnessKey]Allocation
 	mappings map[[2]uint64]Mapping // by process and start
 	pids     map[uint32]uint32     // by process
 	log      []string
 }
 
 func newWitness(t *testing.T) *witness {
-	return &witness{t: t, live: map[liveKey]Allocation{}, mappings: map[[2]uint64]Mapping{}, pids: map[uint32]uint32{}}
+	return &witness{t: t, live: map[witnessKey]Allocation{}, mappings: map[[2]uint64]Mapping{}, pids: map[uint32]uint32{}}
 }
 
 func (w *witness) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-func keyOf(a *Allocation) liveKey { return liveKey{a.Address, a.Process, a.Space} }
+// witnessKey is what an allocation is known by.
+type witnessKey struct {
+	liveKey
+	process uint32
+}
+
+func keyOf(a *Allocation) witnessKey { return witnessKey{liveKey{a.Address, a.Space}, a.Process} }
 
 func (w *witness) Began(process, pid uint32) {
 	w.note("began %d", pid)
 	w.pids[process] = pid
 	// what another process had at its end, which has left the books
-	maps.DeleteFunc(w.live, func(key liveKey, _ Allocation) bool { return key.process == process })
+	maps.DeleteFunc(w.live, func(key witnessKey, _ Allocation) bool { return key.process == process })
 	maps.DeleteFunc(w.mappings, func(key [2]uint64, _ Mapping) bool { return key[0] == uint64(process) })
 }
 
@@ -45,8 +51,8 @@ func asNow(told, now Allocation) Allocation {
 }
 
 // hasEntries reports whether a process has its entries.
-func hasEntries(l *Ledger, process uint32) bool {
-	return int(process) < len(l.procs) && !l.procs[process].purged && !l.procs[process].free
+func hasEntries(l *Ledger, number uint32) bool {
+	return slices.ContainsFunc(l.procs, func(p *process) bool { return p.number == number && !p.purged })
 }
 
 func (w *witness) Allocated(a Allocation, time uint64) {
@@ -104,22 +110,19 @@ func (w *witness) Unmatched(a Allocation, time uint64) {
 func (w *witness) compare(l *Ledger) {
 	w.t.Helper()
 	live := maps.Clone(w.live)
-	for key, n := range l.live {
-		if l.sites[l.entries.at(n).site].kind == aliased {
-			continue
-		}
-		a := l.allocation(n)
-		if key.space == memories {
-			key.space = Physical
-		}
-		if known := asNow(live[key], a); known != a && (known.Size == a.Size || a.Space != Physical) {
-			w.t.Errorf("%+v lives, told was %+v", a, known)
-		}
-		delete(live, key)
-	}
 	mappings := maps.Clone(w.mappings)
-	for n := range l.procs {
-		v := l.procs[n].physical
+	for _, p := range l.procs {
+		for _, n := range p.live {
+			if p.sites[p.entries.at(n).site].kind == aliased {
+				continue
+			}
+			a := p.allocation(n)
+			if known := asNow(live[keyOf(&a)], a); known != a && (known.Size == a.Size || a.Space != Physical) {
+				w.t.Errorf("%+v lives, told was %+v", a, known)
+			}
+			delete(live, keyOf(&a))
+		}
+		v := p.physical
 		if v == nil {
 			continue
 		}
@@ -127,10 +130,10 @@ func (w *witness) compare(l *Ledger) {
 			if x.Value.memory == 0 {
 				continue
 			}
-			if m := mappings[[2]uint64{uint64(n), x.Start}]; m.End != x.End || m.Time != x.Value.time || m.Memory.Address != x.Value.memory {
+			if m := mappings[[2]uint64{uint64(p.number), x.Start}]; m.End != x.End || m.Time != x.Value.time || m.Memory.Address != x.Value.memory {
 				w.t.Errorf("%+v is mapped, told was %+v", *x, m)
 			}
-			delete(mappings, [2]uint64{uint64(n), x.Start})
+			delete(mappings, [2]uint64{uint64(p.number), x.Start})
 		}
 	}
 	for key, a := range live {

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -25,25 +26,25 @@ func (o *opener) tell() {
 	to.Tell(l.rate)
 	o.begin(carriedSession, nil)
 	l.carrySession(&o.carrier)
-	for _, n := range o.processes {
-		o.begin(carriedProcess, func() { num(&o.carrier, &l.procs[n].PID) })
-		l.carryProcess(&o.carrier, n)
+	for _, p := range o.processes {
+		o.begin(carriedProcess, func() { num(&o.carrier, &p.PID) })
+		p.carry(&o.carrier)
 	}
-	for k, n := range o.processes {
-		if l.procs[n].purged {
-			o.purged(uint32(k), n)
-			continue
-		}
-		o.sites(uint32(k), l.procs[n].sites)
-	}
-	for k, n := range o.processes {
-		if p := &l.procs[n]; !p.purged {
-			o.rest(uint32(k), n, p.sites)
+	for _, p := range o.processes {
+		if p.purged {
+			o.purged(p)
+		} else {
+			o.sites(p, slices.Collect(p.all()))
 		}
 	}
-	for k, n := range o.processes {
-		o.begin(carriedRounding, func() { num(&o.carrier, &k) })
-		l.carryRounding(&o.carrier, n)
+	for _, p := range o.processes {
+		if !p.purged {
+			o.rest(p, slices.Collect(p.all()))
+		}
+	}
+	for _, p := range o.processes {
+		o.beginOf(carriedRounding, p)
+		p.carryRounding(&o.carrier)
 	}
 	o.begin(carriedEnd, nil)
 	o.flush()
@@ -99,42 +100,35 @@ const (
 // opener tells the pieces of an opening.
 type opener struct {
 	carrier
-	to         Books
-	whole      bool // of a checkpoint
-	piece      uint32
-	kind       carriedKind       // of the current piece
-	processes  []uint32          // numbers of the processes that are told
-	process    map[uint32]uint32 // by number: its new number
-	site       []uint32          // by number: its new number
-	sitesSoFar uint32
-	pool       map[uint32]uint32   // by number: its new number
-	poolsOf    map[uint32][]uint32 // by process: numbers
-
-	groups     map[*cohorts]uint32    // new number of their first site plus 1
-	failuresOf map[uint32][]failureOf // by process
-	freesOf    map[uint32][]uint32    // by process: threads
+	to        Books
+	whole     bool // of a checkpoint
+	piece     uint32
+	kind      carriedKind         // of the current piece
+	processes []*process          // those that are told
+	process   map[*process]uint32 // their new numbers; nil: none
+	member    map[*member]uint32  // likewise
+	site      map[*site]uint32    // new numbers
+	pool      map[*pool]uint32    // likewise; they count from 1
+	groups    map[*cohorts]uint32 // new number of their first site plus 1
 }
+
+// none is the number of no process.
+const none = math.MaxUint32
 
 func (l *Ledger) newOpener(to Books, whole bool) *opener {
 	o := &opener{
 		carrier: carrier{l: l}, to: to, whole: whole,
-		process: map[uint32]uint32{none: none}, site: make([]uint32, len(l.sites)), groups: map[*cohorts]uint32{},
-		pool: map[uint32]uint32{0: 0}, poolsOf: map[uint32][]uint32{}, failuresOf: l.failuresByProcess(), freesOf: l.freesByProcess(),
+		process: map[*process]uint32{nil: none}, member: map[*member]uint32{}, site: map[*site]uint32{}, pool: map[*pool]uint32{}, groups: map[*cohorts]uint32{},
 	}
-	for n := range l.pools {
-		if x := &l.pools[n]; x.inUse {
-			o.poolsOf[x.process] = append(o.poolsOf[x.process], uint32(n))
-		}
-	}
-	for n := range l.procs {
-		if p := &l.procs[n]; !p.free && (whole || !p.purged) {
-			o.processes = append(o.processes, uint32(n))
+	for _, p := range l.procs {
+		if whole || !p.purged {
+			o.processes = append(o.processes, p)
 		}
 	}
 	// Of a pid, the older process comes first.
-	slices.SortStableFunc(o.processes, func(a, b uint32) int { return cmp.Compare(l.procs[a].Begin, l.procs[b].Begin) })
-	for k, n := range o.processes {
-		o.process[n] = uint32(k)
+	slices.SortStableFunc(o.processes, func(a, b *process) int { return cmp.Compare(a.Begin, b.Begin) })
+	for k, p := range o.processes {
+		o.process[p], o.member[p.member] = uint32(k), uint32(k)
 	}
 	return o
 }
@@ -150,6 +144,12 @@ func (o *opener) begin(kind carriedKind, head func()) {
 	if head != nil {
 		head()
 	}
+}
+
+// beginOf is begin for a piece of a process.
+func (o *opener) beginOf(kind carriedKind, p *process) {
+	n := o.process[p]
+	o.begin(kind, func() { num(&o.carrier, &n) })
 }
 
 // full reports whether the current piece is long enough.

@@ -15,17 +15,25 @@ import (
 // that are made from the opening, or belong to processes that an opening leaves out.
 func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 	for of, known := range map[reflect.Type]string{
-		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners quotas lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used renewed pools sites procs live entries" +
-			" | options noProcs began byPID alive windows levels classes siteOf freeSites apis segments recent noPools users processesOf limiter observer openWalks heldBlocks listed carrying opening openedAt",
-		reflect.TypeFor[process](): "Process older totals sites devices misnamed readings olderFreed objects physical primaries releases pools tensors blockList freeRuns strays crowded graphs atEnd exported asleep bareFailures stacksLost selected own walks peak oom places" +
-			" | archived purged free unsized system high pages clients past",
+		reflect.TypeFor[Ledger](): "session gone lostBy stacksBy homeless procs ended purgeAt gpus used lastUsage" +
+			" | byPID alive numbers ofUser opening carrying openedAt",
+		reflect.TypeFor[session](): "quotas exports stats warnings warned sampling rate newest opened firstUsage" +
+			" | options users archive limiter observer heldBlocks listedBlocks",
+		reflect.TypeFor[process](): "member Process older heap undo contexts poolSet torch usage failures bareFailures physical strays crowded exported owners walks oom olderFreed stacksLost" +
+			" | number past",
+		reflect.TypeFor[heap]():          "sites totals peak graphs endings | member unused siteOf classes recent live entries high pages clients purged archived unsized",
+		reflect.TypeFor[undo]():          "lastFree released |",
+		reflect.TypeFor[contexts]():      "primaries releases objects |",
+		reflect.TypeFor[poolSet]():       "pools selected own atEnd | noPools poolOf",
+		reflect.TypeFor[torch]():         "tensors blockList freeRuns asleep |",
+		reflect.TypeFor[usage]():         "devices misnamed readings system |",
 		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Folded Workload | Devices Ordinals Beyond OOM PeakBytes PeakTime Totals Started",
 		reflect.TypeFor[Workload]():      "Container Pod Namespace PodContainer Actor Job Rank LocalRank WorldSize |",
-		reflect.TypeFor[places]():        "held beyond | user",
+		reflect.TypeFor[member]():        "held beyond | session pid user left",
 		reflect.TypeFor[runningTotal]():  "Total low high rounding |",
 		reflect.TypeFor[Total]():         "Device Kind PeakBytes PeakTime | LiveObjects LiveBytes AllocObjects AllocBytes",
-		reflect.TypeFor[site]():          "siteKey allocObjects allocBytes history own shared inside peak oldest early ended segment bare free evicted crowded | liveObjects liveBytes liveSquares first last total sum high",
-		reflect.TypeFor[siteKey]():       "stack context process device kind space class api |",
+		reflect.TypeFor[site]():          "siteKey allocObjects allocBytes history own shared inside peak oldest early ended segment bare free evicted crowded | number liveObjects liveBytes liveSquares first last total sum high",
+		reflect.TypeFor[siteKey]():       "stack context device kind space class api |",
 		reflect.TypeFor[entry]():         "address size time site extra | prev next",
 		reflect.TypeFor[history]():       "changes shift |",
 		reflect.TypeFor[cohorts]():       "base live peak floor parts levels highs last shift |",
@@ -48,7 +56,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[siteLive]():      "site bytes |",
 		reflect.TypeFor[segmentChange](): "time site bytes freed |",
 		reflect.TypeFor[tellPeak]():      "now number |",
-		reflect.TypeFor[pool]():          "handle process device kind latest reserve threshold destroyed created chunks | objects used inUse",
+		reflect.TypeFor[pool]():          "handle device kind latest reserve threshold destroyed created chunks | objects used inUse",
 		reflect.TypeFor[rounding]():      "known most |",
 		reflect.TypeFor[chunks]():        "seen kept | ends live count",
 		reflect.TypeFor[primary]():       "context device references whole orphaned |",
@@ -59,7 +67,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[handle]():        "memory references |",
 		reflect.TypeFor[memory]():        "learns | handles mappings",
 		reflect.TypeFor[target]():        "memory time |",
-		reflect.TypeFor[lastFree]():      "entry process endings space outcome |",
+		reflect.TypeFor[lastFree]():      "entry endings space outcome |",
 		reflect.TypeFor[released]():      "handle held ended |",
 		reflect.TypeFor[memoryOf]():      "number entry learns |",
 		reflect.TypeFor[endedMapping]():  "mapping of |",

@@ -2,81 +2,72 @@
 
 package ledger
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // frees tells the latest free of each thread, which may turn out to have failed.
-func (o *opener) frees(n uint32, head func()) {
-	l := o.l
-	each(o, carriedFrees, o.freesOf[n], head, func(tid *uint32) {
-		last := l.lastFree[*tid]
-		l.carryFree(&o.carrier, n, tid, &last)
+func (o *opener) frees(p *process) {
+	each(o, carriedFrees, p, slices.Sorted(maps.Keys(p.lastFree)), func(tid *uint32) {
+		last := p.lastFree[*tid]
+		p.carryFree(&o.carrier, tid, &last)
 	})
 }
 
-// freesByProcess returns the threads of lastFree in order, by process.
-func (l *Ledger) freesByProcess() map[uint32][]uint32 {
-	by := map[uint32][]uint32{}
-	for tid, last := range l.lastFree {
-		by[last.process] = append(by[last.process], tid)
-	}
-	for _, list := range by {
-		slices.Sort(list)
-	}
-	return by
-}
-
-func (l *Ledger) carryFree(c *carrier, n uint32, tid *uint32, last *lastFree) {
+func (p *process) carryFree(c *carrier, tid *uint32, last *lastFree) {
 	num(c, tid)
 	num(c, &last.endings)
 	most(c, &last.space, lastSpace)
 	most(c, &last.outcome, lessPhysical)
-	l.carryEntry(c, n, &last.entry, last.outcome == freed)
+	p.carryEntry(c, &last.entry, last.outcome == freed)
 	if last.outcome != lessPhysical {
 		return
 	}
-	r := l.released[*tid]
+	r := p.released[*tid]
 	num(c, &r.handle)
-	l.carryMemory(c, n, &r.held)
+	p.carryMemory(c, &r.held)
 	carryList(c, &r.ended, maxKept, func(x *endedMapping) {
 		nums(c, &x.Start, &x.End, &x.Value.memory, &x.Value.time)
 		c.check(x.Start < x.End)
-		l.carryMemory(c, n, &x.of)
+		p.carryMemory(c, &x.of)
 	})
 	if c.reads() && !c.bad {
-		l.procs[n].withPhysical()
-		l.released[*tid] = r
-		l.giveAll(tableUnmapped, &l.procs[n], -len(r.ended))
-		c.check(l.quotas[tableUnmapped].Used() <= 2*l.quotas[tableUnmapped].Size()) // one call can end many
+		p.withPhysical()
+		p.withUndo().released[*tid] = r
+		p.giveAll(tableUnmapped, -len(r.ended))
+		c.check(p.quotas[tableUnmapped].Used() <= 2*p.quotas[tableUnmapped].Size()) // one call can end many
 	}
 }
 
 // carryEntry carries an entry that has ended.
-func (l *Ledger) carryEntry(c *carrier, n uint32, x *entry, sited bool) {
+func (p *process) carryEntry(c *carrier, x *entry, sited bool) {
 	if sited {
-		c.siteOf(l, n, &x.site)
+		c.siteOf(p, &x.site)
 	}
 	var kind Kind
 	if sited && !c.bad {
-		kind = l.sites[x.site].kind
+		kind = p.sites[x.site].kind
 	}
 	y := *x
-	c.entry(&y, &entry{}, kind)
+	c.entry(p, &y, &entry{}, kind)
 	if !c.reads() {
 		return
 	}
-	if y.prev = 0; kind == Async && (y.extra >= uint32(len(l.pools)) || l.pools[y.extra].process != n) {
-		y.extra = 0 // its pool has ended
+	y.prev = 0
+	if kind == Async {
+		y.extra, _ = c.poolOf(p, y.extra) // 0: its pool has ended
 	}
 	c.check(kind != Tensor && (!sited || y.size <= maxSize))
 	*x = y
 }
 
 // carryMemory carries physical memory that may have ended.
-func (l *Ledger) carryMemory(c *carrier, n uint32, m *memoryOf) {
+func (p *process) carryMemory(c *carrier, m *memoryOf) {
 	num(c, &m.number)
 	c.flags(&m.learns)
-	l.carryEntry(c, n, &m.entry, m.number != 0)
-	c.check(m.number == 0 || m.entry.address == m.number && m.number <= l.procs[n].lastMemory())
+	p.carryEntry(c, &m.entry, m.number != 0)
+	c.check(m.number == 0 || m.entry.address == m.number && m.number <= p.lastMemory())
 }
 
 // lastMemory returns the latest number of physical memory.
@@ -87,17 +78,16 @@ func (p *process) lastMemory() uint64 {
 	return p.physical.last
 }
 
-func (l *Ledger) takeFrees(c *carrier, n uint32) {
-	p := &l.procs[n]
+func (p *process) takeFrees(c *carrier) {
 	for !c.bad && len(c.rest) > 0 {
 		var tid uint32
-		last := lastFree{process: n}
-		l.carryFree(c, n, &tid, &last)
-		_, taken := l.lastFree[tid]
-		if c.check(!taken && len(l.lastFree) < maxLastFrees); c.bad {
+		last := lastFree{}
+		p.carryFree(c, &tid, &last)
+		_, taken := p.lastFree[tid]
+		if c.check(!taken && p.quotas[tableFrees].Used() < maxLastFrees); c.bad {
 			return
 		}
-		l.hold(tableFrees, p)
-		l.lastFree[tid] = last
+		p.hold(tableFrees)
+		p.withUndo().lastFree[tid] = last
 	}
 }

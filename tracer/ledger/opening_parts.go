@@ -9,10 +9,10 @@ import (
 )
 
 // each tells a list of a process in as many pieces as it takes: tell carries one element.
-func each[T any](o *opener, kind carriedKind, list []T, head func(), tell func(*T)) {
+func each[T any](o *opener, kind carriedKind, p *process, list []T, tell func(*T)) {
 	for i := range list {
 		if i == 0 || o.full() {
-			o.begin(kind, head)
+			o.beginOf(kind, p)
 		}
 		tell(&list[i])
 	}
@@ -25,7 +25,8 @@ type handleOrMapping struct {
 	learns bool
 }
 
-func (o *opener) physical(v *physical, head func()) {
+func (o *opener) physical(p *process) {
+	v := p.physical
 	var list []handleOrMapping
 	for _, number := range slices.Sorted(maps.Keys(v.handles)) {
 		h := v.handles[number]
@@ -34,14 +35,15 @@ func (o *opener) physical(v *physical, head func()) {
 	for x := range v.mappings.From(0) {
 		list = append(list, handleOrMapping{mapping: *x, handle: handle{memory: x.Value.memory}, learns: v.memories[x.Value.memory].learns})
 	}
-	more := func() {
-		head()
-		num(&o.carrier, &v.last)
+	for i := 0; i == 0 || i < len(list); i++ {
+		if i == 0 || o.full() {
+			o.beginOf(carriedPhysical, p)
+			num(&o.carrier, &v.last)
+		}
+		if i < len(list) {
+			o.handleOrMapping(&list[i])
+		}
 	}
-	if len(list) == 0 {
-		o.begin(carriedPhysical, more)
-	}
-	each(o, carriedPhysical, list, more, o.handleOrMapping)
 }
 
 func (c *carrier) handleOrMapping(x *handleOrMapping) {
@@ -49,18 +51,17 @@ func (c *carrier) handleOrMapping(x *handleOrMapping) {
 	c.flags(&x.learns)
 }
 
-func (l *Ledger) takePhysical(c *carrier, n uint32) {
-	p := &l.procs[n]
+func (p *process) takePhysical(c *carrier) {
 	v := p.withPhysical()
 	amount(c, &v.last, maxSum)
 	for !c.bad && len(c.rest) > 0 {
-		l.spend(512) // as much memory as a live allocation
+		p.spend(512) // as much memory as a live allocation
 		var x handleOrMapping
 		if c.handleOrMapping(&x); c.bad {
 			return
 		}
 		m, known := v.memories[x.memory]
-		if _, lives := l.live[liveKey{x.memory, n, memories}]; x.memory > v.last || !lives && x.memory != 0 {
+		if _, lives := p.live[liveKey{x.memory, memories}]; x.memory > v.last || !lives && x.memory != 0 {
 			c.bad = true
 			return
 		}
@@ -84,7 +85,7 @@ func (l *Ledger) takePhysical(c *carrier, n uint32) {
 			v.memories[x.memory] = m
 		}
 	}
-	l.countMappings(p)
+	p.countMappings()
 }
 
 // failureOf is a Failure with its key.
@@ -93,8 +94,17 @@ type failureOf struct {
 	f   *Failure
 }
 
-func (o *opener) failures(n uint32, head func()) {
-	each(o, carriedFailures, o.failuresOf[n], head, o.failure)
+func (o *opener) failures(p *process) {
+	var list []failureOf
+	for key, f := range p.failures {
+		list = append(list, failureOf{key, f})
+	}
+	slices.SortFunc(list, func(a, b failureOf) int { // the same books make the same opening
+		x, y := &a.key, &b.key
+		return cmp.Or(cmp.Compare(x.stack, y.stack), cmp.Compare(x.device, y.device), cmp.Compare(x.kind, y.kind),
+			cmp.Compare(x.api, y.api), cmp.Compare(x.result, y.result))
+	})
+	each(o, carriedFailures, p, list, o.failure)
 }
 
 func (c *carrier) failure(x *failureOf) {
@@ -107,30 +117,17 @@ func (c *carrier) failure(x *failureOf) {
 	nums(c, &x.f.Count, &x.f.Bytes, &x.f.LastBytes, &x.f.LastTime, &x.f.Crowded)
 }
 
-func (l *Ledger) takeFailures(c *carrier, n uint32) {
+func (p *process) takeFailures(c *carrier) {
 	for !c.bad && len(c.rest) > 0 {
-		x := failureOf{key: failureKey{siteKey: siteKey{process: n}}, f: &Failure{}}
-		l.spend(1024)
+		x := failureOf{f: &Failure{}}
+		p.spend(1024)
 		if c.failure(&x); !c.bad {
-			l.failures[x.key] = x.f
+			if p.failures == nil {
+				p.failures = make(map[failureKey]*Failure)
+			}
+			p.failures[x.key] = x.f
 		}
 	}
-}
-
-// failuresByProcess sorts all failures, so that the same books make the same opening.
-func (l *Ledger) failuresByProcess() map[uint32][]failureOf {
-	by := map[uint32][]failureOf{}
-	for key, f := range l.failures {
-		by[key.process] = append(by[key.process], failureOf{key, f})
-	}
-	for _, list := range by {
-		slices.SortFunc(list, func(a, b failureOf) int {
-			x, y := &a.key, &b.key
-			return cmp.Or(cmp.Compare(x.stack, y.stack), cmp.Compare(x.device, y.device), cmp.Compare(x.kind, y.kind),
-				cmp.Compare(x.api, y.api), cmp.Compare(x.result, y.result))
-		})
-	}
-	return by
 }
 
 // carriedExport is an exported allocation with the digest of its handle.
@@ -139,22 +136,22 @@ type carriedExport struct {
 	exported
 }
 
-func (o *opener) exports(n uint32, all []uint32, head func()) {
-	l := o.l
+// exports tells what a process exported, and whose memory its sites imported.
+func (o *opener) exports(p *process, all []*site) {
 	var list []carriedExport
-	for _, digest := range l.procs[n].exported {
-		if x, ok := l.exports[digest]; ok && x.owner.process == n {
+	for _, digest := range p.exported {
+		if x, ok := p.session.exports[digest]; ok && x.owner.process == p {
 			list = append(list, carriedExport{digest, x})
 		}
 	}
-	each(o, carriedExports, list, head, o.export)
-	var sites []uint32
-	for _, number := range all {
-		if len(l.owners[l.sites[number].siteKey]) > 0 {
-			sites = append(sites, number)
+	each(o, carriedExports, p, list, o.export)
+	var sites []*site
+	for _, s := range all {
+		if len(p.owners[s.siteKey]) > 0 {
+			sites = append(sites, s)
 		}
 	}
-	each(o, carriedOwners, sites, head, func(number *uint32) { l.carryOwners(&o.carrier, *number) })
+	each(o, carriedOwners, p, sites, func(s **site) { p.carryOwners(&o.carrier, *s) })
 }
 
 func (c *carrier) export(x *carriedExport) {
@@ -164,32 +161,29 @@ func (c *carrier) export(x *carriedExport) {
 	c.text(&x.owner.api)
 }
 
-func (l *Ledger) takeExports(c *carrier, n uint32) {
-	p := &l.procs[n]
+func (p *process) takeExports(c *carrier) {
 	for !c.bad && len(c.rest) > 0 {
-		x := carriedExport{exported: exported{owner: owner{process: n}}}
+		x := carriedExport{exported: exported{owner: owner{process: p}}}
 		c.export(&x)
-		_, taken := l.exports[x.digest]
-		s := &l.quotas[tableExports]
+		_, taken := p.session.exports[x.digest]
+		s := &p.quotas[tableExports]
 		if c.check(!taken && s.Used() < s.Size() && x.digest != 0 && x.size != 0); c.bad {
 			return
 		}
-		l.hold(tableExports, p)
+		p.hold(tableExports)
 		p.exported = append(p.exported, x.digest)
-		l.exports[x.digest] = x.exported
+		p.session.exports[x.digest] = x.exported
 	}
 }
 
 // carryOwners carries whose memory a site imported. It leaves out processes that are not told.
-func (l *Ledger) carryOwners(c *carrier, number uint32) {
-	c.siteRef(l, &number)
-	if c.bad {
+func (p *process) carryOwners(c *carrier, s *site) {
+	if c.siteRef(p, &s); c.bad {
 		return
 	}
-	key := l.sites[number].siteKey
 	var list []owner
 	if !c.reads() {
-		for _, x := range l.owners[key] {
+		for _, x := range p.owners[s.siteKey] {
 			if _, told := c.renumber.process[x.process]; told {
 				list = append(list, x)
 			}
@@ -197,21 +191,23 @@ func (l *Ledger) carryOwners(c *carrier, number uint32) {
 	}
 	carryList(c, &list, maxOwners+1, func(x *owner) {
 		c.processRef(&x.process)
-		c.check(x.process == none || int(x.process) < len(l.procs))
 		c.stack(&x.stack)
 		c.text(&x.api)
 	})
 	if !c.reads() || c.bad || len(list) == 0 {
 		return
 	}
-	if p := &l.procs[key.process]; l.owners[key] == nil {
-		l.hold(tableImporters, p)
+	if p.owners[s.siteKey] == nil {
+		p.hold(tableImporters)
 	}
-	l.owners[key] = list
+	if p.owners == nil {
+		p.owners = make(map[siteKey][]owner)
+	}
+	p.owners[s.siteKey] = list
 }
 
-func (l *Ledger) takeOwners(c *carrier, n uint32) {
+func (p *process) takeOwners(c *carrier) {
 	for !c.bad && len(c.rest) > 0 {
-		l.carryOwners(c, 0)
+		p.carryOwners(c, nil)
 	}
 }

@@ -6,39 +6,37 @@ const maxTotalsOf = (maxDevices + 3) * (int(lastKind) + 1) // of one process
 
 // takeProcess adds a process to the books.
 func (l *Ledger) takeProcess(c *carrier) {
-	n := uint32(len(l.procs))
-	if n >= uint32(l.quotas[tableProcesses].Size()) {
+	if len(l.procs) >= l.quotas[tableProcesses].Size() {
 		c.bad = true
 		return
 	}
 	var pid uint32
 	num(c, &pid)
-	l.begin(pid, 0, none)
-	l.carryProcess(c, n)
-	p := &l.procs[n]
-	c.check(p.older == none || p.older < n && l.procs[p.older].PID == p.PID && l.procs[p.older].End != 0)
+	p := l.begin(pid, 0)
+	p.older = nil
+	p.carry(c)
+	c.check(p.older == nil || p.older.number < p.number && p.older.PID == pid && p.older.End != 0)
 	if c.bad {
-		p.older = none
+		p.older = nil
 	}
-	l.opening.figures = append(l.opening.figures, 0)
+	p.endings = l.opening.endings
 	if p.End != 0 {
-		l.ended = append(l.ended, n)
+		l.ended = append(l.ended, p)
 	}
 }
 
-// carryProcess carries what does not refer to sites of the process with that number, except its pid.
-func (l *Ledger) carryProcess(c *carrier, number uint32) {
-	p := &l.procs[number]
+// carry carries what does not refer to sites of the process, except its pid.
+func (p *process) carry(c *carrier) {
 	num(c, &p.User)
 	if user := p.User; c.reads() {
 		p.User = 0
-		l.setUser(p, user)
+		c.l.setUser(p, user)
 	}
 	nums(c, &p.Begin, &p.End)
 	c.flags(&p.Replaced, &p.OwnRoot, &p.misnamed, &p.crowded)
 	older := p.older
-	if !c.reads() && older != none && c.renumber.process[older] >= c.renumber.process[number] {
-		older = none
+	if !c.reads() && older != nil && c.renumber.process[older] >= c.renumber.process[p] {
+		older = nil
 	}
 	if c.processRef(&older); c.reads() {
 		p.older = older
@@ -58,42 +56,43 @@ func (l *Ledger) carryProcess(c *carrier, number uint32) {
 	if known && p.devices == nil {
 		p.devices = []string{}
 	}
-	l.carryBeyond(c, p)
+	p.carryBeyond(c)
 	for i := range p.releases {
 		r := &p.releases[i]
 		nums(c, &r.Objects, &r.Bytes, &r.Time)
 	}
 	carryList(c, &p.readings, maxDevices, c.reading)
-	l.carryContexts(c, p)
-	l.carryPeak(c, p)
-	l.carryTotals(c, p)
-	l.carryPools(c, p, number)
+	p.carryContexts(c)
+	p.carryPeak(c)
+	p.carryTotals(c)
+	p.carryPools(c)
 }
 
-// processRef carries the number of a process, or none.
-func (c *carrier) processRef(x *uint32) {
-	v := *x
+// processRef carries a process, or nil.
+func (c *carrier) processRef(x **process) {
+	n := uint32(none)
 	if !c.reads() {
-		n, ok := c.renumber.process[v]
-		if !ok {
-			n = none
+		if at, told := c.renumber.process[*x]; told {
+			n = at
 		}
-		v = n
 	}
-	num(c, &v)
-	if c.reads() {
-		*x = v
+	if num(c, &n); !c.reads() {
+		return
+	}
+	*x = nil
+	if c.check(n == none || int(n) < len(c.l.procs)); n != none && !c.bad {
+		*x = c.l.procs[n]
 	}
 }
 
-func (l *Ledger) carryBeyond(c *carrier, p *process) {
+func (p *process) carryBeyond(c *carrier) {
 	warnings, failures := p.held[tableWarnings], p.held[tableFailures]
 	most(c, &warnings, maxWarnings)
 	most(c, &failures, maxFailures)
 	if c.reads() {
 		p.held[tableWarnings] += warnings // the session has them in its own
 		p.user[tableWarnings] += warnings
-		l.giveAll(tableFailures, p, -int(failures))
+		p.giveAll(tableFailures, -int(failures))
 	}
 	list := p.beyond[:]
 	carryList(c, &list, int(tables), func(n *uint64) { num(c, n) })
@@ -127,7 +126,7 @@ func (c *carrier) lives(list *[]deviceLive) {
 	})
 }
 
-func (l *Ledger) carryContexts(c *carrier, p *process) {
+func (p *process) carryContexts(c *carrier) {
 	carryList(c, &p.primaries, maxDevices, func(x *primary) {
 		nums(c, &x.context, &x.references)
 		c.device(&x.device)
@@ -143,7 +142,7 @@ func (l *Ledger) carryContexts(c *carrier, p *process) {
 	})
 }
 
-func (l *Ledger) carryPeak(c *carrier, p *process) {
+func (p *process) carryPeak(c *carrier) {
 	x := &p.peak
 	amount(c, &x.bytes, maxSum)
 	num(c, &x.time)
@@ -166,7 +165,7 @@ func (l *Ledger) carryPeak(c *carrier, p *process) {
 }
 
 // carryTotals carries what does not follow from the sites, and the order.
-func (l *Ledger) carryTotals(c *carrier, p *process) {
+func (p *process) carryTotals(c *carrier) {
 	carryList(c, &p.totals, maxTotalsOf, func(t *runningTotal) {
 		c.device(&t.Device)
 		c.kind(&t.Kind)
@@ -182,50 +181,67 @@ func (l *Ledger) carryTotals(c *carrier, p *process) {
 	carryList(c, &devices, maxDevices+2, c.device)
 	if c.reads() {
 		for _, device := range devices {
-			l.tensorsOn(p, device)
+			p.tensorsOn(device)
 		}
 		for i := range p.totals {
 			t := &p.totals[i]
 			c.check(p.total(t.Device, t.Kind) == uint32(i)) // none is there twice
 		}
-		l.spend(len(p.totals) * len(p.totals))
+		p.spend(len(p.totals) * len(p.totals))
 	}
 }
 
 // carryPools carries pools without what their allocations add up to.
-func (l *Ledger) carryPools(c *carrier, p *process, number uint32) {
-	var numbers []uint32
+func (p *process) carryPools(c *carrier) {
+	var list []*pool
 	if !c.reads() {
-		numbers = c.renumber.poolsOf[number]
+		list = p.usedPools()
 	}
-	carryList(c, &numbers, maxPools, func(n *uint32) {
+	carryList(c, &list, maxPools, func(x **pool) {
+		n := uint32(0)
 		if c.reads() {
-			if *n = uint32(len(l.pools)); !l.room(tablePools, p) {
+			if n = p.newPool(); n == 0 {
 				c.bad = true
 				return
 			}
-			l.hold(tablePools, p)
-			l.pools = append(l.pools, pool{process: number, inUse: true})
+			c.l.opening.pools = append(c.l.opening.pools, carriedPool{p, n})
+			*x = &p.pools[n]
 		} else {
-			c.renumber.pool[*n] = uint32(len(c.renumber.pool))
+			c.renumber.pool[*x] = uint32(len(c.renumber.pool)) + 1
 		}
-		x := &l.pools[*n]
-		nums(c, &x.handle, &x.threshold, &x.created)
-		amount(c, &x.reserve, maxSum)
-		c.device(&x.device)
-		c.device(&x.latest)
-		num(c, &x.kind)
-		c.check(x.kind == 0 || x.kind == Pinned || x.kind == Managed)
-		if c.flags(&x.destroyed); !c.reads() || x.destroyed {
+		c.pool(*x)
+		if !c.reads() || (*x).destroyed {
 			return
 		}
-		key := keyOfPool(x.handle, x.device)
-		if _, named := p.pools[key]; named {
+		key := keyOfPool((*x).handle, (*x).device)
+		if _, named := p.poolOf[key]; named {
 			c.bad = true
 		}
-		if p.pools == nil {
-			p.pools = make(map[poolKey]uint32)
-		}
-		p.pools[key] = *n
+		p.namePool(key, n)
 	})
+}
+
+func (c *carrier) pool(x *pool) {
+	nums(c, &x.handle, &x.threshold, &x.created)
+	amount(c, &x.reserve, maxSum)
+	c.device(&x.device)
+	c.device(&x.latest)
+	num(c, &x.kind)
+	c.check(x.kind == 0 || x.kind == Pinned || x.kind == Managed)
+	c.flags(&x.destroyed)
+}
+
+// carriedPool is a pool of a process by its number.
+type carriedPool struct {
+	process *process
+	number  uint32
+}
+
+// poolOf returns the number of a carried pool in its process; 0 and false if it is not of the process.
+func (c *carrier) poolOf(p *process, n uint32) (uint32, bool) {
+	list := c.l.opening.pools
+	if n == 0 || int(n) > len(list) || list[n-1].process != p {
+		return 0, false
+	}
+	return list[n-1].number, true
 }

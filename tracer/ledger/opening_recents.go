@@ -5,13 +5,12 @@ package ledger
 import "math"
 
 // carryRecents carries the recent past of a site, after that of all which share it if it is the first.
-func (l *Ledger) carryRecents(c *carrier, process, number uint32) {
-	if c.siteOf(l, process, &number); c.bad {
+func (p *process) carryRecents(c *carrier, s *site) {
+	if c.siteRef(p, &s); c.bad {
 		return
 	}
-	s := &l.sites[number]
 	x := s.cohorts()
-	first := !c.reads() && c.renumber.firstOf(x, number)
+	first := !c.reads() && c.renumber.isFirst(x, s)
 	if c.flags(&first); first {
 		c.recents(x)
 	}
@@ -28,10 +27,10 @@ func (l *Ledger) carryRecents(c *carrier, process, number uint32) {
 	}
 }
 
-// firstOf reports whether a site is the first one of its cohorts.
-func (o *opener) firstOf(x *cohorts, number uint32) bool {
+// isFirst reports whether a site is the first one of its cohorts.
+func (o *opener) isFirst(x *cohorts, s *site) bool {
 	group, shared := o.groups[x]
-	return !shared || group == o.site[number]+1
+	return !shared || group == o.site[s]+1
 }
 
 // recents carries the recent past of one or more sites, without their counts.
@@ -70,8 +69,8 @@ func (c *carrier) recents(x *cohorts) {
 	})
 }
 
-func (l *Ledger) takeRecents(c *carrier, n uint32) {
-	for !c.bad && len(c.rest) > 0 && !l.full() {
-		l.carryRecents(c, n, 0)
+func (p *process) takeRecents(c *carrier) {
+	for !c.bad && len(c.rest) > 0 && !p.full() {
+		p.carryRecents(c, nil)
 	}
 }

@@ -9,25 +9,22 @@ import (
 )
 
 // rest tells the pieces that refer to these sites of a process.
-func (o *opener) rest(k, n uint32, sites []uint32) {
-	l, c := o.l, &o.carrier
-	p := &l.procs[n]
-	head := func() { num(c, &k) }
+func (o *opener) rest(p *process, sites []*site) {
 	for i := range p.tensors {
-		o.begin(carriedTensors, head)
-		num(c, &i)
-		l.carryTensors(c, n, &p.tensors[i])
+		o.beginOf(carriedTensors, p)
+		num(&o.carrier, &i)
+		p.carryTensors(&o.carrier, &p.tensors[i])
 	}
-	o.begin(carriedRest, head)
-	l.carryRest(c, n)
-	if v := p.physical; v != nil {
-		o.physical(v, head)
+	o.beginOf(carriedRest, p)
+	p.carryRest(&o.carrier)
+	if p.physical != nil {
+		o.physical(p)
 	}
-	o.failures(n, head)
-	o.exports(n, sites, head)
-	o.frees(n, head)
-	o.blocks(p, head)
-	o.walks(n, head)
+	o.failures(p)
+	o.exports(p, sites)
+	o.frees(p)
+	o.blocks(p)
+	o.walks(p)
 }
 
 // takeRest is the inverse of opener.rest.
@@ -37,57 +34,57 @@ func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 	if c.check(n < uint32(len(l.procs)) && (kind == carriedPurged || kind == carriedRounding || !l.procs[n].purged)); c.bad {
 		return
 	}
+	p := l.procs[n]
 	switch kind {
 	case carriedRest:
-		l.carryRest(c, n)
+		p.carryRest(c)
 	case carriedTensors:
-		i, p := 0, &l.procs[n]
+		i := 0
 		num(c, &i)
 		if c.check(i >= 0 && i < len(p.tensors)); !c.bad {
-			l.carryTensors(c, n, &p.tensors[i])
+			p.carryTensors(c, &p.tensors[i])
 		}
 	case carriedPhysical:
-		l.takePhysical(c, n)
+		p.takePhysical(c)
 	case carriedPurged:
-		l.takePurged(c, n)
+		p.takePurged(c)
 	case carriedRecents:
-		l.takeRecents(c, n)
+		p.takeRecents(c)
 	case carriedRounding:
 		l.opening.rounded = true
-		l.carryRounding(c, n)
+		p.carryRounding(c)
 	case carriedFailures:
-		l.takeFailures(c, n)
+		p.takeFailures(c)
 	case carriedExports:
-		l.takeExports(c, n)
+		p.takeExports(c)
 	case carriedOwners:
-		l.takeOwners(c, n)
+		p.takeOwners(c)
 	case carriedFrees:
-		l.takeFrees(c, n)
+		p.takeFrees(c)
 	case carriedBlocks:
-		l.takeBlocks(c, n)
+		p.takeBlocks(c)
 	case carriedWalk:
-		l.takeWalk(c, n)
+		p.takeWalk(c)
 	case carriedHeldSites:
-		l.takeHeldSites(c, n)
+		p.takeHeldSites(c)
 	case carriedOpenWalk:
-		l.takeOpenWalk(c, n)
+		p.takeOpenWalk(c)
 	case carriedHeld:
-		l.takeHeld(c, n)
+		p.takeHeld(c)
 	case carriedOlder:
-		l.takeOlder(c, n)
+		p.takeOlder(c)
 	case carriedOlderBlocks:
-		l.takeOlderBlocks(c, n)
+		p.takeOlderBlocks(c)
 	default:
 		c.bad = true
 	}
 }
 
 // carryRest carries what of a process fits one piece.
-func (l *Ledger) carryRest(c *carrier, n uint32) {
-	p := &l.procs[n]
-	l.carryObjects(c, p)
-	l.carryAsleep(c, p)
-	l.carryStrays(c, n)
+func (p *process) carryRest(c *carrier) {
+	p.carryObjects(c)
+	p.carryAsleep(c)
+	p.carryStrays(c)
 	carryList(c, &p.freeRuns, maxDevices, func(x *freeRun) {
 		c.device(&x.device)
 		num(c, &x.bytes)
@@ -96,17 +93,17 @@ func (l *Ledger) carryRest(c *carrier, n uint32) {
 }
 
 // carryTensors carries what does not follow from the sites.
-func (l *Ledger) carryTensors(c *carrier, n uint32, t *tensors) {
+func (p *process) carryTensors(c *carrier, t *tensors) {
 	most(c, &t.halvings, maxHalvings)
 	c.flags(&t.contradicted, &t.unbooked)
-	l.carryReading(c, t)
+	p.carryReading(c, t)
 	c.told(&t.now)
 	c.history(&t.olderFreed)
-	l.carryFirst(c, n, &t.first)
-	l.carryFirst(c, n, &t.atUsage)
+	p.carryFirst(c, &t.first)
+	p.carryFirst(c, &t.atUsage)
 	carryList(c, &t.changes, maxSegmentChanges, func(x *segmentChange) {
 		num(c, &x.time)
-		c.siteOf(l, n, &x.site)
+		c.siteOf(p, &x.site)
 		most(c, &x.bytes, maxSize)
 		c.flags(&x.freed)
 	})
@@ -119,7 +116,7 @@ func (l *Ledger) carryTensors(c *carrier, n uint32, t *tensors) {
 	num(c, &t.outside)
 }
 
-func (l *Ledger) carryReading(c *carrier, t *tensors) {
+func (p *process) carryReading(c *carrier, t *tensors) {
 	r := &t.reading
 	c.flags(&r.taken)
 	nums(c, &r.reported, &r.olderFreed)
@@ -152,17 +149,17 @@ func (c *carrier) told(x *toldTotals) {
 	c.flags(&x.known, &x.begun, &x.liveKnown)
 }
 
-func (l *Ledger) carryFirst(c *carrier, n uint32, f *firstReport) {
+func (p *process) carryFirst(c *carrier, f *firstReport) {
 	nums(c, &f.time, &f.allocated, &f.reserved)
 	c.flags(&f.seen, &f.final)
 	carryList(c, &f.driver, maxSiteLive, func(x *siteLive) {
-		c.siteOf(l, n, &x.site)
+		c.siteOf(p, &x.site)
 		amount(c, &x.bytes, maxSum)
 	})
 }
 
 // carryObjects carries driver objects.
-func (l *Ledger) carryObjects(c *carrier, p *process) {
+func (p *process) carryObjects(c *carrier) {
 	x := &p.objects
 	carryList(c, &x.sites, maxObjectSites+4*int(lastKind), func(s *objectSite) {
 		c.stack(&s.stack)
@@ -172,7 +169,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 		nums(c, &s.made, &s.before, &s.evicted, &s.crowded)
 	})
 	if c.reads() {
-		l.giveAll(tableObjectSites, p, -len(x.sites))
+		p.giveAll(tableObjectSites, -len(x.sites))
 	}
 	keys := slices.SortedFunc(maps.Keys(x.live), func(a, b objectKey) int {
 		return cmp.Or(cmp.Compare(a.handle, b.handle), cmp.Compare(a.kind, b.kind))
@@ -184,7 +181,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 		nums(c, &o.time, &o.context)
 		most(c, &o.bytes, maxSize)
 		num(c, &o.site)
-		if c.check(int(o.site) < len(x.sites) && l.quotas[tableObjects].Used()+len(x.live) < l.quotas[tableObjects].Size()); c.bad || !c.reads() {
+		if c.check(int(o.site) < len(x.sites) && p.quotas[tableObjects].Used()+len(x.live) < p.quotas[tableObjects].Size()); c.bad || !c.reads() {
 			return
 		}
 		if x.live == nil {
@@ -197,7 +194,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 		}
 	})
 	if c.reads() {
-		l.giveAll(tableObjects, p, int(p.held[tableObjects])-len(x.live))
+		p.giveAll(tableObjects, int(p.held[tableObjects])-len(x.live))
 	}
 	for _, m := range [...]*map[uint64]int32{&x.greens, &x.derived} {
 		carryMap(c, m, maxDerived, func(handle *uint64, device *int32) {
@@ -208,7 +205,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 }
 
 // carryAsleep carries ranges of addresses without memory.
-func (l *Ledger) carryAsleep(c *carrier, p *process) {
+func (p *process) carryAsleep(c *carrier) {
 	s := &p.asleep
 	c.flags(&s.seen)
 	var end uint64
@@ -230,17 +227,15 @@ func (l *Ledger) carryAsleep(c *carrier, p *process) {
 }
 
 // carryStrays carries which allocations wait for their device.
-func (l *Ledger) carryStrays(c *carrier, n uint32) {
-	p := &l.procs[n]
+func (p *process) carryStrays(c *carrier) {
 	carryList(c, &p.strays, maxStrays, func(x *stray) {
 		num(c, &x.key.address)
 		most(c, &x.key.space, Externals)
-		x.key.process = n
 		nums(c, &x.time, &x.context)
 		num(c, &x.tid)
 	})
 	if c.reads() {
-		l.giveAll(tableStrays, p, -len(p.strays))
-		c.check(l.quotas[tableStrays].Used() <= l.quotas[tableStrays].Size())
+		p.giveAll(tableStrays, -len(p.strays))
+		c.check(p.quotas[tableStrays].Used() <= p.quotas[tableStrays].Size())
 	}
 }

@@ -6,8 +6,7 @@ import "math"
 
 // carryRounding carries what the driver holds for allocations beyond their bytes, as far as it does
 // not follow from those that live.
-func (l *Ledger) carryRounding(c *carrier, number uint32) {
-	p := &l.procs[number]
+func (p *process) carryRounding(c *carrier) {
 	for i := range p.readings {
 		r := &p.readings[i]
 		for _, list := range [...][]deviceLive{r.firstLive, r.lastLive, r.atPeak.lastLive} {
@@ -16,20 +15,10 @@ func (l *Ledger) carryRounding(c *carrier, number uint32) {
 			}
 		}
 	}
-	var numbers []uint32
-	if c.reads() {
-		for n := range l.pools {
-			if x := &l.pools[n]; x.inUse && x.process == number {
-				numbers = append(numbers, uint32(n))
-			}
-		}
-		l.spend(len(l.pools))
-	} else {
-		numbers = c.renumber.poolsOf[number]
+	for _, x := range p.usedPools() {
+		c.chunks(&x.chunks)
 	}
-	for _, n := range numbers {
-		c.chunks(&l.pools[n].chunks)
-	}
+	p.spend(len(p.pools))
 	carryMap(c, &p.graphs, maxDevices+1, func(device *int32, x **chunks) {
 		c.device(device)
 		if c.reads() {
@@ -78,8 +67,7 @@ func (c *carrier) chunks(x *chunks) {
 // guessRounding has the books of a capture without carryRounding take what is rounded now for what
 // was at the latest reading.
 func (l *Ledger) guessRounding() {
-	for n := range l.procs {
-		p := &l.procs[n]
+	for _, p := range l.procs {
 		for i := range p.readings {
 			for k := range p.readings[i].lastLive {
 				d := &p.readings[i].lastLive[k]

@@ -4,22 +4,31 @@ package ledger
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
 // opening is the state of a ledger that takes the pieces of an opening.
 type opening struct {
-	pieces  uint32   // taken so far
-	whole   bool     // all were taken
-	rounded bool     // it has carryRounding
-	figures []uint64 // by process: sum of the figures of its sites that must not overflow
+	pieces  uint32 // taken so far
+	whole   bool   // all were taken
+	rounded bool   // it has carryRounding
+
+	// Until the end of the opening.
+	endings uint64              // of the process with the most
+	sites   []carriedSite       // by number
+	pools   []carriedPool       // by number - 1
+	warned  map[string]uint32   // number of the process that a warning is of
+	figures map[*process]uint64 // sum of the figures of its sites that must not overflow
+}
+
+// carriedSite is a site of a process.
+type carriedSite struct {
+	process *process
+	site    *site
 }
 
 // fresh reports whether the books know of no process yet.
-func (l *Ledger) fresh() bool {
-	return !l.began && len(l.procs) == 0 && len(l.sites) == 0 && len(l.pools) == 1
-}
+func (l *Ledger) fresh() bool { return l.numbers == 0 }
 
 // takeCarried takes a piece of an opening.
 func (l *Ledger) takeCarried(in *Carried) {
@@ -27,7 +36,7 @@ func (l *Ledger) takeCarried(in *Carried) {
 		return
 	}
 	if l.opening == nil {
-		l.opening, l.carrying = &opening{}, true
+		l.opening, l.carrying = &opening{figures: map[*process]uint64{}, warned: map[string]uint32{}}, true
 	}
 	o := l.opening
 	c := carrier{l: l, from: in, rest: in.Data}
@@ -45,12 +54,13 @@ func (l *Ledger) takeCarried(in *Carried) {
 
 // endOpening makes further pieces ineffective, and tells the observer what lives.
 func (l *Ledger) endOpening(complete bool) {
-	l.carrying, l.opening.figures, l.opening.whole = false, nil, complete
-	for text, of := range l.warned {
-		if of >= uint32(len(l.procs)) {
-			l.warned[text] = none
+	l.carrying = false
+	for text, n := range l.opening.warned {
+		if int(n) < len(l.procs) {
+			l.warned[text] = l.procs[n].member
 		}
 	}
+	*l.opening = opening{pieces: l.opening.pieces, whole: complete, rounded: l.opening.rounded}
 	if !complete {
 		l.warn("the beginning of the capture is damaged or from a later vramprof: memory allocated before it is missing")
 	}
@@ -85,14 +95,13 @@ func (l *Ledger) tellOpening() {
 		tell func()
 	}
 	var list []begun
-	for n := range l.procs {
-		p := &l.procs[n]
-		for _, number := range p.sites {
-			if l.sites[number].kind == aliased {
+	for _, p := range l.procs {
+		for s := range p.all() {
+			if s.kind == aliased {
 				continue
 			}
-			for b := l.sites[number].first; b != 0; b = l.entries.at(b).next {
-				list = append(list, begun{l.entries.at(b).time, func() { l.observer.Allocated(l.allocation(b), l.entries.at(b).time) }})
+			for b := s.first; b != 0; b = p.entries.at(b).next {
+				list = append(list, begun{p.entries.at(b).time, func() { l.observer.Allocated(p.allocation(b), p.entries.at(b).time) }})
 			}
 		}
 		if p.physical == nil {
@@ -100,7 +109,7 @@ func (l *Ledger) tellOpening() {
 		}
 		for x := range p.physical.mappings.From(0) {
 			m := *x
-			list = append(list, begun{m.Value.time, func() { l.tellMapped(uint32(n), &m, m.Value.time) }})
+			list = append(list, begun{m.Value.time, func() { p.tellMapped(&m, m.Value.time) }})
 		}
 	}
 	l.spend(64 * len(list))
@@ -124,7 +133,10 @@ func (l *Ledger) carrySession(c *carrier) {
 	if c.reads() {
 		l.openedAt = opened
 	}
-	nums(c, &l.endings, &l.renewed)
+	endings, renewed := l.mostEndings(), uint64(0) // earlier versions count those of all processes together
+	if nums(c, &endings, &renewed); c.reads() {
+		l.opening.endings = endings
+	}
 	c.flags(&l.opened)
 	l.carryStats(c)
 	l.carryTables(c)
@@ -173,11 +185,11 @@ func (l *Ledger) carryStats(c *carrier) {
 
 // leaveOutPurged changes stats as if the processes that lost their entries had left the books.
 func (l *Ledger) leaveOutPurged(s *Stats) {
-	for n := range l.procs {
-		if p := &l.procs[n]; p.purged {
+	for _, p := range l.procs {
+		if p.purged {
 			s.UnknownSizes -= p.unsized
-			for _, number := range p.sites { // of late events
-				s.Reused += l.sites[number].early.objects
+			for x := range p.all() { // of late events
+				s.Reused += x.early.objects
 			}
 		}
 	}
@@ -201,25 +213,26 @@ func (l *Ledger) carryWarnings(c *carrier) {
 	used := l.quotas[tableWarnings].Used()
 	texts := slices.Clone(l.warnings)
 	if !c.reads() {
-		for n := range l.procs {
-			if p := &l.procs[n]; p.purged && !c.renumber.whole {
+		for _, p := range l.procs {
+			if p.purged && !c.renumber.whole {
 				used -= int(p.held[tableWarnings])
 			}
 		}
 		texts = slices.DeleteFunc(texts, func(text string) bool {
-			_, told := c.renumber.process[l.warned[text]]
-			return !told
+			_, told := c.renumber.member[l.warned[text]]
+			return l.warned[text] != nil && !told
 		})
 	}
 	most(c, &used, maxWarnings)
 	carryList(c, &texts, maxWarnings+1, func(text *string) {
-		of := uint32(none)
-		if !c.reads() {
-			of = l.warned[*text]
-		}
 		c.text(text)
-		if c.processRef(&of); c.reads() {
-			l.addWarning(*text, of)
+		of := uint32(none)
+		if m := l.warned[*text]; !c.reads() && m != nil {
+			of = c.renumber.member[m]
+		}
+		if num(c, &of); c.reads() {
+			l.addWarning(*text, nil)
+			l.opening.warned[*text] = of
 		}
 	})
 	if c.reads() {
@@ -256,24 +269,23 @@ func (l *Ledger) carryGone(c *carrier) {
 // forgottenHere returns what Snapshot.Forgotten would be without the processes that lost their
 // entries.
 func (l *Ledger) forgottenHere() Forgotten {
-	was := l.gone
-	defer func() { l.gone = was }()
-	l.gone = forgotten{Forgotten: was.Forgotten}
-	for _, s := range was.list().Sums {
-		*l.gone.sum(s.UUID, s.Kind, s.Host) = s
+	gone := forgotten{Forgotten: l.gone.Forgotten}
+	for _, s := range l.gone.list().Sums {
+		*gone.sum(s.UUID, s.Kind, s.Host) = s
 	}
-	leaves := func(n uint32) bool { return l.procs[n].purged }
-	for n := range l.procs {
-		if p := &l.procs[n]; p.purged {
-			l.addGone(uint32(n))
-			l.gone.Before = max(l.gone.Before, p.End+1)
+	for _, p := range l.procs {
+		if p.purged {
+			gone.add(p)
+			gone.Before = max(gone.Before, p.End+1)
 		}
 	}
-	for key, f := range l.failures {
-		if leaves(key.process) {
-			l.gone.Failures += f.Count
-			l.gone.FailedBytes += min(f.Bytes, math.MaxUint64-l.gone.FailedBytes)
-		}
+	return gone.list()
+}
+
+// mostEndings returns how many contexts ended in the process with the most.
+func (l *Ledger) mostEndings() (most uint64) {
+	for _, p := range l.procs {
+		most = max(most, p.endings)
 	}
-	return l.gone.list()
+	return most
 }

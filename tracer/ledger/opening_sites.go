@@ -5,47 +5,37 @@ package ledger
 import "math"
 
 // sites tells sites of a process, and their live allocations.
-func (o *opener) sites(k uint32, numbers []uint32) {
-	l := o.l
-	head := func() { num(&o.carrier, &k) }
-	for i, number := range numbers {
-		if i == 0 || o.full() {
-			o.begin(carriedSites, head)
+func (o *opener) sites(p *process, list []*site) {
+	var recent []*site
+	each(o, carriedSites, p, list, func(s **site) {
+		o.site[*s] = uint32(len(o.site))
+		p.carrySite(&o.carrier, *s)
+	})
+	for _, s := range list {
+		if s.first != 0 {
+			o.entries(p, s)
 		}
-		o.site[number] = o.sitesSoFar
-		o.sitesSoFar++
-		l.carrySite(&o.carrier, number)
-	}
-	for _, number := range numbers {
-		if l.sites[number].first != 0 {
-			o.entries(number)
+		if s.cohorts().levels.recents != nil {
+			recent = append(recent, s)
 		}
 	}
-	var recent []uint32
-	for _, number := range numbers {
-		if l.sites[number].cohorts().levels.recents != nil {
-			recent = append(recent, number)
-		}
-	}
-	each(o, carriedRecents, recent, head, func(number *uint32) { l.carryRecents(&o.carrier, k, *number) })
+	each(o, carriedRecents, p, recent, func(s **site) { p.carryRecents(&o.carrier, *s) })
 }
 
 // entries tells the live allocations of a site, oldest first. Those of several sites share a piece.
-func (o *opener) entries(number uint32) {
-	l := o.l
-	s := &l.sites[number]
+func (o *opener) entries(p *process, s *site) {
 	for b := s.first; b != 0; {
 		if o.kind != carriedEntries || o.full() {
 			o.begin(carriedEntries, nil)
 		}
 		c := &o.carrier
-		c.siteRef(l, &number)
+		c.siteRef(p, &s)
 		var before entry
-		for ; b != 0 && !o.full(); b = l.entries.at(b).next {
-			x := *l.entries.at(b)
+		for ; b != 0 && !o.full(); b = p.entries.at(b).next {
+			x := *p.entries.at(b)
 			more := true
 			c.flags(&more)
-			c.entry(&x, &before, s.kind)
+			c.entry(p, &x, &before, s.kind)
 			before = x
 		}
 		more := false
@@ -53,12 +43,16 @@ func (o *opener) entries(number uint32) {
 	}
 }
 
-// entry carries a live allocation after another one.
-func (c *carrier) entry(x, before *entry, kind Kind) {
+// entry carries a live allocation after another one. A reader gets the carried number of its pool.
+func (c *carrier) entry(p *process, x, before *entry, kind Kind) {
 	address, time := x.address-before.address, x.time-before.time
 	nums(c, &address, &time, &x.size)
-	if kind == Async && !c.reads() {
-		x.extra = c.renumber.pool[x.extra]
+	if kind == Async && !c.reads() && x.extra != 0 {
+		if of := p.pool(x.extra); of != nil {
+			x.extra = c.renumber.pool[of]
+		} else {
+			x.extra = 0
+		}
 	}
 	num(c, &x.extra)
 	if c.reads() {
@@ -66,65 +60,72 @@ func (c *carrier) entry(x, before *entry, kind Kind) {
 	}
 }
 
-// siteRef carries the number of a site.
-func (c *carrier) siteRef(l *Ledger, x *uint32) {
-	v := *x
+// anySite carries a site of any process.
+func (c *carrier) anySite(x *carriedSite) {
+	var n uint32
 	if !c.reads() {
-		v = c.renumber.site[v]
+		n = c.renumber.site[x.site]
 	}
-	num(c, &v)
-	if !c.reads() {
+	if num(c, &n); !c.reads() {
 		return
 	}
-	if v >= uint32(len(l.sites)) || l.sites[v].process == none {
-		c.bad, v = true, 0
+	list := c.l.opening.sites
+	if c.check(int(n) < len(list)); !c.bad {
+		*x = list[n]
 	}
-	*x = v
 }
 
-// siteOf is siteRef for a site of a process; false if there is none.
-func (c *carrier) siteOf(l *Ledger, process uint32, x *uint32) bool {
-	c.siteRef(l, x)
-	c.check(int(*x) < len(l.sites) && l.sites[*x].process == process)
-	return !c.bad
+// siteRef carries a site of a process.
+func (c *carrier) siteRef(p *process, s **site) {
+	x := carriedSite{p, *s}
+	c.anySite(&x)
+	if c.check(x.process == p && x.site != nil); !c.bad {
+		*s = x.site
+	}
+}
+
+// siteOf is siteRef for the number of a site; false if there is none.
+func (c *carrier) siteOf(p *process, n *uint32) bool {
+	s := p.at(*n)
+	if c.siteRef(p, &s); c.bad {
+		return false
+	}
+	*n = s.number
+	return true
 }
 
 func (l *Ledger) takeSites(c *carrier) {
-	var process uint32
-	num(c, &process)
-	c.check(process < uint32(len(l.procs)))
+	var n uint32
+	num(c, &n)
+	c.check(n < uint32(len(l.procs)))
 	for !c.bad && len(c.rest) > 0 && !l.full() {
-		l.carrySite(c, process)
+		l.procs[n].carrySite(c, nil)
 	}
 }
 
-// carrySite carries a site without its entries: to a writer n is its number, to a reader that of its
-// process.
-func (l *Ledger) carrySite(c *carrier, n uint32) {
-	var key siteKey
-	var bare, free bool
-	if !c.reads() {
-		s := &l.sites[n]
-		key, bare, free = s.siteKey, s.bare, s.free
+// carrySite carries a site without its entries.
+func (p *process) carrySite(c *carrier, s *site) {
+	if c.reads() {
+		s = &site{}
 	}
-	c.siteKey(&key, n)
-	c.flags(&bare, &free)
-	group := l.groupOf(c, n)
+	c.siteKey(&s.siteKey)
+	c.flags(&s.bare, &s.free)
+	group := c.groupOf(s)
 	if num(c, &group); c.reads() {
 		if c.bad {
 			return
 		}
-		if n = l.newSite(c, key, group, bare, free); c.bad {
+		if p.takeSite(c, s, group); c.bad {
 			return
 		}
 	}
-	s := &l.sites[n]
 	for _, x := range [...]*uint64{&s.allocObjects, &s.allocBytes, &s.inside, &s.peak.objects, &s.peak.bytes} {
 		num(c, x)
-		l.bound(c, s.process, x)
+		c.bound(p, x)
 	}
 	nums(c, &s.oldest, &s.evicted, &s.crowded)
-	nums(c, &s.peak.number, &s.ended)
+	num(c, &s.peak.number)
+	num(c, &s.ended)
 	c.counts(&s.early)
 	c.flags(&s.segment)
 	c.history(&s.history)
@@ -133,23 +134,20 @@ func (l *Ledger) carrySite(c *carrier, n uint32) {
 	}
 	c.windows(s)
 	if c.reads() && !c.bad {
-		l.addSums(c, s)
+		p.addSums(c, s)
 	}
 }
 
 // bound makes sums of the figures of a process fit 64 bits.
-func (l *Ledger) bound(c *carrier, process uint32, x *uint64) {
+func (c *carrier) bound(p *process, x *uint64) {
 	if c.reads() {
-		sum := &l.opening.figures[process]
-		*x = min(*x, maxSum, math.MaxUint64/2-*sum)
-		*sum += *x
+		sum := c.l.opening.figures[p]
+		*x = min(*x, maxSum, math.MaxUint64/2-sum)
+		c.l.opening.figures[p] = sum + *x
 	}
 }
 
-func (c *carrier) siteKey(key *siteKey, process uint32) {
-	if c.reads() {
-		key.process = process
-	}
+func (c *carrier) siteKey(key *siteKey) {
 	c.stack(&key.stack)
 	num(c, &key.context)
 	c.device(&key.device)
@@ -160,55 +158,39 @@ func (c *carrier) siteKey(key *siteKey, process uint32) {
 	c.check((key.kind == Tensor) == (key.space == Blocks) && (key.kind == 0 || !key.kind.IsObject()))
 }
 
-// newSite adds a site to the books.
-func (l *Ledger) newSite(c *carrier, key siteKey, group uint32, bare, free bool) uint32 {
-	p := &l.procs[key.process]
-	if _, ok := l.siteOf[key]; ok {
+// takeSite adds a site to the books.
+func (p *process) takeSite(c *carrier, s *site, group uint32) {
+	if _, ok := p.siteOf[s.siteKey]; ok {
 		c.bad = true
-		return 0
+		return
 	}
-	s := site{siteKey: key, bare: bare, free: free}
-	if !free {
-		t := tableSites
-		if bare {
-			t = tableBare
-		}
-		l.hold(t, p)
-		l.hold(tableEver, p)
-	}
-	l.limiter.sites++
-	l.spend(len(p.totals) + len(p.tensors))
-	switch key.kind {
-	case aliased:
-	case Tensor:
-		s.total = l.tensorsOn(p, key.device)
-	default:
-		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
-	}
-	n := uint32(len(l.sites))
-	l.addWindows(&s)
+	list := c.l.opening.sites
+	var first *site
 	if group != 0 {
-		if c.check(group <= n && key.kind == Tensor && l.sites[group-1].isButForClass(&s)); c.bad {
-			return 0
+		if c.check(int(group) <= len(list) && s.kind == Tensor && list[group-1].process == p && list[group-1].site.isButForClass(s)); c.bad {
+			return
 		}
-		l.share(&s, group-1)
+		first = list[group-1].site
+	}
+	p.spend(len(p.totals) + len(p.tensors))
+	p.addSite(s)
+	s.own.parts = &windows{}
+	s.own.base, s.own.shift = noBase, firstWindow
+	if first != nil {
+		s.share(first)
 	} else {
-		l.addLevels(&s)
+		s.own.levels = &levels{}
 	}
-	if hash := key.hashButForClass(); key.kind == Tensor {
-		if _, known := l.classes[hash]; !known {
-			l.classes[hash] = n
+	if key := s.classKey(); s.kind == Tensor {
+		if _, known := p.classes[key]; !known {
+			p.classes[key] = s.number
 		}
 	}
-	l.sites = append(l.sites, s)
-	l.siteOf[key] = n
-	p.sites = append(p.sites, n)
-	return n
+	c.l.opening.sites = append(list, carriedSite{p, s})
 }
 
 // addSums adds what a site allocated and freed to the sums of its process.
-func (l *Ledger) addSums(c *carrier, s *site) {
-	p := &l.procs[s.process]
+func (p *process) addSums(c *carrier, s *site) {
 	switch s.kind {
 	case aliased:
 	case Tensor:
@@ -240,17 +222,14 @@ func (c *carrier) history(h *history) {
 
 // groupOf returns 0 if a site is the first one of its cohorts, otherwise the new number of that plus
 // 1.
-func (l *Ledger) groupOf(c *carrier, n uint32) (group uint32) {
-	if c.reads() {
+func (c *carrier) groupOf(s *site) (group uint32) {
+	if c.reads() || s.shared == nil {
 		return 0
 	}
-	o, x := c.renumber, l.sites[n].shared
-	if x == nil {
-		return 0
-	}
-	first, known := o.groups[x]
+	o := c.renumber
+	first, known := o.groups[s.shared]
 	if !known {
-		o.groups[x] = o.site[n] + 1
+		o.groups[s.shared] = o.site[s] + 1
 	}
 	return first
 }
@@ -291,50 +270,48 @@ func (c *carrier) windows(s *site) {
 // takeEntries adds live allocations to the books.
 func (l *Ledger) takeEntries(c *carrier) {
 	for !c.bad && len(c.rest) > 0 {
-		var n uint32
-		c.siteRef(l, &n)
-		if c.bad {
+		var x carriedSite
+		if c.anySite(&x); c.bad {
 			return
 		}
-		s, before := &l.sites[n], entry{}
+		before := entry{}
 		for more := true; !l.full(); {
 			if c.flags(&more); !more || c.bad {
 				break
 			}
-			x := entry{site: n}
-			c.entry(&x, &before, s.kind)
-			before = x
-			l.takeEntry(c, s, &x)
+			b := entry{site: x.site.number}
+			c.entry(x.process, &b, &before, x.site.kind)
+			before = b
+			x.process.takeEntry(c, x.site, &b)
 		}
 	}
 }
 
 // takeEntry adds a live allocation to the books.
-func (l *Ledger) takeEntry(c *carrier, s *site, x *entry) {
-	p := &l.procs[s.process]
-	key := liveKey{x.address, s.process, s.space}
-	_, taken := l.live[key]
-	shares := &l.quotas[tableLive]
-	if c.check(!taken && !p.purged && shares.Used() < shares.Size() && x.size <= maxSize); c.bad {
+func (p *process) takeEntry(c *carrier, s *site, x *entry) {
+	key := liveKey{x.address, s.space}
+	_, taken := p.live[key]
+	live := &p.quotas[tableLive]
+	if c.check(!taken && !p.purged && live.Used() < live.Size() && x.size <= maxSize); c.bad {
 		return
 	}
 	switch s.kind {
 	case aliased:
 	case Tensor:
-		l.addBlock(c, s, x)
+		p.addBlock(c, s, x)
 	default:
-		l.addAllocation(c, s, x)
+		p.addAllocation(c, s, x)
 	}
 	if c.bad {
 		return
 	}
-	n := l.addEntry(key, p, *x)
-	l.link(n, s.last)
+	n := p.addEntry(key, *x)
+	p.link(n, s.last)
 }
 
 // addBlock adds a block of the sample to the sums.
-func (l *Ledger) addBlock(c *carrier, s *site, x *entry) {
-	t := &l.procs[s.process].tensors[s.total]
+func (p *process) addBlock(c *carrier, s *site, x *entry) {
+	t := &p.tensors[s.total]
 	if c.check(x.extra <= maxHalvings && x.size != 0); c.bad {
 		return
 	}
@@ -351,13 +328,14 @@ func (l *Ledger) addBlock(c *carrier, s *site, x *entry) {
 }
 
 // addAllocation adds an allocation to the sums.
-func (l *Ledger) addAllocation(c *carrier, s *site, x *entry) {
-	p := &l.procs[s.process]
+func (p *process) addAllocation(c *carrier, s *site, x *entry) {
 	if s.kind == Async && x.extra != 0 {
-		if c.check(x.extra < uint32(len(l.pools)) && l.pools[x.extra].process == s.process); c.bad {
+		n, ok := c.poolOf(p, x.extra)
+		if c.check(ok); c.bad {
 			return
 		}
-		l.pools[x.extra].add(x.address, x.size)
+		x.extra = n
+		p.pools[n].add(x.address, x.size)
 	}
 	s.liveObjects++
 	s.liveBytes += x.size

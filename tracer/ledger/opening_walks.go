@@ -9,18 +9,18 @@ import (
 )
 
 // blocks tells the blocks that were listed outside of the sample.
-func (o *opener) blocks(p *process, head func()) {
+func (o *opener) blocks(p *process) {
 	x := &p.blockList
 	if len(x.blocks) == 0 {
 		return
 	}
 	list := x.freed
-	o.begin(carriedBlocks, head)
+	o.beginOf(carriedBlocks, p)
 	carryList(&o.carrier, &list, maxFreed, func(address *uint64) { num(&o.carrier, address) })
 	rest := x.blocks
 	for first := true; len(rest) > 0; first = false {
 		if !first {
-			o.begin(carriedBlocks, head)
+			o.beginOf(carriedBlocks, p)
 			none := []uint64(nil)
 			carryList(&o.carrier, &none, maxFreed, func(*uint64) {})
 		}
@@ -41,10 +41,10 @@ func (c *carrier) block(b *Block, before *uint64) {
 	num(c, &b.Device)
 }
 
-func (l *Ledger) takeBlocks(c *carrier, n uint32) {
+func (p *process) takeBlocks(c *carrier) {
 	var freed []uint64
 	carryList(c, &freed, maxFreed, func(address *uint64) { num(c, address) })
-	x := &l.procs[n].blockList
+	x := &p.blockList
 	if x.freed == nil {
 		x.freed = freed
 	}
@@ -52,24 +52,24 @@ func (l *Ledger) takeBlocks(c *carrier, n uint32) {
 	for !c.bad && len(c.rest) > 0 {
 		var b Block
 		c.block(&b, &before)
-		if c.check(l.listed < maxListed && (len(x.blocks) == 0 || b.Address >= x.blocks[len(x.blocks)-1].Address)); c.bad {
+		if c.check(p.listedBlocks < maxListed && (len(x.blocks) == 0 || b.Address >= x.blocks[len(x.blocks)-1].Address)); c.bad {
 			return
 		}
 		x.blocks = append(x.blocks, b)
-		l.listed++
+		p.listedBlocks++
 	}
 }
 
 // walks tells the holders of the memory of a process, and the state of a walk under way.
-func (o *opener) walks(n uint32, head func()) {
-	w, c := o.l.procs[n].walks, &o.carrier
+func (o *opener) walks(p *process) {
+	w, c := p.walks, &o.carrier
 	if w == nil {
 		return
 	}
 	for i := range w.list {
 		held := w.list[i].Held
 		for part := 0; part == 0 || len(held) > 0; part++ {
-			o.begin(carriedWalk, head)
+			o.beginOf(carriedWalk, p)
 			x := w.list[i]
 			c.walked(&part, &x)
 			for ; len(held) > 0 && !o.full() && len(c.to.Texts) < 1<<12; held = held[1:] {
@@ -78,13 +78,13 @@ func (o *opener) walks(n uint32, head func()) {
 			}
 		}
 	}
-	each(o, carriedHeldSites, o.heldSites(w), head, func(x *heldOf) { o.l.carryHeldSite(c, x) })
-	each(o, carriedHeld, w.blocks, head, c.heldBlock)
-	each(o, carriedOlder, w.older.sums(), head, c.olderSums)
-	each(o, carriedOlderBlocks, w.older.blocks, head, c.olderBlock)
+	each(o, carriedHeldSites, p, o.heldSites(p), func(x *heldOf) { p.carryHeldSite(c, x) })
+	each(o, carriedHeld, p, w.blocks, c.heldBlock)
+	each(o, carriedOlder, p, w.older.sums(), c.olderSums)
+	each(o, carriedOlderBlocks, p, w.older.blocks, c.olderBlock)
 	if w.open != nil {
-		o.begin(carriedOpenWalk, head)
-		o.l.carryOpenWalk(c, n, w.open)
+		o.beginOf(carriedOpenWalk, p)
+		p.carryOpenWalk(c, w.open)
 	}
 }
 
@@ -117,8 +117,7 @@ func (c *carrier) held(h *Held) {
 	nums(c, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
 }
 
-func (l *Ledger) takeWalk(c *carrier, n uint32) {
-	p := &l.procs[n]
+func (p *process) takeWalk(c *carrier) {
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
@@ -141,34 +140,34 @@ func (l *Ledger) takeWalk(c *carrier, n uint32) {
 	for !c.bad && len(c.rest) > 0 {
 		var h Held
 		c.held(&h)
-		s := &l.quotas[tableHeld]
+		s := &p.quotas[tableHeld]
 		if c.check(s.Used() < s.Size()); c.bad {
 			return
 		}
-		l.hold(tableHeld, p)
+		p.hold(tableHeld)
 		w.Held = append(w.Held, h)
 	}
 }
 
 // heldOf is a site with its holders.
 type heldOf struct {
-	number uint32
+	site *site
 	*heldSite
 }
 
 // heldSites returns the sites that are still in the books, in their order.
-func (o *opener) heldSites(w *walks) (list []heldOf) {
-	for key, h := range w.sites {
-		if n, ok := o.l.siteOf[key]; ok {
-			list = append(list, heldOf{n, h})
+func (o *opener) heldSites(p *process) (list []heldOf) {
+	for key, h := range p.walks.sites {
+		if n, ok := p.siteOf[key]; ok {
+			list = append(list, heldOf{p.sites[n], h})
 		}
 	}
-	slices.SortFunc(list, func(a, b heldOf) int { return cmp.Compare(o.site[a.number], o.site[b.number]) })
+	slices.SortFunc(list, func(a, b heldOf) int { return cmp.Compare(o.site[a.site], o.site[b.site]) })
 	return list
 }
 
-func (l *Ledger) carryHeldSite(c *carrier, x *heldOf) {
-	c.siteRef(l, &x.number)
+func (p *process) carryHeldSite(c *carrier, x *heldOf) {
+	c.siteRef(p, &x.site)
 	num(c, &x.live)
 	carryMap(c, &x.parts, maxHeld, func(holder *uint32, bytes *uint64) {
 		num(c, holder)
@@ -176,8 +175,8 @@ func (l *Ledger) carryHeldSite(c *carrier, x *heldOf) {
 	})
 }
 
-func (l *Ledger) takeHeldSites(c *carrier, n uint32) {
-	w := l.procs[n].walks
+func (p *process) takeHeldSites(c *carrier) {
+	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
 	}
@@ -186,15 +185,15 @@ func (l *Ledger) takeHeldSites(c *carrier, n uint32) {
 	}
 	for !c.bad && len(c.rest) > 0 {
 		x := heldOf{heldSite: &heldSite{parts: map[uint32]uint64{}}}
-		l.carryHeldSite(c, &x)
+		p.carryHeldSite(c, &x)
 		for holder, bytes := range x.parts {
 			bytes = min(bytes, maxTensors-x.held)
 			x.parts[holder] = bytes
 			x.held += bytes
 		}
 		x.live = min(x.live, 2*maxTensors)
-		if c.check(int(x.number) < len(l.sites) && l.sites[x.number].process == n); !c.bad {
-			w.sites[l.sites[x.number].siteKey] = x.heldSite
+		if !c.bad {
+			w.sites[x.site.siteKey] = x.heldSite
 		}
 	}
 }
@@ -204,19 +203,19 @@ func (c *carrier) heldBlock(b *heldBlock) {
 	num(c, &b.holder)
 }
 
-func (l *Ledger) takeHeld(c *carrier, n uint32) {
-	w := l.procs[n].walks
+func (p *process) takeHeld(c *carrier) {
+	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
 	}
 	for !c.bad && len(c.rest) > 0 {
 		var b heldBlock
 		c.heldBlock(&b)
-		if c.check(l.heldBlocks < maxHeldBlocks); c.bad {
+		if c.check(p.heldBlocks < maxHeldBlocks); c.bad {
 			return
 		}
 		w.blocks = append(w.blocks, b)
-		l.heldBlocks++
+		p.heldBlocks++
 	}
 }
 
@@ -238,8 +237,8 @@ func (c *carrier) olderSums(x *olderSums) {
 	}
 }
 
-func (l *Ledger) takeOlder(c *carrier, n uint32) {
-	w := l.procs[n].walks
+func (p *process) takeOlder(c *carrier) {
+	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
 	}
@@ -260,8 +259,8 @@ func (c *carrier) olderBlock(b *olderBlock) {
 	c.flags(&b.gone)
 }
 
-func (l *Ledger) takeOlderBlocks(c *carrier, n uint32) {
-	w := l.procs[n].walks
+func (p *process) takeOlderBlocks(c *carrier) {
+	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
 	}
@@ -269,9 +268,9 @@ func (l *Ledger) takeOlderBlocks(c *carrier, n uint32) {
 		var b olderBlock
 		c.olderBlock(&b)
 		last := len(w.older.blocks) - 1
-		if c.check(l.heldBlocks < maxHeldBlocks && (last < 0 || b.address > w.older.blocks[last].address)); !c.bad {
+		if c.check(p.heldBlocks < maxHeldBlocks && (last < 0 || b.address > w.older.blocks[last].address)); !c.bad {
 			w.older.blocks = append(w.older.blocks, b)
-			l.heldBlocks++
+			p.heldBlocks++
 		}
 	}
 }
@@ -283,12 +282,12 @@ type freedOf struct {
 }
 
 // carryOpenWalk carries the state of a walk under way. Sites that are gone count as unknown.
-func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
+func (p *process) carryOpenWalk(c *carrier, w *openWalk) {
 	num(c, &w.time)
 	carryList(c, &w.allocators, maxDevices, c.walkTotals)
 	var list []freedOf
 	for key, x := range w.freed {
-		if _, ok := l.siteOf[x.site]; ok {
+		if _, ok := p.siteOf[x.site]; ok {
 			list = append(list, freedOf{key, x})
 		}
 	}
@@ -296,16 +295,16 @@ func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
 		return cmp.Or(cmp.Compare(a.key.address, b.key.address), cmp.Compare(a.key.space, b.key.space))
 	})
 	carryList(c, &list, maxFreed, func(x *freedOf) {
-		number := l.siteOf[x.site]
+		number := p.siteOf[x.site]
 		num(c, &x.key.address)
 		most(c, &x.key.space, lastSpace)
-		if c.siteOf(l, n, &number); c.bad {
+		if c.siteOf(p, &number); c.bad {
 			return
 		}
 		amount(c, &x.weight, maxTensors)
 		most(c, &x.size, maxSize)
 		if c.reads() {
-			x.key.process, x.site = n, l.sites[number].siteKey
+			x.site = p.sites[number].siteKey
 			w.freed[x.key] = x.freedEntry
 		}
 	})
@@ -319,16 +318,14 @@ func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
 	})
 }
 
-func (l *Ledger) takeOpenWalk(c *carrier, n uint32) {
-	p := &l.procs[n]
+func (p *process) takeOpenWalk(c *carrier) {
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
 	w := &openWalk{freed: map[liveKey]freedEntry{}, given: map[uint64]struct{}{}}
-	if l.carryOpenWalk(c, n, w); c.bad || p.walks.open != nil {
+	if p.carryOpenWalk(c, w); c.bad || p.walks.open != nil {
 		c.bad = true
 		return
 	}
 	p.walks.open = w
-	l.openWalks++
 }

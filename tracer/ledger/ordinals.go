@@ -120,13 +120,12 @@ func (p *process) paired() []string {
 // doubtOrdinals compares the ordinals that the process reports with the GPUs on which NVML lists
 // it, at the moment of a reading: an ordinal with memory means a listed GPU. NVML may list a GPU in
 // MIG mode instead of its instance.
-func (l *Ledger) doubtOrdinals(p *process) {
+func (p *process) doubtOrdinals() {
 	gpus := p.listed()
-	if p.misnamed || len(p.devices) == 0 || len(gpus) < 2 || len(gpus) < len(p.usedDevices()) ||
-		slices.ContainsFunc(l.gpus, func(g GPU) bool { return g.Parent != "" }) {
+	if p.misnamed || len(p.devices) == 0 || len(gpus) < 2 || len(gpus) < len(p.usedDevices()) {
 		return
 	}
-	for _, d := range l.deviceLive(p, nil) {
+	for _, d := range p.deviceLive(nil) {
 		if d.device < 0 || d.bytes == 0 {
 			continue
 		}
@@ -140,11 +139,10 @@ func (l *Ledger) doubtOrdinals(p *process) {
 // HeldOrdinals returns the ordinals on which a process has held memory that the driver counts as its
 // own ever since the latest UsageOpened. It is to be called before the UsageReading that follows.
 func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {
-	n, ok := l.byPID[pid]
-	if !ok || !l.opened {
+	p := l.byPID[pid]
+	if p == nil || !l.opened {
 		return nil
 	}
-	p := &l.procs[n]
 	l.spend(len(p.totals))
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device >= 0 && t.Kind.Owned() && t.low > 0 && !slices.Contains(list, t.Device) {

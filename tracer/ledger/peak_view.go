@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// booksAtPeak returns the books of one process as they were at its peak. It puts the figures of
+// booksAtPeak returns the books of the process as they were at its peak. It puts the figures of
 // that moment in place of those of now, has them copied, and restores them.
-func (l *Ledger) booksAtPeak(now *Snapshot, n uint32, at highest) *Snapshot {
-	p := &l.procs[n]
+func (p *process) booksAtPeak(now *Snapshot, at highest) *Snapshot {
 	was := *p
-	defer func() { l.procs[n] = was }()
+	defer func() { *p = was }()
 	p.End, p.Replaced, p.walks, p.asleep = 0, false, nil, asleep{}
 	p.setReadings()
 	p.tensors = slices.Clone(p.tensors)
@@ -23,9 +22,8 @@ func (l *Ledger) booksAtPeak(now *Snapshot, n uint32, at highest) *Snapshot {
 		Host: now.Host, Begin: now.Begin, End: now.End, Wall: now.Wall.Add(-time.Duration(minus(now.End, at.time))),
 		GPUs: now.GPUs, Stats: now.Stats, Sampling: now.Sampling,
 	}
-	v := newView(l, s)
-	v.alone, v.number = true, n
-	v.moveTo(n, func(s *site) (objects, bytes uint64, kept bool) {
+	v := view{s: s, alone: true, of: map[*process]*processView{}}
+	v.add(p).moveTo(func(s *site) (objects, bytes uint64, kept bool) {
 		return s.peak.objects, s.peak.bytes, s.peak.number == p.peak.number
 	})
 	v.processes()
@@ -67,10 +65,9 @@ func (t *tensors) setPeak(p *process, at highest) {
 	t.changes, t.outside, t.atUsage, t.olderFreed = nil, 0, firstReport{}, history{}
 }
 
-// sumSites sums the sites of a process into its totals, and its sample by device and class.
-func (l *Ledger) sumSites(p *process, sites []uint32, samples [][SizeClasses]classSample) {
-	for _, n := range sites {
-		s := &l.sites[n]
+// sumSites sums sites into the totals of the process, and its sample by device and class.
+func (p *process) sumSites(sites []*site, samples [][SizeClasses]classSample) {
+	for _, s := range sites {
 		switch {
 		case s.kind == aliased:
 		case s.kind == Tensor:
@@ -87,14 +84,14 @@ func (l *Ledger) sumSites(p *process, sites []uint32, samples [][SizeClasses]cla
 }
 
 // stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.
-func (l *Ledger) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
+func (p *process) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
 	m := tensorState{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
 	for class := range m.classes {
 		x := &sample[class].live
-		m.classes[class].live = count{}.changed(&signedCount{int64(x.objects), int64(x.bytes)}, l.inclusion(class))
+		m.classes[class].live = count{}.changed(&signedCount{int64(x.objects), int64(x.bytes)}, p.inclusion(class))
 	}
 	if t.now.liveKnown {
-		l.fitLive(m.classes, t.now.live)
+		p.fitLive(m.classes, t.now.live)
 	}
 	for class := range m.classes {
 		m.live.take(&m.classes[class].live)
@@ -104,54 +101,47 @@ func (l *Ledger) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tenso
 
 // mark is a moment at which a view has a process.
 type mark struct {
-	tensors []tensorState // as in process.tensors
+	tensors []tensorState // as in torch.tensors
 	// what a site had then; false: what it has now
 	of func(s *site) (objects, bytes uint64, kept bool)
 }
 
-// moveTo has a view show a process as of a moment, whose allocators have the state of then already.
+// moveTo has the view show the process at a moment, whose allocators have the state of then already.
 // The caller restores the process.
-func (v *view) moveTo(n uint32, of func(s *site) (objects, bytes uint64, kept bool)) {
-	l, p := v.l, &v.l.procs[n]
+func (v *processView) moveTo(of func(s *site) (objects, bytes uint64, kept bool)) {
+	p := v.process
 	p.freeRuns, p.totals = nil, slices.Clone(p.totals)
 	for i := range p.totals {
 		p.totals[i].LiveObjects, p.totals[i].LiveBytes = 0, 0
 	}
 	p.past = true
-	if v.at == nil {
-		v.at = map[uint32]mark{}
-	}
-	v.at[n] = mark{of: of}
-	samples, states := make([][SizeClasses]classSample, len(p.tensors)), make([]tensorState, len(p.tensors))
-	v.withSites(n, func(sites []uint32) { l.sumSites(p, sites, samples) })
+	v.at = &mark{of: of}
+	samples := make([][SizeClasses]classSample, len(p.tensors))
+	v.withSites(func(sites []*site) { p.sumSites(sites, samples) })
 	for i := range p.tensors {
-		states[i] = l.stateAtPeak(&p.tensors[i], &samples[i])
+		v.at.tensors = append(v.at.tensors, p.stateAtPeak(&p.tensors[i], &samples[i]))
 	}
-	v.at[n] = mark{states, of}
 }
 
-// withSites is Ledger.withSites, at the moment at which the view has the process.
-func (v *view) withSites(process uint32, do func(sites []uint32)) {
-	l := v.l
-	at, ok := v.at[process]
-	if !ok {
-		l.withSites(process, do)
+// withSites is process.withSites, at the moment at which the view has the process.
+func (v *processView) withSites(do func(sites []*site)) {
+	if v.at == nil {
+		v.process.withSites(do)
 		return
 	}
-	l.withSites(process, func(sites []uint32) {
+	v.process.withSites(func(sites []*site) {
 		type figures struct{ objects, bytes, squares, inside uint64 }
 		was := make([]figures, len(sites))
-		for i, n := range sites {
-			s := &l.sites[n]
+		for i, s := range sites {
 			was[i] = figures{s.liveObjects, s.liveBytes, s.liveSquares, s.inside}
-			if objects, bytes, kept := at.of(s); kept {
+			if objects, bytes, kept := v.at.of(s); kept {
 				s.liveObjects, s.liveBytes, s.liveSquares = objects, bytes, objects
 			}
 			s.inside = s.liveBytes
 		}
 		do(sites)
-		for i, n := range sites {
-			x, s := &was[i], &l.sites[n]
+		for i, s := range sites {
+			x := &was[i]
 			s.liveObjects, s.liveBytes, s.liveSquares, s.inside = x.objects, x.bytes, x.squares, x.inside
 		}
 	})

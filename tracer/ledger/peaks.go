@@ -36,16 +36,12 @@ type OOM struct {
 }
 
 // outOfMemory notes an allocation that failed for good.
-func (l *Ledger) outOfMemory(e *Event) {
-	n, ok := l.byPID[e.PID]
-	if !ok || l.procs[n].End != 0 && e.Time > l.procs[n].End {
-		return
-	}
-	p, count := &l.procs[n], uint64(1)
+func (p *process) outOfMemory(e *Event) {
+	count := uint64(1)
 	if p.oom != nil {
 		count += p.oom.Count
 	}
-	l.stats.OutOfMemory++
+	p.stats.OutOfMemory++
 	p.oom = &OOM{Time: e.Time, Bytes: e.Size, Stack: e.Stack, API: e.API, Kind: e.Kind, Device: e.Device, Count: count}
 }
 
@@ -216,19 +212,17 @@ func (p *process) highestOf() highest {
 // AddPeaks adds Snapshot.Peaks. It must follow the call that took the snapshot: nothing may be
 // booked in between. Its duration grows with the sites of the processes that have ended.
 func (l *Ledger) AddPeaks(s *Snapshot) {
-	index := indexOf(s.Processes)
 	type ended struct {
-		n     uint32
+		*process
 		index int
 		highest
 	}
 	var list []ended
-	for n := range l.procs {
-		p := &l.procs[n]
-		if i, ok := index[p.ID()]; ok && !p.free && p.End != 0 && p.peak.bytes != 0 {
-			list = append(list, ended{uint32(n), i, p.highestOf()})
+	l.eachAt(s, func(p *process, index int) {
+		if p.End != 0 && p.peak.bytes != 0 {
+			list = append(list, ended{p, index, p.highestOf()})
 		}
-	}
+	})
 	slices.SortFunc(list, func(a, b ended) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.index, b.index))
 	})
@@ -236,10 +230,10 @@ func (l *Ledger) AddPeaks(s *Snapshot) {
 	slices.SortFunc(list, func(a, b ended) int { return cmp.Compare(a.index, b.index) })
 	s.Peaks = nil
 	for _, x := range list {
-		at := &l.procs[x.n].peak
+		at := &x.process.peak
 		s.Peaks = append(s.Peaks, Peak{
 			Process: x.index, Bytes: x.bytes, Time: x.time, SitesTime: at.time, SitesBytes: at.bytes,
-			Books: l.booksAtPeak(s, x.n, x.highest), OOM: l.procs[x.n].oom,
+			Books: x.booksAtPeak(s, x.highest), OOM: x.oom,
 		})
 	}
 }

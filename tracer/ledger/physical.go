@@ -25,59 +25,56 @@ type memory struct {
 }
 
 // mayMap reports whether a process has room for one more handle or mapping.
-func (l *Ledger) mayMap(process uint32) bool {
-	p := &l.procs[process]
-	l.countMappings(p)
-	if l.room(tableMappings, p) {
+func (p *process) mayMap() bool {
+	p.countMappings()
+	if p.room(tableMappings) {
 		return true
 	}
-	l.stats.Evicted++
+	p.stats.Evicted++
 	return false
 }
 
 // countMappings updates the count of handles and mappings that a process holds.
-func (l *Ledger) countMappings(p *process) {
+func (p *process) countMappings() {
 	n := 0
 	if v := p.physical; v != nil {
 		n = len(v.handles) + v.mappings.Len()
 	}
-	l.giveAll(tableMappings, p, int(p.held[tableMappings])-n)
+	p.giveAll(tableMappings, int(p.held[tableMappings])-n)
 }
 
 // allocPhysical books memory with one reference, or one more reference if the process imports it
 // again.
-func (l *Ledger) allocPhysical(e *Event) {
-	n := l.instance(e.PID, e.Time)
-	p := &l.procs[n]
-	if e.Kind == Imported && l.importAgain(n, e) {
+func (p *process) allocPhysical(e *Event) {
+	if e.Kind == Imported && p.importAgain(e) {
 		return
 	}
-	l.reuseHandle(n, e.Address, e.Time)
-	l.endAlias(n, e.Address, e.Time)
+	p.reuseHandle(e.Address, e.Time)
+	p.endAlias(e.Address, e.Time)
 	if p.purged {
-		l.book(liveKey{process: n, space: memories}, e)
+		p.book(liveKey{space: memories}, e)
 		return
 	}
 	v := p.withPhysical()
 	v.last++
-	if b := l.book(liveKey{v.last, n, memories}, e); b != 0 {
+	if b := p.book(liveKey{v.last, memories}, e); b != 0 {
 		v.handles[e.Address] = handle{v.last, 1}
-		v.memories[v.last] = memory{handles: 1, learns: l.entries.at(b).size == 0}
+		v.memories[v.last] = memory{handles: 1, learns: p.entries.at(b).size == 0}
 	}
 }
 
 // importAgain adds a reference to memory that the process has under the same handle, and reports
 // whether there is any.
-func (l *Ledger) importAgain(process uint32, e *Event) bool {
-	if v := l.procs[process].physical; v != nil {
+func (p *process) importAgain(e *Event) bool {
+	if v := p.physical; v != nil {
 		if h, ok := v.handles[e.Address]; ok {
 			h.references++
 			v.handles[e.Address] = h
 			return true
 		}
 	}
-	if _, ok := l.live[liveKey{e.Address, process, Physical}]; ok {
-		l.alias(e)
+	if _, ok := p.live[liveKey{e.Address, Physical}]; ok {
+		p.alias(e)
 		return true
 	}
 	return false
@@ -91,66 +88,65 @@ func (p *process) withPhysical() *physical {
 }
 
 // endAlias ends an alias of physical memory, for example a multicast object.
-func (l *Ledger) endAlias(process uint32, number, time uint64) {
-	key := liveKey{number, process, Physical}
-	if n, ok := l.live[key]; ok {
-		l.drop(key, n, time)
+func (p *process) endAlias(number, time uint64) {
+	key := liveKey{number, Physical}
+	if n, ok := p.live[key]; ok {
+		p.drop(key, n, time)
 	}
 }
 
 // reuseHandle ends a handle whose number the driver gives out again: its last release was not seen.
-func (l *Ledger) reuseHandle(process uint32, number, time uint64) {
-	v := l.procs[process].physical
+func (p *process) reuseHandle(number, time uint64) {
+	v := p.physical
 	if v == nil {
 		return
 	}
 	if _, ok := v.handles[number]; ok {
-		l.stats.Reused++
-		l.endHandle(process, number, time)
+		p.stats.Reused++
+		p.endHandle(number, time)
 	}
 }
 
-func (l *Ledger) endHandle(process uint32, number, time uint64) {
-	v := l.procs[process].physical
+func (p *process) endHandle(number, time uint64) {
+	v := p.physical
 	id := v.handles[number].memory
 	delete(v.handles, number)
 	m := v.memories[id]
 	m.handles--
 	v.memories[id] = m
-	l.settle(process, id, time)
+	p.settle(id, time)
 }
 
 // settle ends memory without handles and mappings.
-func (l *Ledger) settle(process uint32, id, time uint64) {
-	v := l.procs[process].physical
+func (p *process) settle(id, time uint64) {
+	v := p.physical
 	if m, ok := v.memories[id]; ok && m.handles == 0 && m.mappings == 0 {
 		delete(v.memories, id)
-		key := liveKey{id, process, memories}
-		l.drop(key, l.live[key], time)
+		key := liveKey{id, memories}
+		p.drop(key, p.live[key], time)
 	}
 }
 
-func (l *Ledger) mapMemory(e *Event) {
-	p := l.instance(e.PID, e.Time)
+func (p *process) mapMemory(e *Event) {
 	start, end := span(e.Address, e.Size)
-	v := l.procs[p].physical
+	v := p.physical
 	h, known := handle{}, false
 	if v != nil {
 		h, known = v.handles[e.Handle]
 	}
 	if !known {
-		_, known = l.live[liveKey{e.Handle, p, Physical}]
+		_, known = p.live[liveKey{e.Handle, Physical}]
 	}
 	if start == end || v == nil && !known {
 		return
 	}
-	v = l.procs[p].withPhysical()
+	v = p.withPhysical()
 	if v.mappings.Overlaps(start, end) {
-		l.stats.Reused++
-		l.endMappings(p, v.mappings.Cut(start, end), e.Time)
+		p.stats.Reused++
+		p.endMappings(v.mappings.Cut(start, end), e.Time)
 	}
-	l.mapped(p, start, end, e.Time)
-	if !known || !l.mayMap(p) {
+	p.mapped(start, end, e.Time)
+	if !known || !p.mayMap() {
 		return
 	}
 	x := mapping{Start: start, End: end, Value: target{h.memory, e.Time}}
@@ -162,53 +158,48 @@ func (l *Ledger) mapMemory(e *Event) {
 	m.mappings++
 	v.memories[h.memory] = m
 	if m.learns {
-		l.grow(l.live[liveKey{h.memory, p, memories}], e.Size, e.Time)
+		p.grow(p.live[liveKey{h.memory, memories}], e.Size, e.Time)
 	}
-	l.tellMapped(p, &x, e.Time)
+	p.tellMapped(&x, e.Time)
 }
 
-func (l *Ledger) endMappings(process uint32, list []mapping, time uint64) {
-	v := l.procs[process].physical
+func (p *process) endMappings(list []mapping, time uint64) {
+	v := p.physical
 	for i := range list {
 		id := list[i].Value.memory
 		if m, ok := v.memories[id]; ok {
-			l.tellUnmapped(process, &list[i], time)
+			p.tellUnmapped(&list[i], time)
 			m.mappings--
 			v.memories[id] = m
-			l.settle(process, id, time)
+			p.settle(id, time)
 		}
 	}
 }
 
-func (l *Ledger) unmap(e *Event) {
-	if e.Address == 0 || e.Size == 0 {
-		return
-	}
-	p := l.instance(e.PID, e.Time)
+func (p *process) unmap(e *Event) {
 	var list []mapping
-	if v := l.procs[p].physical; v != nil {
+	if v := p.physical; v != nil {
 		start, end := span(e.Address, e.Size)
 		list = v.mappings.CutInside(start, end)
 	}
 	if len(list) == 0 {
-		l.unmatched(p, Addresses, e)
-		l.unmappedOlder(p, e)
-		l.remember(e.TID, lastFree{entry: entry{address: e.Address, size: e.Size}, process: p})
+		p.unmatched(Addresses, e)
+		p.unmappedOlder(e)
+		p.remember(e.TID, lastFree{entry: entry{address: e.Address, size: e.Size}})
 		return
 	}
 	ended := make([]endedMapping, len(list))
 	for i, x := range list {
-		ended[i] = endedMapping{x, l.memoryOf(p, x.Value.memory)}
-		l.unmapped(p, &x, e.Time)
+		ended[i] = endedMapping{x, p.memoryOf(x.Value.memory)}
+		p.unmapped(&x, e.Time)
 	}
-	l.endMappings(p, list, e.Time)
-	l.rememberPhysical(e, p, released{ended: ended})
+	p.endMappings(list, e.Time)
+	p.rememberPhysical(e, released{ended: ended})
 }
 
 // retain adds a reference to the memory that is mapped at an address.
-func (l *Ledger) retain(e *Event) {
-	p := l.instance(e.PID, e.Time)
-	v := l.procs[p].physical
+func (p *process) retain(e *Event) {
+	v := p.physical
 	if v == nil || e.Handle == 0 {
 		return
 	}
@@ -218,7 +209,7 @@ func (l *Ledger) retain(e *Event) {
 	}
 	id := x.Value.memory
 	if id == 0 {
-		l.alias(&Event{PID: e.PID, Time: e.Time, Space: Physical, Address: e.Handle, Device: UnknownDevice})
+		p.alias(&Event{PID: e.PID, Time: e.Time, Space: Physical, Address: e.Handle, Device: UnknownDevice})
 		return
 	}
 	if h, ok := v.handles[e.Handle]; ok && h.memory == id {
@@ -226,15 +217,15 @@ func (l *Ledger) retain(e *Event) {
 		v.handles[e.Handle] = h
 		return
 	}
-	l.reuseHandle(p, e.Handle, e.Time)
-	l.endAlias(p, e.Handle, e.Time)
-	if l.mayMap(p) {
-		l.addHandle(p, e.Handle, id)
+	p.reuseHandle(e.Handle, e.Time)
+	p.endAlias(e.Handle, e.Time)
+	if p.mayMap() {
+		p.addHandle(e.Handle, id)
 	}
 }
 
-func (l *Ledger) addHandle(process uint32, number, id uint64) {
-	v := l.procs[process].physical
+func (p *process) addHandle(number, id uint64) {
+	v := p.physical
 	v.handles[number] = handle{id, 1}
 	m := v.memories[id]
 	m.handles++
@@ -242,8 +233,8 @@ func (l *Ledger) addHandle(process uint32, number, id uint64) {
 }
 
 // release removes one reference of a handle, and reports whether the handle is known.
-func (l *Ledger) release(process uint32, e *Event) bool {
-	v := l.procs[process].physical
+func (p *process) release(e *Event) bool {
+	v := p.physical
 	if v == nil {
 		return false
 	}
@@ -251,9 +242,9 @@ func (l *Ledger) release(process uint32, e *Event) bool {
 	if !ok {
 		return false
 	}
-	l.rememberPhysical(e, process, released{handle: e.Address, held: l.memoryOf(process, h.memory)})
+	p.rememberPhysical(e, released{handle: e.Address, held: p.memoryOf(h.memory)})
 	if h.references--; h.references == 0 {
-		l.endHandle(process, e.Address, e.Time)
+		p.endHandle(e.Address, e.Time)
 	} else {
 		v.handles[e.Address] = h
 	}

@@ -12,7 +12,6 @@ const maxPools = 1 << 16
 
 type pool struct {
 	handle    uint64
-	process   uint32
 	device    int32 // or UnknownDevice
 	kind      Kind  // Pinned or Managed if its memory is not one GPU's; such a pool has no figures
 	latest    int32 // device of the latest allocation, used if device is unknown
@@ -24,6 +23,24 @@ type pool struct {
 	destroyed bool
 	created   uint64 // time; 0: before its first use
 	inUse     bool
+}
+
+// poolSet has the pools of a process.
+type poolSet struct {
+	pools    []pool             // by number; 0 is none
+	noPools  []uint32           // unused numbers
+	poolOf   map[poolKey]uint32 // numbers of those that are not destroyed
+	selected map[int32]uint64   // by device: handle of the current pool
+	own      map[uint64]int32   // by handle: device whose default pool it is
+	atEnd    []deviceLive       // what they held when the process's entries were purged
+}
+
+// pool returns the pool with a number, nil if there is none any more.
+func (s *poolSet) pool(n uint32) *pool {
+	if int(n) < len(s.pools) && s.pools[n].inUse {
+		return &s.pools[n]
+	}
+	return nil
 }
 
 // ownPool returns the key of a pool: handle 0 and its device if it is the default pool of a device.
@@ -55,37 +72,36 @@ func (x *pool) add(address, size uint64) {
 }
 
 // leavePool takes an allocation out of its pool.
-func (l *Ledger) leavePool(n uint32, address, size uint64) {
-	x := &l.pools[n]
+func (p *process) leavePool(n uint32, address, size uint64) {
+	x := &p.pools[n]
 	x.chunks.remove(address, size)
 	x.objects--
 	x.used -= size
 	if x.destroyed {
 		x.reserve = x.used
 		if x.objects == 0 {
-			l.releasePool(n)
+			p.releasePool(n)
 		}
 	}
 }
 
-func (l *Ledger) releasePool(n uint32) {
-	l.give(tablePools, &l.procs[l.pools[n].process])
-	l.pools[n] = pool{}
-	l.noPools = append(l.noPools, n)
+func (p *process) releasePool(n uint32) {
+	p.give(tablePools)
+	p.pools[n] = pool{}
+	p.noPools = append(p.noPools, n)
 }
 
 // poolFor returns the pool of an allocation with that handle, and the device of the pool.
-func (l *Ledger) poolFor(process uint32, handle uint64, device int32) (int32, uint32) {
-	p := &l.procs[process]
+func (p *process) poolFor(handle uint64, device int32) (int32, uint32) {
 	if handle == 0 {
 		handle = p.selected[device]
 	}
 	handle, device = p.ownPool(handle, device)
-	n := l.withPool(process, handle, device)
+	n := p.withPool(handle, device)
 	if n == 0 {
 		return device, 0
 	}
-	x := &l.pools[n]
+	x := &p.pools[n]
 	if x.device != UnknownDevice {
 		device = x.device
 	}
@@ -94,33 +110,56 @@ func (l *Ledger) poolFor(process uint32, handle uint64, device int32) (int32, ui
 }
 
 // withPool returns the number of a pool, which it adds if necessary; 0 if there is no room.
-func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
-	p := &l.procs[process]
+func (p *process) withPool(handle uint64, device int32) uint32 {
 	key := keyOfPool(handle, device)
-	if n, ok := p.pools[key]; ok {
+	if n, ok := p.poolOf[key]; ok {
 		return n
 	}
 	if p.purged {
 		return 0
 	}
-	n := uint32(len(l.pools))
-	switch {
-	case !l.room(tablePools, p):
-		l.warnOf(p.PID, fmt.Sprintf("process %d has too many memory pools: allocations from the rest are shown without a pool", p.PID))
+	n := p.newPool()
+	if n == 0 {
+		p.warnOf(fmt.Sprintf("process %d has too many memory pools: allocations from the rest are shown without a pool", p.PID))
 		return 0
-	case len(l.noPools) > 0:
-		n = l.noPools[len(l.noPools)-1]
-		l.noPools = l.noPools[:len(l.noPools)-1]
-	default:
-		l.pools = append(l.pools, pool{})
 	}
-	l.hold(tablePools, p)
-	l.pools[n] = pool{handle: handle, process: process, device: key.device, latest: UnknownDevice, inUse: true}
-	if p.pools == nil {
-		p.pools = make(map[poolKey]uint32)
-	}
-	p.pools[key] = n
+	x := &p.pools[n]
+	x.handle, x.device, x.latest = handle, key.device, UnknownDevice
+	p.namePool(key, n)
 	return n
+}
+
+// newPool returns the number of a new pool, 0 if there is no room.
+func (p *process) newPool() (n uint32) {
+	if !p.room(tablePools) {
+		return 0
+	}
+	if last := len(p.noPools) - 1; last >= 0 {
+		n, p.noPools = p.noPools[last], p.noPools[:last]
+	} else {
+		n = uint32(max(len(p.pools), 1))
+		p.pools = append(p.pools, make([]pool, int(n)+1-len(p.pools))...)
+	}
+	p.hold(tablePools)
+	p.pools[n] = pool{inUse: true}
+	return n
+}
+
+func (s *poolSet) namePool(key poolKey, n uint32) {
+	if s.poolOf == nil {
+		s.poolOf = make(map[poolKey]uint32)
+	}
+	s.poolOf[key] = n
+}
+
+// usedPools returns the pools by number.
+func (s *poolSet) usedPools() (list []*pool) {
+	for n := range s.pools {
+		if s.pools[n].inUse {
+			list = append(list, &s.pools[n])
+		}
+	}
+	return list
 }
 
 // poolKind returns the kind of a pool's memory if it is not one GPU's, otherwise 0.
@@ -132,9 +171,7 @@ func poolKind(e *Event) Kind {
 }
 
 // bookPool books an event of a bookPool.
-func (l *Ledger) bookPool(e *Event) {
-	process := l.instance(e.PID, e.Time)
-	p := &l.procs[process]
+func (p *process) bookPool(e *Event) {
 	device := e.Device
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
@@ -149,23 +186,23 @@ func (l *Ledger) bookPool(e *Event) {
 		return
 	}
 	if e.Op == PoolSelect || e.Op == PoolCurrent {
-		l.selectPool(p, e, device)
+		p.selectPool(e, device)
 		return
 	}
 	handle, device := p.ownPool(e.Handle, device)
-	n, known := p.pools[keyOfPool(handle, device)]
+	n, known := p.poolOf[keyOfPool(handle, device)]
 	switch {
 	case e.Op == PoolCreate || e.Op == PoolThreshold:
 		if e.Op == PoolCreate && known && handle != 0 {
-			if k := l.pools[n].kind; k != 0 && k == poolKind(e) {
+			if k := p.pools[n].kind; k != 0 && k == poolKind(e) {
 				return // reported again
 			}
-			l.destroyPool(p, n) // another thread's report of its end is still to come
+			p.destroyPool(n) // another thread's report of its end is still to come
 		}
-		if n = l.withPool(process, handle, device); n == 0 {
+		if n = p.withPool(handle, device); n == 0 {
 			return
 		}
-		if x := &l.pools[n]; e.Op == PoolThreshold {
+		if x := &p.pools[n]; e.Op == PoolThreshold {
 			x.threshold = e.Size
 		} else {
 			x.created, x.kind = e.Time, poolKind(e)
@@ -175,19 +212,19 @@ func (l *Ledger) bookPool(e *Event) {
 		}
 	case !known:
 	case e.Op == PoolTrim:
-		x := &l.pools[n]
+		x := &p.pools[n]
 		x.reserve = max(x.used, min(x.reserve, e.Size))
-		x.chunks.trim(e.Size, func(do func(address, size uint64)) { l.eachInPool(p, n, do) })
+		x.chunks.trim(e.Size, func(do func(address, size uint64)) { p.eachInPool(n, do) })
 	case e.Op == PoolDestroy && handle != 0:
-		if l.pools[n].created <= e.Time { // otherwise the handle names another pool by now
-			l.destroyPool(p, n)
+		if p.pools[n].created <= e.Time { // otherwise the handle names another pool by now
+			p.destroyPool(n)
 		}
 	}
 }
 
 // selectPool notes which pool the allocations of a device take from. In a process that was seen
 // from its begin and never selected one, the current pool is the default pool.
-func (l *Ledger) selectPool(p *process, e *Event, device int32) {
+func (p *process) selectPool(e *Event, device int32) {
 	if p.selected == nil {
 		p.selected = make(map[int32]uint64)
 	}
@@ -195,8 +232,8 @@ func (l *Ledger) selectPool(p *process, e *Event, device int32) {
 	case e.Op == PoolSelect || ok && chosen != e.Handle:
 	case ok || device == UnknownDevice:
 		return
-	case p.Begin > l.options.Begin:
-		l.bookPool(&Event{Op: PoolOwn, PID: e.PID, Time: e.Time, Device: device, Handle: e.Handle})
+	case p.Begin > p.options.Begin:
+		p.bookPool(&Event{Op: PoolOwn, PID: e.PID, Time: e.Time, Device: device, Handle: e.Handle})
 		return
 	}
 	if _, known := p.selected[device]; known || len(p.selected) < maxDevices+1 {
@@ -206,10 +243,10 @@ func (l *Ledger) selectPool(p *process, e *Event, device int32) {
 
 // destroyPool ends a pool, except for its live allocations. Its number may soon name another one,
 // and its device uses its default pool again.
-func (l *Ledger) destroyPool(p *process, n uint32) {
-	x := &l.pools[n]
-	delete(p.pools, keyOfPool(x.handle, x.device))
-	l.spend(len(p.selected))
+func (p *process) destroyPool(n uint32) {
+	x := &p.pools[n]
+	delete(p.poolOf, keyOfPool(x.handle, x.device))
+	p.spend(len(p.selected))
 	for device, handle := range p.selected {
 		if handle == x.handle {
 			delete(p.selected, device)
@@ -217,46 +254,44 @@ func (l *Ledger) destroyPool(p *process, n uint32) {
 	}
 	x.destroyed, x.reserve = true, x.used
 	if x.objects == 0 {
-		l.releasePool(n)
+		p.releasePool(n)
 	}
 }
 
 // forgetPools drops the pools of a process that has lost its entries.
-func (l *Ledger) forgetPools(process uint32) {
-	p := &l.procs[process]
+func (p *process) forgetPools() {
 	p.selected, p.own = nil, nil
-	if p.pools == nil {
+	if p.poolOf == nil {
 		return // it had no pools
 	}
-	l.spend(len(l.pools))
-	for n := range l.pools {
-		if x := &l.pools[n]; x.inUse && x.process == process {
-			l.releasePool(uint32(n))
+	p.spend(len(p.pools))
+	for n := range p.pools {
+		if x := &p.pools[n]; x.inUse {
+			p.releasePool(uint32(n))
 		}
 	}
-	p.pools = nil
+	p.pools, p.noPools, p.poolOf = nil, nil, nil
 }
 
 // eachInPool calls do with what lives in a pool.
-func (l *Ledger) eachInPool(p *process, n uint32, do func(address, size uint64)) {
-	for _, number := range p.sites {
-		s := &l.sites[number]
+func (p *process) eachInPool(n uint32, do func(address, size uint64)) {
+	for s := range p.all() {
 		if s.kind != Async {
 			continue
 		}
-		for k := s.first; k != 0; k = l.entries.at(k).next {
-			if b := l.entries.at(k); b.extra == n && b.size > 0 {
+		for k := s.first; k != 0; k = p.entries.at(k).next {
+			if b := p.entries.at(k); b.extra == n && b.size > 0 {
 				do(b.address, b.size)
 			}
-			l.spend(1)
+			p.spend(1)
 		}
 	}
-	l.spend(len(p.sites))
+	p.spend(len(p.sites))
 }
 
-// held returns the least and the most that the driver holds for a pool.
-func (l *Ledger) held(x *pool) (least, most uint64) {
-	if l.options.unrounded {
+// heldBy returns the least and the most that the driver holds for a pool.
+func (p *process) heldBy(x *pool) (least, most uint64) {
+	if p.options.unrounded {
 		return x.used, x.reserve
 	}
 	least = max(x.chunks.live*poolChunk, x.used)
@@ -272,12 +307,12 @@ func (l *Ledger) held(x *pool) (least, most uint64) {
 
 // poolsHold appends what the driver holds for the pools of a process beyond what is used, by device:
 // the rest of chunks that are in use, and at most all chunks that were.
-func (l *Ledger) poolsHold(p *process, dst []deviceLive) []deviceLive {
-	l.spend(len(p.pools))
+func (p *process) poolsHold(dst []deviceLive) []deviceLive {
+	p.spend(len(p.poolOf))
 	first := len(dst)
-	for _, n := range p.pools {
-		x := &l.pools[n]
-		least, most := l.held(x)
+	for _, n := range p.poolOf {
+		x := &p.pools[n]
+		least, most := p.heldBy(x)
 		hold := rounding{known: int64(least - x.used), most: most - least}
 		if hold == (rounding{}) {
 			continue

@@ -211,7 +211,7 @@ func TestPoolsAreBounded(t *testing.T) {
 		l.Apply(&Event{Op: PoolDestroy, PID: 7, Time: 1, Handle: 1 + i})
 		l.Apply(&Event{Op: PoolCreate, PID: 7, Time: 1, Handle: 2 + i})
 	}
-	if len(l.pools) > maxPools/quota.ProcessPart+1 {
-		t.Errorf("%d pools were made, want at most %d", len(l.pools), maxPools/quota.ProcessPart+1)
+	if len(l.byPID[7].pools) > maxPools/quota.ProcessPart+1 {
+		t.Errorf("%d pools were made, want at most %d", len(l.byPID[7].pools), maxPools/quota.ProcessPart+1)
 	}
 }

@@ -42,85 +42,77 @@ var tableNames = [tables]string{
 // share of one user.
 const NoUser = math.MaxUint32
 
-// places counts what a process holds of each table.
-type places struct {
-	held   [tables]int32
+// member is the part of one process in what all processes of a session share.
+type member struct {
+	*session
+	pid    uint32
+	held   [tables]int32  // places of each table
 	user   *[tables]int32 // what all processes of its user hold
 	beyond [tables]uint64 // how often there was no room
+	left   bool           // it is not in the books any more
 }
 
 // room reports whether a process may take a place of a table, and counts if not.
-func (l *Ledger) room(t table, p *process) bool {
-	if l.quotas[t].Room(int(p.held[t]), int(p.user[t])) {
+func (m *member) room(t table) bool {
+	if m.hasRoomFor(t, 0) {
 		return true
 	}
-	p.beyond[t]++
+	m.beyond[t]++
 	return false
 }
 
-func (l *Ledger) hold(t table, p *process) {
-	l.quotas[t].Take()
-	p.held[t]++
-	p.user[t]++
+// hasRoomFor reports whether a process may take so many places of a table and one more.
+func (m *member) hasRoomFor(t table, more int) bool {
+	return m.quotas[t].Room(int(m.held[t])+more, int(m.user[t])+more)
 }
 
-func (l *Ledger) give(t table, p *process) { l.giveAll(t, p, 1) }
+func (m *member) hold(t table) { m.giveAll(t, -1) }
 
-func (l *Ledger) giveAll(t table, p *process, n int) {
-	l.quotas[t].Add(-n)
-	p.held[t] -= int32(n)
-	p.user[t] -= int32(n)
+func (m *member) give(t table) { m.giveAll(t, 1) }
+
+func (m *member) giveAll(t table, n int) {
+	m.quotas[t].Add(-n)
+	m.held[t] -= int32(n)
+	m.user[t] -= int32(n)
 }
 
-// setUser sets the user of a process, and counts what the process holds as the user's.
-func (l *Ledger) setUser(p *process, user uint32) {
+// warnOf is session.warn for a sentence about the process, which has a share of the warnings.
+func (m *member) warnOf(text string) {
+	of, known := m.warned[text]
+	switch {
+	case known && of != nil:
+		m.warned[text] = m // it stays as long as the newest of its processes
+	case known:
+	case m.room(tableWarnings):
+		m.hold(tableWarnings)
+		m.addWarning(text, m)
+	default:
+		m.addWarning(moreWarnings, nil)
+	}
+}
+
+// setUser counts what the process holds as the user's, once.
+func (p *process) setUser(user uint32) bool {
 	if user == 0 || p.User != 0 {
-		return
+		return false
 	}
 	p.User = user
-	l.processesOf[0]--
-	l.processesOf[user]++
-	all := l.users[user]
+	all := p.users[user]
 	if all == nil {
 		all = new([tables]int32)
-		l.users[user] = all
+		p.users[user] = all
 	}
 	for t := range p.held {
 		all[t] += p.held[t]
 	}
 	p.user = all
+	return true
 }
 
 // Limits are the sizes of the ledger's largest tables: see quota.Quota.
 type Limits struct {
 	Sites uint64
 	Live  uint64 // allocations
-}
-
-// setLimits makes the tables smaller. Before the first event, it resizes the tables themselves.
-// Later, when memory becomes scarce, it shrinks the shares of processes and users: they keep what
-// they have, and newcomers have as much room as before. Values of 0, and higher ones than before,
-// change nothing.
-func (l *Ledger) setLimits(x Limits) {
-	shrink := func(t table, n uint64) {
-		switch s := &l.quotas[t]; {
-		case n == 0 || n >= uint64(s.Limit()):
-		case !l.began:
-			s.Resize(int(n))
-		default:
-			s.Shrink(int(n))
-		}
-	}
-	for _, t := range [...]table{tableSites, tableBare, tableFailures, tableObjectSites, tablePools, tableImporters} {
-		shrink(t, x.Sites)
-	}
-	for _, t := range [...]table{tableLive, tableMappings, tableStrays, tableExports, tableObjects, tableUnmapped} {
-		shrink(t, x.Live)
-	}
-	if !l.began && x.Sites != 0 {
-		shrink(tableEver, min(x.Sites, maxSites)*everPart)
-		shrink(tableProcesses, x.Sites/2)
-	}
 }
 
 // everPart is how many sites of ended processes, of 280 bytes each, are kept per possible live

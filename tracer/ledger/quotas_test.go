@@ -14,27 +14,23 @@ import (
 // checkShares tests that processes hold as many places as are taken.
 func checkShares(t *testing.T, l *Ledger, have map[table]int) {
 	t.Helper()
-	have[tableLive], have[tableFrees], have[tableExports], have[tableImporters] = len(l.live), len(l.lastFree), len(l.exports), len(l.owners)
-	have[tablePools] = len(l.pools) - 1 - len(l.noPools)
-	for i := range l.sites {
-		switch s := &l.sites[i]; {
-		case s.process == none || s.free:
-		case s.bare:
-			have[tableBare]++
-		default:
-			have[tableSites]++
+	have[tableLive], have[tableFrees], have[tableExports], have[tableImporters] = liveIn(l), freesIn(l), len(l.exports), sum(l, func(p *process) int { return len(p.owners) })
+	have[tablePools], have[tableFailures] = sum(l, func(p *process) int { return len(p.usedPools()) }), failuresIn(l)-sum(l, func(p *process) int { return p.bareFailures })
+	for _, p := range l.procs {
+		have[tableObjectSites] += len(p.objects.sites)
+		for s := range p.all() {
+			switch {
+			case s.free:
+			case s.bare:
+				have[tableBare]++
+			default:
+				have[tableSites]++
+			}
 		}
-	}
-	for i := range l.procs {
-		have[tableObjectSites] += len(l.procs[i].objects.sites)
 	}
 	var held [tables]int
 	users := map[*[tables]int32][tables]int32{}
-	for i := range l.procs {
-		p := &l.procs[i]
-		if p.free {
-			continue
-		}
+	for _, p := range l.procs {
 		sum := users[p.user]
 		for t, n := range p.held {
 			held[t] += int(n)

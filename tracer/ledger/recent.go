@@ -145,16 +145,16 @@ func (s *site) newestRecent() (uint64, bool) {
 	return 0, false
 }
 
-// newestRecent returns the number of a process's newest finest window, given its sites; 0 if it does
-// not run for as long as the shortest horizon is.
-func (v *view) newestRecent(process uint32, sites []uint32) uint64 {
+// newestRecent returns the number of the process's newest finest window, given its sites; 0 if it
+// does not run for as long as the shortest horizon is.
+func (v *processView) newestRecent(sites []*site) uint64 {
 	newest := uint64(0)
-	for _, n := range sites {
-		if x, ok := v.l.sites[n].newestRecent(); ok {
+	for _, s := range sites {
+		if x, ok := s.newestRecent(); ok {
 			newest = max(newest, x)
 		}
 	}
-	if minus(v.l.procs[process].Begin, v.s.Begin)>>recentShift >= recentStart(newest, 0) {
+	if minus(v.Begin, v.all.s.Begin)>>recentShift >= recentStart(newest, 0) {
 		return 0
 	}
 	return newest

@@ -17,16 +17,14 @@ type segmentChange struct {
 const maxSegmentChanges = 1 << 16
 
 // segmentChanged notes a change that the latest report may not include.
-func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
-	s := &l.sites[n]
-	p := &l.procs[s.process]
+func (p *process) segmentChanged(s *site, bytes, time uint64, freed bool) {
 	if len(p.tensors) == 0 || p.purged || !s.mayBeSegment() {
 		return
 	}
-	l.spend(len(p.tensors))
+	p.spend(len(p.tensors))
 	for i := range p.tensors {
 		if t := &p.tensors[i]; (t.device == s.device || s.device == UnknownDevice) && t.device >= 0 && t.mayNotKnow(time) && len(t.changes) < maxSegmentChanges {
-			t.changes = append(t.changes, segmentChange{time, n, bytes, freed})
+			t.changes = append(t.changes, segmentChange{time, s.number, bytes, freed})
 		}
 	}
 }
@@ -49,13 +47,13 @@ func (t *tensors) forgetChanges() {
 
 // reserved returns what the allocator has reserved now; here reports whether a site's device is the
 // allocator's.
-func (l *Ledger) reserved(t *tensors, here func(device int32) bool) uint64 {
+func (p *process) reserved(t *tensors, here func(device int32) bool) uint64 {
 	sum := t.now.reserved
 	if sum == 0 {
 		return 0
 	}
 	for _, c := range t.changes {
-		switch s := &l.sites[c.site]; {
+		switch s := p.sites[c.site]; {
 		case !s.segment || !here(s.device):
 		case c.freed:
 			sum = minus(sum, c.bytes)

@@ -36,13 +36,13 @@ func (x *rounding) add(y rounding) { x.known, x.most = x.known+y.known, x.most+y
 type page struct{ live, total uint32 } // how many live there, and which of process.totals pays for it
 
 // takeRoom books what the driver takes for an allocation that begins. Pools book their own.
-func (l *Ledger) takeRoom(p *process, b *entry) {
-	s := &l.sites[b.site]
+func (p *process) takeRoom(b *entry) {
+	s := p.sites[b.site]
 	if s.space == Objects {
 		p.countOfClient(b.address, 1)
 		return
 	}
-	if l.options.unrounded || b.size == 0 {
+	if p.options.unrounded || b.size == 0 {
 		return
 	}
 	switch t := s.total; {
@@ -75,13 +75,13 @@ func (l *Ledger) takeRoom(p *process, b *entry) {
 }
 
 // giveRoom undoes takeRoom when the allocation ends.
-func (l *Ledger) giveRoom(p *process, b *entry) {
-	s := &l.sites[b.site]
+func (p *process) giveRoom(b *entry) {
+	s := p.sites[b.site]
 	if s.space == Objects {
 		p.countOfClient(b.address, -1)
 		return
 	}
-	if l.options.unrounded || b.size == 0 || p.purged {
+	if p.options.unrounded || b.size == 0 || p.purged {
 		return
 	}
 	switch t := s.total; {
@@ -107,8 +107,8 @@ func (l *Ledger) giveRoom(p *process, b *entry) {
 }
 
 // moveRoom moves an allocation's rounding from one total to another, and returns how much.
-func (l *Ledger) moveRoom(p *process, from, to *site, b *entry) (moved int64) {
-	if l.options.unrounded || b.size == 0 || from.kind != Device || from.space != Addresses {
+func (p *process) moveRoom(from, to *site, b *entry) (moved int64) {
+	if p.options.unrounded || b.size == 0 || from.kind != Device || from.space != Addresses {
 		return 0
 	}
 	moved = int64(wholePages(b.size) - b.size)

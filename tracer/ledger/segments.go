@@ -21,17 +21,16 @@ func (s *site) mayBeSegment() bool {
 // MarkSegments asks is for the stack of each site that is not known as one of segments yet. Call it
 // before BlockList.
 func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
-	l.spend(4*len(l.sites) + 16*len(l.segments))
-	for i := range l.sites {
-		if s := &l.sites[i]; !s.segment && s.stack != 0 && s.mayBeSegment() {
-			s.segment = is(s.stack)
+	l.spend(16 * len(l.archive.segments))
+	for _, p := range l.procs {
+		l.spend(4 * len(p.sites))
+		for s := range p.all() {
+			if !s.segment && s.stack != 0 && s.mayBeSegment() {
+				s.segment = is(s.stack)
+			}
 		}
 	}
-	for stack, x := range l.segments {
-		if !x.segment && is(stack) {
-			l.segments[stack] = segmentStack{true, x.sites}
-		}
-	}
+	l.archive.mark(is)
 }
 
 // extent is a range of addresses that leads to memory of a site.
@@ -48,21 +47,17 @@ type extent struct {
 //
 // An allocation with a block inside marks its site as one of segments for good. Blocks in no booked
 // allocation lie in segments from before the attach.
-func (l *Ledger) setBlocks(pid uint32, list []Block) {
-	n, ok := l.byPID[pid]
-	if !ok || l.procs[n].purged || l.full() {
-		return
-	}
-	l.spend(64 * len(list))
+func (p *process) setBlocks(list []Block) {
+	p.spend(64 * len(list))
 	slices.SortFunc(list, func(a, b Block) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
 	})
-	extents := l.extents(n)
-	if l.learnDevices(n, extents, list) {
-		extents = l.extents(n)
+	extents := p.extents()
+	if p.learnDevices(extents, list) {
+		extents = p.extents()
 	}
-	for _, s := range l.procs[n].sites {
-		l.sites[s].inside = 0
+	for s := range p.all() {
+		s.inside = 0
 	}
 	outside := map[int32]uint64{}
 	for i := range list {
@@ -71,32 +66,32 @@ func (l *Ledger) setBlocks(pid uint32, list []Block) {
 	c := cursor{blocks: list}
 	for i := range extents {
 		x := &extents[i]
-		s := &l.sites[x.site]
+		s := p.sites[x.site]
 		for from, to, ok := c.next(x); ok; from, to, ok = c.next(x) {
 			s.inside += to - from
 			s.segment = true
 			outside[list[c.i].Device] -= to - from
 		}
 	}
-	l.placeAsleep(n, extents, list, outside)
-	for i := range l.procs[n].tensors {
-		t := &l.procs[n].tensors[i]
+	p.placeAsleep(extents, list, outside)
+	for i := range p.tensors {
+		t := &p.tensors[i]
 		t.outside = outside[t.device]
 	}
-	l.procs[n].freeRuns = l.freeRuns(extents, list)
-	l.keepList(&l.procs[n], list)
+	p.torch.freeRuns = p.findFreeRuns(extents, list)
+	p.keepList(list)
 }
 
 // learnDevices moves allocations on an unknown device to the device of the blocks in them: if a
 // thread chose its device before the attach, only its tensors show the device.
-func (l *Ledger) learnDevices(process uint32, extents []extent, list []Block) (learned bool) {
+func (p *process) learnDevices(extents []extent, list []Block) (learned bool) {
 	c := cursor{blocks: list}
 	for i := range extents {
 		x := &extents[i]
-		unknown := !x.mapped && l.sites[x.site].device == UnknownDevice
+		unknown := !x.mapped && p.sites[x.site].device == UnknownDevice
 		for _, _, ok := c.next(x); ok; _, _, ok = c.next(x) {
 			if device := c.blocks[c.i].Device; unknown && uint32(device) < maxDevices {
-				l.move(liveKey{x.start, process, Addresses}, device)
+				p.move(liveKey{x.start, Addresses}, device)
 				unknown, learned = false, true
 			}
 		}
@@ -105,79 +100,77 @@ func (l *Ledger) learnDevices(process uint32, extents []extent, list []Block) (l
 }
 
 // move moves a live allocation to the site with the same stack and this device.
-func (l *Ledger) move(key liveKey, device int32) {
-	n, ok := l.live[key]
+func (p *process) move(key liveKey, device int32) {
+	n, ok := p.live[key]
 	if !ok {
 		return
 	}
-	b := l.entries.at(n)
-	to := l.sites[b.site].siteKey
+	b := p.entries.at(n)
+	to := p.sites[b.site].siteKey
 	to.device = device
-	target := l.site(to)
-	for i := range l.procs[key.process].tensors {
-		t := &l.procs[key.process].tensors[i]
-		t.first.moved(b.site, target, b)
-		t.atUsage.moved(b.site, target, b)
+	target := p.site(to)
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		t.first.moved(b.site, target.number, b)
+		t.atUsage.moved(b.site, target.number, b)
 	}
-	from := &l.sites[b.site]
+	from := p.sites[b.site]
 	if from.kind != Device {
-		l.giveRoom(&l.procs[key.process], b)
+		p.giveRoom(b)
 	}
-	rounding := l.moveRoom(&l.procs[key.process], from, &l.sites[target], b)
-	for i := range l.procs[key.process].readings {
-		l.procs[key.process].readings[i].moved(from, device, b, rounding)
+	rounding := p.moveRoom(from, target, b)
+	for i := range p.readings {
+		p.readings[i].moved(from, device, b, rounding)
 	}
-	l.unlink(n)
+	p.unlink(n)
 	for _, sign := range [...]int64{-1, 1} {
-		s := &l.sites[b.site]
-		l.procs[key.process].keepMoved(s, sign, b)
+		s := p.sites[b.site]
+		p.keepMoved(s, sign, b)
 		s.liveObjects += uint64(sign)
 		s.allocObjects += uint64(sign)
 		s.liveBytes += uint64(sign) * b.size
 		s.allocBytes += uint64(sign) * b.size
-		s.history.record(l.options.Begin, b.time, s.liveBytes)
-		t := &l.procs[key.process].totals[s.total]
+		s.history.record(p.options.Begin, b.time, s.liveBytes)
+		t := &p.totals[s.total]
 		t.LiveObjects += uint64(sign)
 		t.AllocObjects += uint64(sign)
 		t.LiveBytes += uint64(sign) * b.size
 		t.AllocBytes += uint64(sign) * b.size
 		t.low, t.high = min(t.low, t.LiveBytes), max(t.high, t.LiveBytes)
 		t.peak(b.time)
-		b.site = target
+		b.site = target.number
 	}
 	if from.kind != Device {
-		l.takeRoom(&l.procs[key.process], b)
+		p.takeRoom(b)
 	}
-	from.moved(&l.sites[target], l.options.Begin, b.time, b.size)
-	l.link(n, l.sites[target].last)
-	if l.observer != nil {
-		l.observer.Moved(l.allocation(n))
+	from.moved(target, p.options.Begin, b.time, b.size)
+	p.link(n, target.last)
+	if p.observer != nil {
+		p.observer.Moved(p.allocation(n))
 	}
 }
 
 // extents returns the ranges of a process's possible segments, in order and without overlaps.
-func (l *Ledger) extents(process uint32) []extent {
-	p := &l.procs[process]
+func (p *process) extents() []extent {
 	var list []extent
-	defer func() { l.spend(4*len(p.sites) + 64*len(list)) }()
-	for _, n := range p.sites {
-		s := &l.sites[n]
+	defer func() { p.spend(4*len(p.sites) + 64*len(list)) }()
+	for s := range p.all() {
 		if !s.mayBeSegment() || s.space == memories {
 			continue
 		}
-		for b := s.first; b != 0; b = l.entries.at(b).next {
-			e := l.entries.at(b)
+		for b := s.first; b != 0; b = p.entries.at(b).next {
+			e := p.entries.at(b)
 			start, end := span(e.address, e.size)
-			list = append(list, extent{start: start, end: end, time: e.time, site: n})
+			list = append(list, extent{start: start, end: end, time: e.time, site: s.number})
 		}
 	}
 	if p.physical != nil {
 		for x := range p.physical.mappings.From(0) {
-			b, ok := l.live[liveKey{x.Value.memory, process, memories}]
+			b, ok := p.live[liveKey{x.Value.memory, memories}]
 			if !ok {
 				continue
 			}
-			if n := l.entries.at(b).site; l.sites[n].mayBeSegment() {
+			if n := p.entries.at(b).site; p.sites[n].mayBeSegment() {
 				list = append(list, extent{x.Start, x.End, x.Value.time, n, true})
 			}
 		}
@@ -224,8 +217,8 @@ type freeRun struct {
 	bytes  uint64
 }
 
-// freeRuns returns the longest run for each device. Mappings side by side are one segment.
-func (l *Ledger) freeRuns(extents []extent, list []Block) (runs []freeRun) {
+// findFreeRuns returns the longest run for each device. Mappings side by side are one segment.
+func (p *process) findFreeRuns(extents []extent, list []Block) (runs []freeRun) {
 	note := func(device int32, bytes uint64) {
 		if bytes == 0 {
 			return
@@ -243,7 +236,7 @@ func (l *Ledger) freeRuns(extents []extent, list []Block) (runs []freeRun) {
 	start := uint64(0) // of the run of free bytes
 	for i := range extents {
 		x := &extents[i]
-		s := &l.sites[x.site]
+		s := p.sites[x.site]
 		if !s.segment {
 			continue
 		}

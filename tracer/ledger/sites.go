@@ -2,76 +2,190 @@
 
 package ledger
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+)
 
-// site returns the number of the site with this key.
-func (l *Ledger) site(key siteKey) uint32 {
-	slot := &l.recent[key.slot()]
-	if n := *slot; int(n) < len(l.sites) && l.sites[n].siteKey == key {
-		return n
-	}
-	n := l.findSite(key)
-	*slot = n
-	return n
+// classKey is what sites of kind Tensor that differ by size class have in common.
+type classKey struct {
+	stack  uint64
+	device int32
 }
 
-// slot is a place in Ledger.recent. Ids of stacks are hashes already, but need not be.
-func (k *siteKey) slot() uint64 {
-	return (k.stack + k.context + uint64(uint32(k.device))<<8 + uint64(k.class)) * 0x9e3779b97f4a7c15 >> (64 - recentBits)
+func (k *siteKey) classKey() classKey { return classKey{k.stack, k.device} }
+
+// isButForClass reports whether two sites differ by size class only.
+func (s *site) isButForClass(x *site) bool {
+	key := x.siteKey
+	key.class = s.class
+	return s.siteKey == key
 }
 
-func (l *Ledger) findSite(key siteKey) uint32 {
-	n, ok := l.siteOf[key]
-	if ok {
-		return n
+// maxRecentSites bounds the cache of a process's sites.
+const maxRecentSites = 1 << 15
+
+// site returns the site with this key.
+func (p *process) site(key siteKey) *site {
+	if len(p.recent) > 0 {
+		slot := &p.recent[key.slot(len(p.recent))]
+		if s := p.at(*slot); s != nil && s.siteKey == key {
+			return s
+		}
+		s := p.findSite(key)
+		if slot = &p.recent[key.slot(len(p.recent))]; true {
+			*slot = s.number
+		}
+		return s
 	}
-	p := &l.procs[key.process]
-	l.spend(len(p.totals) + len(p.tensors))
-	s := site{siteKey: key, ended: l.endings}
-	if !l.room(tableSites, p) || !l.room(tableEver, p) {
+	return p.findSite(key)
+}
+
+// slot is a place in a cache of a power of two. Ids of stacks are hashes already, but need not be.
+func (k *siteKey) slot(size int) uint64 {
+	return (k.stack + k.context + uint64(uint32(k.device))<<8 + uint64(k.class)) * 0x9e3779b97f4a7c15 >> (64 - bits.TrailingZeros(uint(size)))
+}
+
+// at returns the site with a number, or nil.
+func (h *heap) at(n uint32) *site {
+	if int(n) < len(h.sites) {
+		return h.sites[n]
+	}
+	return nil
+}
+
+// all yields the sites by number.
+func (h *heap) all() iter.Seq[*site] {
+	return func(yield func(*site) bool) {
+		for _, s := range h.sites {
+			if s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func (p *process) findSite(key siteKey) *site {
+	if n, ok := p.siteOf[key]; ok {
+		return p.sites[n]
+	}
+	p.spend(len(p.totals) + len(p.tensors))
+	s := &site{siteKey: key, ended: p.endings}
+	if !p.room(tableSites) || !p.room(tableEver) {
 		if key.stack != 0 {
-			l.warnOf(p.PID, fmt.Sprintf("process %d has too many stacks: allocations from the rest are shown without a stack", p.PID))
+			p.warnOf(fmt.Sprintf("process %d has too many stacks: allocations from the rest are shown without a stack", p.PID))
 			key.stack, s.crowded = 0, 1
 		}
 		s.bare = true
-		n, ok = l.siteOf[key]
-		if !ok && (!l.room(tableBare, p) || !l.room(tableEver, p)) {
+		n, ok := p.siteOf[key]
+		if !ok && (!p.room(tableBare) || !p.room(tableEver)) {
 			key.context, s.free = 0, true
-			n, ok = l.siteOf[key]
+			n, ok = p.siteOf[key]
 		}
 		if ok {
-			l.sites[n].crowded += s.crowded
-			return n
+			p.sites[n].crowded += s.crowded
+			return p.sites[n]
 		}
 		s.siteKey = key
 	}
+	p.addSite(s)
+	p.addCohorts(s)
+	return s
+}
+
+// addSite gives a new site a number, and its sums.
+func (p *process) addSite(s *site) {
 	switch {
 	case s.free:
 	case s.bare:
-		l.hold(tableBare, p)
-		l.hold(tableEver, p)
+		p.hold(tableBare)
+		p.hold(tableEver)
 	default:
-		l.hold(tableSites, p)
-		l.hold(tableEver, p)
+		p.hold(tableSites)
+		p.hold(tableEver)
 	}
-	l.limiter.sites++
-	if last := len(l.freeSites) - 1; last >= 0 {
-		n, l.freeSites = l.freeSites[last], l.freeSites[:last]
-		s.own = l.sites[n].own
-	} else {
-		n = uint32(len(l.sites))
-		l.sites = append(l.sites, site{})
-	}
-	switch key.kind {
+	p.limiter.sites++
+	switch s.kind {
 	case aliased:
 	case Tensor:
-		s.total = l.tensorsOn(p, key.device)
+		s.total = p.tensorsOn(s.device)
 	default:
-		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
+		s.total, s.sum = p.total(s.device, s.kind), p.total(allDevices, s.kind)
 	}
-	l.addCohorts(&s, n)
-	l.sites[n] = s
-	l.siteOf[key] = n
-	p.sites = append(p.sites, n)
-	return n
+	if last := len(p.unused) - 1; last >= 0 {
+		s.number, p.unused = p.unused[last], p.unused[:last]
+		p.sites[s.number] = s
+	} else {
+		s.number = uint32(len(p.sites))
+		p.sites = append(p.sites, s)
+	}
+	if p.siteOf == nil {
+		p.siteOf, p.classes = make(map[siteKey]uint32), make(map[classKey]uint32)
+	}
+	p.siteOf[s.siteKey] = s.number
+	if n := 2 * len(p.sites); n > len(p.recent) && len(p.recent) < maxRecentSites {
+		p.recent = make([]uint32, max(2*len(p.recent), 8))
+	}
+}
+
+// dropSite makes the number of a site available to the next new one.
+func (h *heap) dropSite(s *site) {
+	switch {
+	case s.free:
+	case s.bare:
+		h.give(tableBare)
+	default:
+		h.give(tableSites)
+	}
+	delete(h.siteOf, s.siteKey)
+	if key := s.classKey(); s.kind == Tensor && h.classes[key] == s.number {
+		delete(h.classes, key)
+	}
+	h.sites[s.number] = nil
+	h.unused = append(h.unused, s.number)
+}
+
+// addCohorts gives a new site its own cohorts, or makes it share those of another size class.
+func (h *heap) addCohorts(s *site) {
+	s.own.parts = &windows{}
+	s.own.base, s.own.shift = noBase, firstWindow
+	if s.kind == Tensor {
+		first, known := h.classes[s.classKey()]
+		if known && h.sites[first].isButForClass(s) {
+			s.share(h.sites[first])
+			return
+		}
+		if !known { // otherwise another one has the key, and its place
+			h.classes[s.classKey()] = s.number
+		}
+	}
+	s.own.levels = &levels{}
+}
+
+// share makes a new site share the cohorts of another one.
+func (s *site) share(first *site) {
+	s.shared = first.sharing()
+	s.shared.adopt(s.own.parts)
+	s.own.parts.next, s.shared.parts = s.shared.parts, s.own.parts
+}
+
+// sharing returns the cohorts of a site for others to share.
+func (s *site) sharing() *cohorts {
+	if s.shared == nil {
+		s.shared = new(cohorts)
+		*s.shared = s.own
+	}
+	return s.shared
+}
+
+// total returns the index of a total in heap.totals. A process has few.
+func (h *heap) total(device int32, kind Kind) uint32 {
+	for i := range h.totals {
+		if t := &h.totals[i]; t.Device == device && t.Kind == kind {
+			return uint32(i)
+		}
+	}
+	h.totals = append(h.totals, runningTotal{Total: Total{Device: device, Kind: kind}})
+	return uint32(len(h.totals) - 1)
 }

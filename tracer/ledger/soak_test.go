@@ -87,8 +87,8 @@ func (s *soak) train(i uint64) {
 	}
 }
 
-// heap returns the bytes of live objects.
-func heap() uint64 {
+// heapBytes returns the bytes of live objects.
+func heapBytes() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -118,7 +118,7 @@ func TestBooksStayAsLargeAsTheyAre(t *testing.T) {
 			continue
 		}
 		at += processes / 50
-		sizes = append(sizes, heap())
+		sizes = append(sizes, heapBytes())
 		t.Logf("after %7d processes, %8d stacks, %6.1f h: %6.1f MiB, %d in the books", i+1, (i+1)*soakStacks, float64(s.now)/3.6e12,
 			float64(sizes[len(sizes)-1])/(1<<20), s.l.quotas[tableProcesses].Used())
 	}

@@ -2,6 +2,11 @@
 
 package ledger
 
+import (
+	"cmp"
+	"slices"
+)
+
 // sitesAtOnce is how many sites StacksInUse looks at in one call, about 5 ms: more only if one
 // process has more.
 const sitesAtOnce = 4096
@@ -15,46 +20,48 @@ func (l *Ledger) StacksInUse(from int, add func(id uint64)) (next int) {
 		l.sharedStacks(add)
 	}
 	looked := 0
-	for n := from; n < len(l.procs); n++ {
+	// Numbers stay, while places in the list change when processes leave the books.
+	at, _ := slices.BinarySearchFunc(l.procs, uint32(from), func(p *process, n uint32) int { return cmp.Compare(p.number, n) })
+	for _, p := range l.procs[at:] {
 		if looked > sitesAtOnce {
-			return n
+			return int(p.number)
 		}
-		looked += 1 + l.stacksOf(&l.procs[n], uint32(n), add)
+		looked += 1 + p.stacksOf(add)
 	}
 	return 0
 }
 
-// sharedStacks adds the stacks in tables of all processes.
+// sharedStacks adds the stacks that no process has of its own.
 func (l *Ledger) sharedStacks(add func(id uint64)) {
-	for key := range l.failures {
-		add(key.stack)
-	}
 	for _, x := range l.exports {
 		add(x.owner.stack)
 	}
-	for key, list := range l.owners {
+}
+
+// stacksOf adds the stacks of the process, and returns how many sites it has.
+func (p *process) stacksOf(add func(id uint64)) (sites int) {
+	for s := range p.all() {
+		add(s.stack)
+	}
+	for i := range p.objects.sites {
+		add(p.objects.sites[i].stack)
+	}
+	for key := range p.failures {
+		add(key.stack)
+	}
+	for key, list := range p.owners {
 		add(key.stack)
 		for _, o := range list {
 			add(o.stack)
 		}
 	}
-}
-
-// stacksOf adds the stacks of a process, and returns how many sites it has.
-func (l *Ledger) stacksOf(p *process, number uint32, add func(id uint64)) (sites int) {
-	for _, n := range p.sites {
-		add(l.sites[n].stack)
-	}
-	for i := range p.objects.sites {
-		add(p.objects.sites[i].stack)
-	}
 	if p.oom != nil {
 		add(p.oom.Stack)
 	}
 	sites = len(p.sites) + len(p.objects.sites)
-	for u := (unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}); len(u.in) > 0; sites++ {
-		s := u.site(number)
+	for s := range p.unpacked() {
 		add(s.stack)
+		sites++
 	}
 	return sites
 }

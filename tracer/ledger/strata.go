@@ -57,9 +57,8 @@ type classSample struct {
 }
 
 // sampleOf sums the sample of one class.
-func (v *view) sampleOf(list []uint32) (sum classSample) {
-	for _, n := range list {
-		s := &v.l.sites[n]
+func sampleOf(list []*site) (sum classSample) {
+	for _, s := range list {
 		sum.live.objects += s.liveObjects
 		sum.live.bytes += s.liveBytes
 		sum.freed.objects += s.allocObjects
@@ -70,11 +69,11 @@ func (v *view) sampleOf(list []uint32) (sum classSample) {
 }
 
 // strata divides the size classes of a device into strata, from the largest sizes down.
-func (v *view) strata(t *tensors, m *tensorState, byClass *members, h *half) (list []stratum) {
+func (v *processView) strata(t *tensors, m *tensorState, byClass *members, h *half) (list []stratum) {
 	enough := true
 	var blocks float64
 	for class := SizeClasses - 1; class >= 0; class-- {
-		sample := v.sampleOf(byClass[class])
+		sample := sampleOf(byClass[class])
 		exact := sample.tensorClass
 		if m.classes != nil {
 			exact = m.classes[class]
@@ -92,7 +91,7 @@ func (v *view) strata(t *tensors, m *tensorState, byClass *members, h *half) (li
 		x.sample = part
 		x.exact.objects += add.objects
 		x.exact.bytes += add.bytes
-		x.expanded += float64(part.bytes) / v.l.inclusion(class)
+		x.expanded += float64(part.bytes) / v.inclusion(class)
 		blocks += h.blocks(&sample, t.halvings)
 		enough = t.halvings == 0 || blocks >= enoughBlocks
 	}
@@ -100,7 +99,7 @@ func (v *view) strata(t *tensors, m *tensorState, byClass *members, h *half) (li
 }
 
 // divide gives each site its share of a stratum. Without any site, all of it goes to rest.
-func (v *view) divide(x *stratum, h *half, byClass *members, shares *[SizeClasses][]share, rest *share) {
+func (v *processView) divide(x *stratum, h *half, byClass *members, shares *[SizeClasses][]share, rest *share) {
 	for _, field := range [...]func(*count) *uint64{
 		func(c *count) *uint64 { return &c.objects },
 		func(c *count) *uint64 { return &c.bytes },
@@ -109,18 +108,18 @@ func (v *view) divide(x *stratum, h *half, byClass *members, shares *[SizeClasse
 		var parts []*uint64
 		var sum float64
 		for class := x.from; class < x.to; class++ {
-			for k, n := range byClass[class] {
-				c := h.sample(&v.l.sites[n])
+			for k, s := range byClass[class] {
+				c := h.sample(s)
 				weights = append(weights, *field(&c))
 				parts = append(parts, field(h.part(&shares[class][k])))
-				sum += float64(*field(&c)) / v.l.inclusion(class)
+				sum += float64(*field(&c)) / v.inclusion(class)
 			}
 		}
 		if x.to-x.from > 1 && sum > 0 { // classes may have different probabilities
 			i := 0
 			for class := x.from; class < x.to; class++ {
 				for range byClass[class] {
-					weights[i] = uint64(float64(weights[i]) / v.l.inclusion(class) / sum * (1 << 52))
+					weights[i] = uint64(float64(weights[i]) / v.inclusion(class) / sum * (1 << 52))
 					i++
 				}
 			}

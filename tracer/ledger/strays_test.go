@@ -87,17 +87,17 @@ func TestStraysAreBounded(t *testing.T) {
 			l.Apply(&Event{Op: Free, PID: 7, TID: 7, Device: UnknownDevice, Time: i + 1, Address: i - 99})
 		}
 	}
-	if p := &l.procs[0]; len(p.strays) > maxStrays || p.crowded {
+	if p := l.procs[0]; len(p.strays) > maxStrays || p.crowded {
 		t.Errorf("%d strays of 100 live allocations, crowded %v", len(p.strays), p.crowded)
 	}
 	for i := range uint64(2 * maxStrays) {
 		alloc(1e6 + i)
 	}
-	if p := &l.procs[0]; len(p.strays) > maxStrays || !p.crowded {
+	if p := l.procs[0]; len(p.strays) > maxStrays || !p.crowded {
 		t.Errorf("%d strays, crowded %v", len(p.strays), p.crowded)
 	}
 	l.Apply(&Event{Op: Learn, PID: 7, TID: 7, Device: 1, Time: 3e6})
-	if p := &l.procs[0]; len(p.strays) != 0 || p.crowded {
+	if p := l.procs[0]; len(p.strays) != 0 || p.crowded {
 		t.Errorf("after all were told: %d strays, crowded %v", len(p.strays), p.crowded)
 	}
 }
@@ -108,7 +108,7 @@ func TestStraysOfManyProcessesAreBounded(t *testing.T) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1 + i/1000, TID: 7, Device: UnknownDevice, Time: uint64(i + 1), Address: uint64(i + 1), Size: 1, API: "a"})
 	}
 	if n := l.quotas[tableStrays].Used(); n != maxAllStrays || !l.procs[len(l.procs)-1].crowded {
-		t.Errorf("%d strays, the last process %+v", n, l.procs[len(l.procs)-1].places)
+		t.Errorf("%d strays, the last process %+v", n, l.procs[len(l.procs)-1].member.held)
 	}
 	for pid := range uint32(600) {
 		l.Apply(&Event{Op: Exit, PID: 1 + pid, Time: 1e7})

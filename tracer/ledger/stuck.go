@@ -86,36 +86,36 @@ type blockList struct {
 const maxListed = 1 << 22
 
 // keepList keeps a sorted list of blocks for AddStuck. It belongs to the ledger.
-func (l *Ledger) keepList(p *process, list []Block) {
+func (p *process) keepList(list []Block) {
 	sampled := 0
 	for i := range p.tensors {
 		if p.tensors[i].device != CPUDevice {
 			sampled += int(p.tensors[i].sampled)
 		}
 	}
-	l.dropList(p)
+	p.dropList()
 	if p.walks != nil {
 		p.walks.gaveOutAll(list)
 	}
-	p.blockList.time = l.newest
-	if len(list) != sampled && l.listed+len(list) <= maxListed {
-		l.listed += len(list)
+	p.blockList.time = p.newest
+	if len(list) != sampled && p.listedBlocks+len(list) <= maxListed {
+		p.listedBlocks += len(list)
 		p.blockList.blocks = list
 	}
 }
 
-func (l *Ledger) dropList(p *process) {
-	l.listed -= len(p.blockList.blocks)
+func (p *process) dropList() {
+	p.listedBlocks -= len(p.blockList.blocks)
 	p.blockList.blocks, p.blockList.freed = nil, nil
 }
 
 // noteListedFreed notes that a block of the sample was freed, which the list may have. With too many
 // of them, the list is of no use any more.
-func (l *Ledger) noteListedFreed(p *process, address uint64) {
+func (p *process) noteListedFreed(address uint64) {
 	switch x := &p.blockList; {
 	case len(x.blocks) == 0:
 	case len(x.freed) >= maxFreed:
-		l.dropList(p)
+		p.dropList()
 	default:
 		x.freed = append(x.freed, address)
 	}
@@ -124,7 +124,7 @@ func (l *Ledger) noteListedFreed(p *process, address uint64) {
 // unsampled returns the blocks of the list that were not in the sample, by address. Those that are in
 // it now may be among them. A listed block of a size that is always in the sample was freed while the
 // list was read, unless events of the process are lost.
-func (l *Ledger) unsampled(p *process) []Block {
+func (p *process) unsampled() []Block {
 	x := &p.blockList
 	freed := slices.Clone(x.freed)
 	slices.Sort(freed)
@@ -134,7 +134,7 @@ func (l *Ledger) unsampled(p *process) []Block {
 		for len(freed) > 0 && freed[0] < b.Address {
 			freed = freed[1:]
 		}
-		always := p.Lost == 0 && l.inclusion(SizeClass(b.Size)) >= 1 && (!halved || b.Size >= l.rate.Mean)
+		always := p.Lost == 0 && p.inclusion(SizeClass(b.Size)) >= 1 && (!halved || b.Size >= p.rate.Mean)
 		if !always && (len(freed) == 0 || freed[0] != b.Address) {
 			kept = append(kept, b)
 		}
@@ -145,22 +145,19 @@ func (l *Ledger) unsampled(p *process) []Block {
 // AddStuck adds Snapshot.Stuck. It must follow the call that took the snapshot: nothing may be
 // booked in between. Its duration grows with the live blocks.
 func (l *Ledger) AddStuck(s *Snapshot) {
-	index := indexOf(s.Processes)
 	s.Stuck = nil
-	for n := range l.procs {
-		p := &l.procs[n]
-		if i, ok := index[p.ID()]; ok && !p.free && !p.purged && len(p.tensors) > 0 {
-			l.addStuck(s, uint32(n), i)
+	l.eachAt(s, func(p *process, index int) {
+		if !p.purged && len(p.tensors) > 0 {
+			p.addStuck(s, index)
 		}
-	}
+	})
 	slices.SortFunc(s.Stuck, func(a, b Stuck) int {
 		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
 	})
 }
 
 // addStuck adds what is stuck of one process's allocators.
-func (l *Ledger) addStuck(s *Snapshot, n uint32, index int) {
-	p := &l.procs[n]
+func (p *process) addStuck(s *Snapshot, index int) {
 	uuids, _ := p.ordinals()
 	only, _ := p.onlyGPU(uuids)
 	at := map[int32]*Stuck{}
@@ -173,19 +170,19 @@ func (l *Ledger) addStuck(s *Snapshot, n uint32, index int) {
 	if len(at) == 0 {
 		return
 	}
-	l.findStuck(n, only, at)
+	p.findStuck(only, at)
 	for device, x := range at {
 		x.fit(s.TensorsOn(index, device))
-		x.divide(l, n)
+		x.divide(p)
 		s.Stuck = append(s.Stuck, *x)
 	}
 }
 
 // findStuck finds the segments of each device, and the blocks in them. A segment on an unknown
 // device is on the only one.
-func (l *Ledger) findStuck(n uint32, only int32, at map[int32]*Stuck) {
-	extents := l.extents(n)
-	blocks, stacks := l.blocksOf(n)
+func (p *process) findStuck(only int32, at map[int32]*Stuck) {
+	extents := p.extents()
+	blocks, stacks := p.blocksOf()
 	for _, x := range at {
 		x.stacks = stacks
 		x.blocks = make([]stuckBlock, 0, len(blocks)/len(at))
@@ -193,7 +190,7 @@ func (l *Ledger) findStuck(n uint32, only int32, at map[int32]*Stuck) {
 	pieces := blockPieces{blocks: blocks}
 	for i := range extents {
 		x := &extents[i]
-		site := &l.sites[x.site]
+		site := p.sites[x.site]
 		device := site.device
 		if device == UnknownDevice {
 			device = only
@@ -205,7 +202,7 @@ func (l *Ledger) findStuck(n uint32, only int32, at map[int32]*Stuck) {
 		u := stuckUnit{size: x.end - x.start, first: uint32(len(to.blocks))}
 		u.free = u.size
 		for b := pieces.next(x); b != nil; b = pieces.next(x) {
-			if b.time == 0 && x.time > l.procs[n].blockList.time { // it was freed, and so was the segment that it was in
+			if b.time == 0 && x.time > p.blockList.time { // it was freed, and so was the segment that it was in
 				to.Outdated += b.bytes
 				continue
 			}
@@ -259,16 +256,14 @@ func (x *Stuck) add(u *stuckUnit) {
 
 // blocksOf returns the live blocks of a process on its GPUs by address: those of the sample, and
 // the others as they were listed last.
-func (l *Ledger) blocksOf(n uint32) ([]stuckBlock, stuckStacks) {
-	p := &l.procs[n]
+func (p *process) blocksOf() ([]stuckBlock, stuckStacks) {
 	stacks, at := stuckStacks{{}}, map[stuckStack]uint32{}
 	most := uint64(0)
 	for i := range p.tensors {
 		most += p.tensors[i].sampled
 	}
 	sampled := make([]stuckBlock, 0, most)
-	for _, number := range p.sites {
-		s := &l.sites[number]
+	for s := range p.all() {
 		if s.kind != Tensor || s.device == CPUDevice {
 			continue
 		}
@@ -280,14 +275,14 @@ func (l *Ledger) blocksOf(n uint32) ([]stuckBlock, stuckStacks) {
 			stacks = append(stacks, of)
 		}
 		for e := s.first; e != 0; {
-			b := l.entries.at(e)
+			b := p.entries.at(e)
 			sampled = append(sampled, stuckBlock{address: b.address, size: b.size, time: max(b.time, 1), stack: stack})
 			e = b.next
 		}
 	}
-	l.spend(len(p.sites) + 32*len(sampled) + 8*len(p.blockList.blocks))
+	p.spend(len(p.sites) + 32*len(sampled) + 8*len(p.blockList.blocks))
 	slices.SortFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
-	others := l.unsampled(p)
+	others := p.unsampled()
 	if len(others) == 0 {
 		return sampled, stacks
 	}

@@ -19,23 +19,23 @@ const maxHeldBlocks = 1 << 21
 
 // keepHeldBlocks keeps which block each holder of the latest walk keeps. Storages are sorted by
 // address, and to has the place of each holder among those that were kept.
-func (l *Ledger) keepHeldBlocks(p *process, in *Walk, to map[uint32]uint32) {
-	l.dropHeldBlocks(p)
+func (p *process) keepHeldBlocks(in *Walk, to map[uint32]uint32) {
+	p.dropHeldBlocks()
 	var list []heldBlock
 	for i := range in.Storages {
 		s := &in.Storages[i]
-		if holder, ok := to[s.Holder]; ok && s.Block != 0 && !s.Allocation && l.heldBlocks+len(list) < maxHeldBlocks {
+		if holder, ok := to[s.Holder]; ok && s.Block != 0 && !s.Allocation && p.heldBlocks+len(list) < maxHeldBlocks {
 			list = append(list, heldBlock{s.Address, s.Block, holder})
 		}
 	}
 	slices.SortFunc(list, func(a, b heldBlock) int { return cmp.Compare(a.address, b.address) })
 	p.walks.blocks = slices.Clip(list)
-	l.heldBlocks += len(list)
+	p.heldBlocks += len(list)
 }
 
-func (l *Ledger) dropHeldBlocks(p *process) {
+func (p *process) dropHeldBlocks() {
 	if p.walks != nil {
-		l.heldBlocks -= len(p.walks.blocks) + len(p.walks.older.blocks)
+		p.heldBlocks -= len(p.walks.blocks) + len(p.walks.older.blocks)
 		p.walks.blocks, p.walks.older.blocks = nil, nil
 	}
 }
@@ -43,8 +43,8 @@ func (l *Ledger) dropHeldBlocks(p *process) {
 // holderOf returns the holder of a block of a process at its latest walk, -1 if it is unknown. The
 // walk may be later than the block was found. next is where the search begins; blocks must come by
 // address.
-func (l *Ledger) holderOf(n uint32, b *stuckBlock, next *int) int {
-	w := l.procs[n].walks
+func (p *process) holderOf(b *stuckBlock, next *int) int {
+	w := p.walks
 	if w == nil || len(w.list) == 0 {
 		return -1
 	}
@@ -59,7 +59,7 @@ func (l *Ledger) holderOf(n uint32, b *stuckBlock, next *int) int {
 	if x.address != b.address || x.size != b.size || int(x.holder) >= len(latest.Held) {
 		return -1
 	}
-	if e, ok := l.live[liveKey{b.address, n, Blocks}]; b.time != 0 && (!ok || max(l.entries.at(e).time, 1) != b.time) {
+	if e, ok := p.live[liveKey{b.address, Blocks}]; b.time != 0 && (!ok || max(p.entries.at(e).time, 1) != b.time) {
 		return -1 // another block may have taken the address before the walk
 	}
 	return int(x.holder)
@@ -78,14 +78,14 @@ type divider struct {
 }
 
 // divide sets Sets.
-func (x *Stuck) divide(l *Ledger, n uint32) {
+func (x *Stuck) divide(p *process) {
 	d := divider{x: x, numbers: map[uint64]uint32{}, sets: map[string]*StuckSet{}}
 	next := 0
 	for i := range x.units {
-		d.find(i, func(b *stuckBlock) int { return l.holderOf(n, b, &next) })
+		d.find(i, func(b *stuckBlock) int { return p.holderOf(b, &next) })
 		d.add(i)
 	}
-	l.spend(16 * len(x.blocks))
+	p.spend(16 * len(x.blocks))
 	x.Sets = nil
 	for _, set := range d.order {
 		slices.SortStableFunc(set.By, func(a, b StuckBy) int { return cmp.Compare(b.Bytes, a.Bytes) })

@@ -275,20 +275,20 @@ func TestListsOfBlocksAreBounded(t *testing.T) {
 		list[i] = Block{Address: 1<<40 + 512*uint64(i), Size: 512}
 	}
 	l.Tell(BlockList{PID: 7, Blocks: list})
-	if p := &l.procs[l.byPID[7]]; len(p.blockList.blocks) != 0 || l.listed != 0 {
-		t.Errorf("%d blocks are kept, %d counted", len(p.blockList.blocks), l.listed)
+	if p := l.byPID[7]; len(p.blockList.blocks) != 0 || l.listedBlocks != 0 {
+		t.Errorf("%d blocks are kept, %d counted", len(p.blockList.blocks), l.listedBlocks)
 	}
 	list = list[:2*maxFreed]
 	l.Tell(BlockList{PID: 7, Blocks: list})
-	p := &l.procs[l.byPID[7]]
-	if len(p.blockList.blocks) != len(list) || l.listed != len(list) {
-		t.Errorf("%d blocks are kept, %d counted", len(p.blockList.blocks), l.listed)
+	p := l.byPID[7]
+	if len(p.blockList.blocks) != len(list) || l.listedBlocks != len(list) {
+		t.Errorf("%d blocks are kept, %d counted", len(p.blockList.blocks), l.listedBlocks)
 	}
 	for i := range maxFreed + 1 {
-		l.noteListedFreed(p, uint64(i))
+		p.noteListedFreed(uint64(i))
 	}
-	if len(p.blockList.blocks) != 0 || len(p.blockList.freed) != 0 || l.listed != 0 {
-		t.Errorf("%d blocks are kept, %d freed, %d counted", len(p.blockList.blocks), len(p.blockList.freed), l.listed)
+	if len(p.blockList.blocks) != 0 || len(p.blockList.freed) != 0 || l.listedBlocks != 0 {
+		t.Errorf("%d blocks are kept, %d freed, %d counted", len(p.blockList.blocks), len(p.blockList.freed), l.listedBlocks)
 	}
 }
 

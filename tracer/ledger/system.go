@@ -60,11 +60,10 @@ type System struct {
 func (in SystemReading) tell(l *Ledger) { l.setSystem(&in) }
 
 func (l *Ledger) setSystem(in *SystemReading) {
-	n, ok := l.byPID[in.PID]
-	if l.full() || !ok || l.procs[n].End != 0 || len(in.On) > maxDevices {
+	p := l.byPID[in.PID]
+	if l.full() || p == nil || p.End != 0 || len(in.On) > maxDevices {
 		return
 	}
-	p := &l.procs[n]
 	p.system = p.system[:0]
 	for _, on := range in.On {
 		if on.Bytes > 0 && on.Bytes <= maxSum {

@@ -41,8 +41,12 @@ func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	s.Forgotten = l.gone.list()
 	s.Stats.LostFor, s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.LostFor), copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	l.grown(s.GPUs)
-	v := newView(l, s)
-	v.running, v.levels = of.running, of.levels
+	v := view{s: s, running: of.running, levels: of.levels, of: map[*process]*processView{}}
+	for _, p := range l.procs {
+		if !v.running || p.End == 0 {
+			v.add(p)
+		}
+	}
 	v.processes()
 	l.bookedSince(s)
 	v.sites()
@@ -57,84 +61,78 @@ func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	return s
 }
 
-func newView(l *Ledger, s *Snapshot) *view {
-	n := len(l.procs)
-	return &view{
-		l: l, s: s, device: make([]int32, n), only: make([]string, n), index: make([]int, n),
-		moments: make([][]tensorState, n), spans: make([]sitesSpan, n), recent: make([]uint64, n),
-	}
-}
-
-// sitesSpan is a range of the sites that are shown.
-type sitesSpan struct{ from, to int }
-
 // view is a snapshot under construction.
 type view struct {
-	l       *Ledger
 	s       *Snapshot
-	running bool            // it leaves out processes that have ended
-	levels  bool            // it has live memory only: see Levels
-	alone   bool            // it has one process only
-	number  uint32          // number of that process
-	at      map[uint32]mark // by process number: the moment of a process that is not shown as of now
-	device  []int32         // by process number: the device that UnknownDevice means
-	only    []string        // by process number: UUID of the GPU that alone carries the process
-	index   []int           // by process number: index in Snapshot.Processes
-	moments [][]tensorState // by process number, then as in process.tensors
-	spans   []sitesSpan     // by process number: its sites that are not of kind Tensor
-	recent  []uint64        // by process number: Recent.Newest of its sites
+	running bool // it leaves out processes that have ended
+	levels  bool // it has live memory only: see Levels
+	alone   bool // it has one process only
+	list    []*processView
+	of      map[*process]*processView
 }
 
-func (v *view) leavesOut(process uint32) bool {
-	p := &v.l.procs[process]
-	return p.free || v.running && p.End != 0 || v.alone && process != v.number
+// processView is one process of a view.
+type processView struct {
+	*process
+	all      *view
+	at       *mark         // the moment of a process that is not shown as of now, or nil
+	only     int32         // the device that UnknownDevice means
+	onlyUUID string        // UUID of the GPU that alone carries the process
+	index    int           // in Snapshot.Processes
+	moments  []tensorState // as in torch.tensors
+	from, to int           // its sites that are not of kind Tensor, among those that are shown
+	newest   uint64        // Recent.Newest of its sites
+}
+
+// add adds a process.
+func (v *view) add(p *process) *processView {
+	x := &processView{process: p, all: v}
+	v.list, v.of[p] = append(v.list, x), x
+	return x
 }
 
 func (v *view) processes() {
-	order := make([]int, 0, len(v.l.procs))
-	for n := range v.l.procs {
-		if !v.leavesOut(uint32(n)) {
-			order = append(order, n)
+	slices.SortFunc(v.list, func(p, q *processView) int {
+		return cmp.Or(cmp.Compare(p.PID, q.PID), cmp.Compare(p.Begin, q.Begin), cmp.Compare(p.number, q.number))
+	})
+	for index, x := range v.list {
+		x.index = index
+		x.show(v.s)
+	}
+}
+
+// show adds the process, and what is known of it as a whole.
+func (v *processView) show(s *Snapshot) {
+	uuids, how := v.ordinals()
+	v.only, v.onlyUUID = v.onlyGPU(uuids)
+	for i := range v.tensors {
+		if v.at != nil {
+			v.moments = append(v.moments, v.at.tensors[i])
+		} else {
+			v.moments = append(v.moments, v.stateOf(&v.tensors[i]))
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		p, q := &v.l.procs[a], &v.l.procs[b]
-		return cmp.Or(cmp.Compare(p.PID, q.PID), cmp.Compare(p.Begin, q.Begin), cmp.Compare(a, b))
-	})
-	for index, n := range order {
-		p := &v.l.procs[n]
-		v.index[n] = index
-		uuids, how := p.ordinals()
-		v.device[n], v.only[n] = p.onlyGPU(uuids)
-		for i := range p.tensors {
-			if at, ok := v.at[uint32(n)]; ok {
-				v.moments[n] = append(v.moments[n], at.tensors[i])
-			} else {
-				v.moments[n] = append(v.moments[n], v.l.stateOf(&p.tensors[i]))
-			}
-		}
-		c := p.Process
-		c.Ordinals, c.Beyond, c.OOM = how, p.beyondList(), p.oom
-		most := p.highestOf()
-		c.PeakBytes, c.PeakTime = most.bytes, most.time
-		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
-		v.s.Processes = append(v.s.Processes, c)
-		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)
-		if !v.alone { // its last reading may be of another moment than its peak
-			v.s.System = append(v.s.System, p.systemOf(index, uuids)...)
-		}
-		for cause, r := range p.releases {
-			if r.Objects != 0 {
-				r.Process, r.Cause = index, Cause(cause)
-				v.s.Releases = append(v.s.Releases, r)
-			}
+	c := v.Process
+	c.Ordinals, c.Beyond, c.OOM = how, v.beyondList(), v.oom
+	most := v.highestOf()
+	c.PeakBytes, c.PeakTime = most.bytes, most.time
+	c.Totals, c.Devices = v.totalsOf(v.only, v.moments), slices.Clone(uuids)
+	s.Processes = append(s.Processes, c)
+	s.Balances = append(s.Balances, v.balances(v.index)...)
+	if !v.all.alone { // its last reading may be of another moment than its peak
+		s.System = append(s.System, v.systemOf(v.index, uuids)...)
+	}
+	for cause, r := range v.releases {
+		if r.Objects != 0 {
+			r.Process, r.Cause = v.index, Cause(cause)
+			s.Releases = append(s.Releases, r)
 		}
 	}
 }
 
-// totals returns the totals of a process. If it uses one GPU only, known and unknown device are
+// totalsOf returns the totals of a process. If it uses one GPU only, known and unknown device are
 // one, and the sum over all devices has the peak of both together.
-func (v *view) totals(p *process, only int32, moments []tensorState) []Total {
+func (p *process) totalsOf(only int32, moments []tensorState) []Total {
 	var list []Total
 	for _, t := range p.totals {
 		sums := only != UnknownDevice && !t.Kind.OnHost()
@@ -164,24 +162,32 @@ func (v *view) totals(p *process, only int32, moments []tensorState) []Total {
 	return list
 }
 
+// shownKey is the key by which a site is shown.
+type shownKey struct {
+	siteKey
+	process int
+}
+
 // shownKey returns the key by which a site is shown, without contexts and spaces, and with the
 // device that UnknownDevice means if the process uses one GPU only.
-func (v *view) shownKey(k siteKey) siteKey {
+func (v *processView) shownKey(k siteKey) shownKey {
 	k.context, k.space, k.class = 0, 0, 0
 	if k.device == UnknownDevice && !k.kind.OnHost() && k.kind != Tensor {
-		k.device = v.device[k.process]
+		k.device = v.only
 	}
-	return k
+	return shownKey{k, v.index}
 }
 
 func (v *view) sites() {
-	list := siteList{make([]Site, 0, len(v.l.sites)), make(map[siteKey]int, len(v.l.sites))}
-	for n := range v.l.procs {
-		if !v.leavesOut(uint32(n)) {
-			v.spans[n].from = len(list.list)
-			v.withSites(uint32(n), func(sites []uint32) { v.sitesOf(sites, &list) })
-			v.spans[n].to = len(list.list)
-		}
+	n := 0
+	for _, x := range v.list {
+		n += len(x.process.sites)
+	}
+	list := siteList{make([]Site, 0, n), make(map[shownKey]int, n)}
+	for _, x := range v.list {
+		x.from = len(list.list)
+		x.withSites(func(sites []*site) { x.addSites(sites, &list) })
+		x.to = len(list.list)
 	}
 	v.tensors(&list)
 	v.asleep(&list)
@@ -189,79 +195,73 @@ func (v *view) sites() {
 	v.s.Sites = list.list
 }
 
-// sitesOf adds the sites of one process that are not of kind Tensor.
-func (v *view) sitesOf(sites []uint32, list *siteList) {
-	l, session := v.l, v.s.End-v.s.Begin
-	shown := make([]uint32, 0, len(sites))
-	for _, n := range sites {
-		s := &l.sites[n]
+// addSites adds the sites of the process that are not of kind Tensor.
+func (v *processView) addSites(sites []*site, list *siteList) {
+	s, levels := v.all.s, v.all.levels
+	session := s.End - s.Begin
+	shown := make([]*site, 0, len(sites))
+	for _, x := range sites {
 		// otherwise all its allocations moved to another device's site
-		if s.kind != aliased && s.kind != Tensor && s.allocObjects != 0 && (!v.levels || s.liveBytes != 0) {
-			shown = append(shown, n)
+		if x.kind != aliased && x.kind != Tensor && x.allocObjects != 0 && (!levels || x.liveBytes != 0) {
+			shown = append(shown, x)
 		}
 	}
-	from := uint64(0)
-	if len(shown) > 0 {
-		from = v.since(l.sites[shown[0]].process)
-	}
+	from := v.since()
 	var steps []uint64
 	var cohorts []Cohort
-	recent := uint64(0)
-	if len(sites) > 0 && !v.levels {
-		recent = v.newestRecent(l.sites[sites[0]].process, sites)
-		v.recent[l.sites[sites[0]].process] = recent
-	}
-	if !v.levels {
+	if !levels {
+		v.newest = v.newestRecent(sites)
 		steps, cohorts = make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
 	}
-	for n, number := range shown {
-		s := &l.sites[number]
-		key := v.shownKey(s.siteKey)
+	for n, x := range shown {
+		key := v.shownKey(x.siteKey)
 		out := Site{
-			Process: v.index[s.process], Stack: s.stack, API: s.api, Kind: s.kind, Device: key.device,
-			LiveObjects: s.liveObjects, LiveBytes: s.liveBytes,
-			AllocObjects: s.allocObjects, AllocBytes: s.allocBytes,
-			Segment: s.segment, Tensors: min(s.inside, s.liveBytes),
-			Evicted: s.evicted, Crowded: s.crowded, Oldest: s.oldest,
+			Process: v.index, Stack: x.stack, API: x.api, Kind: x.kind, Device: key.device,
+			LiveObjects: x.liveObjects, LiveBytes: x.liveBytes,
+			AllocObjects: x.allocObjects, AllocBytes: x.allocBytes,
+			Segment: x.segment, Tensors: min(x.inside, x.liveBytes),
+			Evicted: x.evicted, Crowded: x.crowded, Oldest: x.oldest,
 		}
-		if s.first != 0 {
-			out.Oldest = l.entries.at(s.first).time
+		if x.first != 0 {
+			out.Oldest = v.entries.at(x.first).time
 		}
-		if v.levels {
+		if levels {
 			list.add(key, &out)
 			continue
 		}
 		out.History = steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen]
-		v.addOwners(&out, s.siteKey)
-		v.addHolders(&out, s.siteKey)
-		s.history.fill(out.History, from, session)
-		s.fillCohorts(l.options.Begin, v.s.End, recent, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
-		out.grow(from, session, s.history.at)
+		v.addOwners(&out, x.siteKey)
+		v.addHolders(&out, x.siteKey)
+		x.history.fill(out.History, from, session)
+		x.fillCohorts(s.Begin, s.End, v.newest, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
+		out.grow(from, session, x.history.at)
 		list.add(key, &out)
 	}
 }
 
-// since returns Snapshot.Since of a process, in ns after Begin.
-func (v *view) since(process uint32) uint64 {
-	return sinceOf(v.s.Begin, v.l.procs[process].Begin, v.s.End) - v.s.Begin
+// since returns Snapshot.Since of the process, in ns after Begin.
+func (v *processView) since() uint64 {
+	return sinceOf(v.all.s.Begin, v.Begin, v.all.s.End) - v.all.s.Begin
 }
 
 // pools adds the pools; if a process uses one GPU only, known and unknown device are one.
 func (v *view) pools() {
-	for n := range v.l.pools {
-		x := &v.l.pools[n]
-		if !x.inUse || x.kind != 0 || v.leavesOut(x.process) {
-			continue
+	for _, p := range v.list {
+		for n := range p.process.pools {
+			x := &p.process.pools[n]
+			if !x.inUse || x.kind != 0 {
+				continue
+			}
+			least, most := p.heldBy(x)
+			out := Pool{
+				Process: p.index, Handle: x.handle, Device: x.on(), Objects: x.objects,
+				Used: x.used, Reserve: x.reserve, Least: least, Held: most, Threshold: x.threshold, Destroyed: x.destroyed,
+			}
+			if out.Device == UnknownDevice {
+				out.Device = p.only
+			}
+			v.s.Pools = append(v.s.Pools, out)
 		}
-		least, most := v.l.held(x)
-		out := Pool{
-			Process: v.index[x.process], Handle: x.handle, Device: x.on(), Objects: x.objects,
-			Used: x.used, Reserve: x.reserve, Least: least, Held: most, Threshold: x.threshold, Destroyed: x.destroyed,
-		}
-		if out.Device == UnknownDevice {
-			out.Device = v.device[x.process]
-		}
-		v.s.Pools = append(v.s.Pools, out)
 	}
 	slices.SortFunc(v.s.Pools, func(a, b Pool) int {
 		return cmp.Or(
@@ -332,26 +332,29 @@ func compareSites(a, b Site) int {
 }
 
 func (v *view) failures() {
-	byKey := make(map[failureKey]int)
-	for k, f := range v.l.failures {
-		if v.leavesOut(k.process) {
-			continue
-		}
-		k.siteKey = v.shownKey(k.siteKey)
-		i, ok := byKey[k]
-		if !ok {
-			i = len(v.s.Failures)
-			byKey[k] = i
-			v.s.Failures = append(v.s.Failures, Failure{
-				Process: v.index[k.process], Stack: k.stack, API: k.api, Kind: k.kind, Device: k.device, Result: k.result,
-			})
-		}
-		out := &v.s.Failures[i]
-		out.Count += f.Count
-		out.Bytes += f.Bytes
-		out.Crowded += f.Crowded
-		if f.LastTime > out.LastTime || f.LastTime == out.LastTime && f.LastBytes > out.LastBytes {
-			out.LastBytes, out.LastTime = f.LastBytes, f.LastTime
+	type shownFailure struct {
+		shownKey
+		result int32
+	}
+	byKey := make(map[shownFailure]int)
+	for _, p := range v.list {
+		for k, f := range p.process.failures {
+			key := shownFailure{p.shownKey(k.siteKey), k.result}
+			i, ok := byKey[key]
+			if !ok {
+				i = len(v.s.Failures)
+				byKey[key] = i
+				v.s.Failures = append(v.s.Failures, Failure{
+					Process: p.index, Stack: k.stack, API: k.api, Kind: k.kind, Device: key.device, Result: k.result,
+				})
+			}
+			out := &v.s.Failures[i]
+			out.Count += f.Count
+			out.Bytes += f.Bytes
+			out.Crowded += f.Crowded
+			if f.LastTime > out.LastTime || f.LastTime == out.LastTime && f.LastBytes > out.LastBytes {
+				out.LastBytes, out.LastTime = f.LastBytes, f.LastTime
+			}
 		}
 	}
 	slices.SortFunc(v.s.Failures, func(a, b Failure) int {

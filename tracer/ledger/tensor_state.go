@@ -27,21 +27,21 @@ func (h *highest) reach(bytes, time uint64) {
 	}
 }
 
+// hasTotals reports whether an event has totals of an allocator of a GPU.
+func (e *Event) hasTotals() bool {
+	return e.Told != 0 && e.Space == Blocks && tensorDevice(e.Device) >= 0
+}
+
 // tellTotals books the totals in an event of an allocator.
-func (l *Ledger) tellTotals(e *Event) {
-	device := tensorDevice(e.Device)
-	if e.Told == 0 || e.Space != Blocks || device < 0 {
-		return
-	}
-	if n := l.instance(e.PID, e.Time); !l.procs[n].purged {
-		p := &l.procs[n]
-		l.tell(p, &p.tensors[l.tensorsOn(p, device)], e)
+func (p *process) tellTotals(e *Event) {
+	if e.hasTotals() && !p.purged {
+		p.tell(&p.tensors[p.tensorsOn(tensorDevice(e.Device))], e)
 	}
 }
 
 // tell books the totals of an event. If the event does not have the live bytes, the bytes from
 // before the attach stay as they were: the kernel half sends Totals when they change.
-func (l *Ledger) tell(p *process, t *tensors, e *Event) {
+func (p *process) tell(t *tensors, e *Event) {
 	if e.Told&ToldAllocated == 0 || t.device < 0 || e.Time < t.now.time {
 		return
 	}
@@ -60,9 +60,9 @@ func (l *Ledger) tell(p *process, t *tensors, e *Event) {
 	if now.reserved == 0 {
 		now.allocated = 0
 	}
-	l.spend(len(t.changes))
+	p.spend(len(t.changes))
 	if len(t.changes) > 0 && t.now.known {
-		l.learnSegments(t, now.reserved, e.Time)
+		p.learnSegments(t, now.reserved, e.Time)
 	}
 	p.keepTold(t)
 	t.now = now
@@ -78,12 +78,12 @@ func (l *Ledger) tell(p *process, t *tensors, e *Event) {
 
 // learnSegments takes a driver allocation for a segment if the allocator has as many more bytes
 // reserved than before: the allocation's stack may not be known yet.
-func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
+func (p *process) learnSegments(t *tensors, reserved, time uint64) {
 	grown := int64(reserved - t.now.reserved)
 	var unknown []segmentChange
 	var sum int64
 	for _, c := range t.changes {
-		s := &l.sites[c.site]
+		s := p.sites[c.site]
 		switch bytes := int64(c.bytes); {
 		case c.time > time || s.device != t.device && s.device != UnknownDevice:
 		case s.segment && c.freed:
@@ -103,7 +103,7 @@ func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
 	}
 	for _, c := range unknown {
 		if grown == sum || fitting == 1 && grown == int64(c.bytes) {
-			l.sites[c.site].segment = true
+			p.sites[c.site].segment = true
 		}
 	}
 }
@@ -156,7 +156,7 @@ type tensorState struct {
 	classes             []tensorClass // by SizeClass; nil: only the sample is known
 }
 
-func (l *Ledger) stateOf(t *tensors) tensorState {
+func (p *process) stateOf(t *tensors) tensorState {
 	if !t.reading.taken && !t.now.liveKnown {
 		return tensorState{allocated: t.now.allocated, reserved: t.now.reserved, live: t.live, freed: t.freed}
 	}
@@ -165,13 +165,13 @@ func (l *Ledger) stateOf(t *tensors) tensorState {
 		c := &m.classes[class]
 		*c = t.reading.class(class)
 		if t.since.classes != nil && t.now.liveKnown {
-			x, p := &t.since.classes[class], l.inclusion(class)
+			x, p := &t.since.classes[class], p.inclusion(class)
 			c.live = c.live.changed(&x.live, p)
 			c.freed = c.freed.changed(&x.freed, p)
 		}
 	}
 	if t.now.liveKnown && t.now.time > t.reading.reported {
-		l.fitLive(m.classes, t.now.live)
+		p.fitLive(m.classes, t.now.live)
 	}
 	for class := range m.classes {
 		m.live.take(&m.classes[class].live)
@@ -197,7 +197,7 @@ func (c count) changed(by *signedCount, p float64) count {
 // fitLive makes the live bytes of the classes add up to a total. The sample is least certain about
 // classes of which it has few blocks, so fitLive changes those before classes whose blocks are all
 // in the sample.
-func (l *Ledger) fitLive(classes []tensorClass, total uint64) {
+func (s *session) fitLive(classes []tensorClass, total uint64) {
 	weights := make([]uint64, len(classes))
 	for _, all := range [...]bool{false, true} {
 		var sum, part uint64
@@ -205,7 +205,7 @@ func (l *Ledger) fitLive(classes []tensorClass, total uint64) {
 			n := min(classes[class].live.bytes, maxTensors-sum)
 			sum += n
 			weights[class] = 0
-			if all || l.inclusion(class) < 1 {
+			if all || s.inclusion(class) < 1 {
 				weights[class] = n
 				part += n
 			}

@@ -20,6 +20,14 @@ func SizeClass(size uint64) int {
 // Most bytes of live and of freed blocks of one device, so that sums of all fit 64 bits.
 const maxTensors = maxSum / 2
 
+// torch has the books of the PyTorch allocators of a process.
+type torch struct {
+	tensors   []tensors // by device
+	blockList blockList
+	freeRuns  []freeRun // by device, in segments
+	asleep    asleep
+}
+
 // tensors has the books of one process's PyTorch allocator on one device.
 type tensors struct {
 	device      int32
@@ -96,45 +104,45 @@ func tensorDevice(device int32) int32 {
 }
 
 // tensorsOn returns the index in p.tensors of a device. A process uses few.
-func (l *Ledger) tensorsOn(p *process, device int32) uint32 {
-	l.spend(len(p.tensors))
+func (p *process) tensorsOn(device int32) uint32 {
+	p.spend(len(p.tensors))
 	for i := range p.tensors {
 		if p.tensors[i].device == device {
 			return uint32(i)
 		}
 	}
-	l.limiter.tensors++
+	p.limiter.tensors++
 	p.tensors = append(p.tensors, tensors{device: device})
 	return uint32(len(p.tensors) - 1)
 }
 
+// isBlock reports whether an allocation is of a block that can be booked.
+func (e *Event) isBlock() bool {
+	return e.Kind == Tensor && e.Space == Blocks && e.Address != 0 && e.Size != 0 && e.Size <= maxSize
+}
+
 // allocTensor books a block of the sample. The free of a live block at the same address was not
 // reported, as when PyTorch restores the private pool of a CUDA graph.
-func (l *Ledger) allocTensor(e *Event) {
-	if e.Kind != Tensor || e.Space != Blocks || e.Address == 0 || e.Size == 0 || e.Size > maxSize {
+func (p *process) allocTensor(e *Event) {
+	if p.purged || !e.isBlock() {
 		return
 	}
-	p := l.instance(e.PID, e.Time)
-	if l.procs[p].purged {
-		return
+	key := liveKey{e.Address, Blocks}
+	if old, ok := p.live[key]; ok {
+		p.dropTensor(key, old, e.Time)
 	}
-	key := liveKey{e.Address, p, Blocks}
-	if old, ok := l.live[key]; ok {
-		l.dropTensor(key, old, e.Time)
-	}
-	n := l.site(siteKey{
-		stack: e.Stack, process: p, device: tensorDevice(e.Device), kind: Tensor, space: Blocks,
+	s := p.site(siteKey{
+		stack: e.Stack, device: tensorDevice(e.Device), kind: Tensor, space: Blocks,
 		class: uint8(SizeClass(e.Size)), api: e.API,
 	})
-	s := &l.sites[n]
-	if !l.room(tableLive, &l.procs[p]) {
-		l.evict(s)
+	if !p.room(tableLive) {
+		p.evict(s)
 		return
 	}
-	if w := l.procs[p].walks; w != nil {
+	if w := p.walks; w != nil {
 		w.gaveOut(e.Address)
 	}
-	t := &l.procs[p].tensors[s.total]
+	t := &p.tensors[s.total]
 	halvings := min(e.Halvings, maxHalvings)
 	w := sampled(e.Size, uint32(halvings))
 	if w.bytes > maxTensors-t.live.bytes {
@@ -144,78 +152,74 @@ func (l *Ledger) allocTensor(e *Event) {
 	t.halvings = max(t.halvings, halvings)
 	t.live.objects += w.objects
 	t.live.bytes += w.bytes
-	l.procs[p].keep(s)
+	p.keep(s)
 	s.liveObjects += w.objects
 	s.liveBytes += w.bytes
 	s.liveSquares += w.objects * w.objects
-	s.history.record(l.options.Begin, e.Time, s.liveBytes)
-	s.aged(l.options.Begin, e.Time, w.bytes)
+	s.history.record(p.options.Begin, e.Time, s.liveBytes)
+	s.aged(p.options.Begin, e.Time, w.bytes)
 	t.sampleChanged(s.class, e.Time, &w, false)
-	b := l.addEntry(key, &l.procs[p], entry{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
-	l.link(b, s.last)
-	if l.observer != nil {
-		l.observer.Allocated(l.allocation(b), e.Time)
+	b := p.addEntry(key, entry{address: e.Address, size: e.Size, time: e.Time, site: s.number, extra: uint32(halvings)})
+	p.link(b, s.last)
+	if p.observer != nil {
+		p.observer.Allocated(p.allocation(b), e.Time)
 	}
 }
 
 // freeTensor ends a block of the sample. It may be unknown: its allocation was lost, or there was
 // no room for it. TensorTotals count frees of blocks from before the attach.
-func (l *Ledger) freeTensor(e *Event) {
-	p := l.instance(e.PID, e.Time)
-	key := liveKey{e.Address, p, Blocks}
-	if n, ok := l.live[key]; ok {
-		l.dropTensor(key, n, e.Time)
+func (p *process) freeTensor(e *Event) {
+	key := liveKey{e.Address, Blocks}
+	if n, ok := p.live[key]; ok {
+		p.dropTensor(key, n, e.Time)
 	}
-	l.tellTotals(e)
+	p.tellTotals(e)
 }
 
-func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
-	if l.observer != nil {
-		l.observer.Freed(l.allocation(n), time)
+func (p *process) dropTensor(key liveKey, n uint32, time uint64) {
+	if p.observer != nil {
+		p.observer.Freed(p.allocation(n), time)
 	}
-	b := l.entries.at(n)
-	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
-	l.noteListedFreed(&l.procs[key.process], b.address)
-	l.unlink(n)
-	l.dropEntry(key, n)
-	t := &l.procs[key.process].tensors[s.total]
+	b := p.entries.at(n)
+	w, birth, s := sampled(b.size, b.extra), b.time, p.sites[b.site]
+	p.noteListedFreed(b.address)
+	p.unlink(n)
+	p.dropEntry(key, n)
+	t := &p.tensors[s.total]
 	t.sampled--
 	t.live.objects -= w.objects
 	t.live.bytes -= w.bytes
-	l.procs[key.process].keep(s)
+	p.keep(s)
 	s.liveObjects -= w.objects
 	s.liveBytes -= w.bytes
 	s.liveSquares -= w.objects * w.objects
-	s.history.record(l.options.Begin, time, s.liveBytes)
-	s.died(l.options.Begin, birth, time, w.bytes)
+	s.history.record(p.options.Begin, time, s.liveBytes)
+	s.died(p.options.Begin, birth, time, w.bytes)
 	t.freed.take(&w)
 	t.sampleChanged(s.class, time, &w, true)
 	s.allocObjects += w.objects
 	s.allocBytes += w.bytes
 }
 
-// bookAllocator books what an bookAllocator had reserved before its first report since the attach.
-func (l *Ledger) bookAllocator(e *Event) {
-	n := l.instance(e.PID, e.Time)
+// bookAllocator books what an allocator had reserved before its first report since the attach.
+func (p *process) bookAllocator(e *Event) {
 	device := tensorDevice(e.Device)
-	if device < 0 || l.procs[n].purged {
+	if device < 0 || p.purged {
 		return
 	}
-	p := &l.procs[n]
-	if t := &p.tensors[l.tensorsOn(p, device)]; !t.first.final {
-		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
-		l.tell(p, t, &Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
+	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
+		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: p.driverLive(device), seen: true, final: true}
+		p.tell(t, &Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
 		t.now.begun, t.now.liveKnown = true, false
 	}
 }
 
 // driverLive returns the live bytes on a device of the sites that may be segments.
-func (l *Ledger) driverLive(p *process, device int32) (list []siteLive) {
-	l.spend(len(p.sites))
-	for _, n := range p.sites {
-		s := &l.sites[n]
+func (p *process) driverLive(device int32) (list []siteLive) {
+	p.spend(len(p.sites))
+	for s := range p.all() {
 		if s.mayBeSegment() && s.liveBytes != 0 && (s.device == device || s.device == UnknownDevice) && len(list) < maxSiteLive {
-			list = append(list, siteLive{n, s.liveBytes})
+			list = append(list, siteLive{s.number, s.liveBytes})
 		}
 	}
 	return list

@@ -56,47 +56,48 @@ func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 		if l.full() {
 			return
 		}
-		x := &totals[i]
-		n, ok := l.byPID[x.PID]
-		if !ok || l.procs[n].purged {
-			continue
-		}
-		p := &l.procs[n]
-		t := &p.tensors[l.tensorsOn(p, tensorDevice(x.Device))]
-		before := t.reading
-		t.reading = newReading(x, before.classes)
-		r := &t.reading
-		t.since = sampleSince{}
-		if r.olderFreed != before.olderFreed {
-			t.olderFreed.record(l.options.Begin, time, r.olderFreed)
-		}
-		t.livePeak.reach(r.live.bytes, time)
-		if t.device < 0 {
-			r.allocated, r.reserved = 0, 0
-			t.peak = t.livePeak
-			continue
-		}
-		p.keepTold(t)
-		t.readTotals(x, time)
-		p.reachedTensors(t.now.allocated, cmp.Or(t.now.time, time))
-		if x.PeakTime != 0 && r.reserved != 0 {
-			t.peak.reach(min(x.Peak, maxTensors), x.PeakTime)
-		} else if x.PeakTime != 0 {
-			t.livePeak.reach(min(x.Peak, maxTensors), x.PeakTime)
-		}
-		t.peak.reach(r.allocated, time)
-		if !t.first.seen && r.reserved != 0 { // its event was lost, or is still to come
-			t.first = firstReport{time: time, reserved: r.reserved, driver: l.driverLive(p, t.device), seen: true}
-		}
-		l.doubtTotals(p, t, &before)
-		if x.Unbooked != 0 && !t.unbooked {
-			t.unbooked = true
-			l.warnOf(p.PID, fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
+		if p := l.byPID[totals[i].PID]; p != nil && !p.purged {
+			p.setTotals(time, &totals[i])
 		}
 	}
 }
 
-func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
+// setTotals books a reading of one allocator's totals.
+func (p *process) setTotals(time uint64, x *TensorTotals) {
+	t := &p.tensors[p.tensorsOn(tensorDevice(x.Device))]
+	before := t.reading
+	t.reading = newReading(x, before.classes)
+	r := &t.reading
+	t.since = sampleSince{}
+	if r.olderFreed != before.olderFreed {
+		t.olderFreed.record(p.options.Begin, time, r.olderFreed)
+	}
+	t.livePeak.reach(r.live.bytes, time)
+	if t.device < 0 {
+		r.allocated, r.reserved = 0, 0
+		t.peak = t.livePeak
+		return
+	}
+	p.keepTold(t)
+	t.readTotals(x, time)
+	p.reachedTensors(t.now.allocated, cmp.Or(t.now.time, time))
+	if x.PeakTime != 0 && r.reserved != 0 {
+		t.peak.reach(min(x.Peak, maxTensors), x.PeakTime)
+	} else if x.PeakTime != 0 {
+		t.livePeak.reach(min(x.Peak, maxTensors), x.PeakTime)
+	}
+	t.peak.reach(r.allocated, time)
+	if !t.first.seen && r.reserved != 0 { // its event was lost, or is still to come
+		t.first = firstReport{time: time, reserved: r.reserved, driver: p.driverLive(t.device), seen: true}
+	}
+	p.doubtTotals(t, &before)
+	if x.Unbooked != 0 && !t.unbooked {
+		t.unbooked = true
+		p.warnOf(fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
+	}
+}
+
+func (p *process) doubtTotals(t *tensors, last *tensorReading) {
 	r := &t.reading
 	excess := minus(r.live.bytes, r.allocated)
 	if t.first.final {
@@ -116,7 +117,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
 			before = fmt.Sprintf(", and %d bytes before it", older)
 		}
-		l.warnOf(p.PID, fmt.Sprintf("process %d: PyTorch's allocator reports %d bytes allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
+		p.warnOf(fmt.Sprintf("process %d: PyTorch's allocator reports %d bytes allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
 			p.PID, r.allocated, t.device, r.live.bytes, before))
 	}
 }
@@ -148,27 +149,6 @@ func (r *tensorReading) class(n int) tensorClass {
 		return r.classes[n]
 	}
 	return tensorClass{}
-}
-
-// setSampling sets the probability of each size class with which its blocks are in the sample. All
-// blocks of classes that p does not have are in the sample, as are all without setSampling.
-func (l *Ledger) setSampling(p []float64) {
-	l.sampling = append(l.sampling[:0], p[:min(len(p), SizeClasses)]...)
-	for i, x := range l.sampling {
-		if !(x > 0 && x <= 1) {
-			l.sampling[i] = 1
-		}
-	}
-}
-
-// setSampleRate sets how tensors are sampled, for snapshots.
-func (l *Ledger) setSampleRate(r SampleRate) { l.rate = r }
-
-func (l *Ledger) inclusion(class int) float64 {
-	if class < len(l.sampling) {
-		return l.sampling[class]
-	}
-	return 1
 }
 
 func minus(a, b uint64) uint64 { return max(a, b) - b }

@@ -2,6 +2,19 @@
 
 package ledger
 
+// undo has what the latest free of each thread of a process did, in case it failed.
+type undo struct {
+	lastFree map[uint32]lastFree // by thread id
+	released map[uint32]released // more about frees of physical memory in lastFree
+}
+
+func (u *undo) withUndo() *undo {
+	if u.lastFree == nil {
+		u.lastFree, u.released = make(map[uint32]lastFree), make(map[uint32]released)
+	}
+	return u
+}
+
 // released is what the latest cuMemRelease or cuMemUnmap of a thread ended.
 type released struct {
 	handle uint64 // 0: mappings ended
@@ -25,81 +38,96 @@ type endedMapping struct {
 const maxKept = 1 << 18
 
 // memoryOf returns what is needed to revive a memory.
-func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
-	m, ok := l.procs[process].physical.memories[number]
+func (p *process) memoryOf(number uint64) memoryOf {
+	m, ok := p.physical.memories[number]
 	if !ok {
 		return memoryOf{} // an alias
 	}
-	return memoryOf{number, *l.entries.at(l.live[liveKey{number, process, memories}]), m.learns}
+	return memoryOf{number, *p.entries.at(p.live[liveKey{number, memories}]), m.learns}
 }
 
-func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
-	l.forgetFree(e.TID)
-	p, more := &l.procs[process], len(r.ended)-1
-	if s := &l.quotas[tableUnmapped]; len(r.ended) > 0 && !s.Room(int(p.held[tableUnmapped])+more, int(p.user[tableUnmapped])+more) {
-		l.forgetFrees(func(of uint32) bool { return of == process })
-		if !s.Room(more, int(p.user[tableUnmapped])+more) {
+func (p *process) rememberPhysical(e *Event, r released) {
+	p.forgetFree(e.TID)
+	more := len(r.ended) - 1
+	if len(r.ended) > 0 && !p.hasRoomFor(tableUnmapped, more) {
+		p.forgetFrees()
+		if !p.hasRoomFor(tableUnmapped, more) {
 			p.beyond[tableUnmapped]++
 			return
 		}
 	}
-	l.remember(e.TID, lastFree{entry: entry{address: e.Address}, process: process, outcome: lessPhysical})
-	if _, kept := l.lastFree[e.TID]; kept {
-		l.released[e.TID] = r
-		l.giveAll(tableUnmapped, p, -len(r.ended))
+	p.remember(e.TID, lastFree{entry: entry{address: e.Address}, outcome: lessPhysical})
+	if _, kept := p.lastFree[e.TID]; kept {
+		p.released[e.TID] = r
+		p.giveAll(tableUnmapped, -len(r.ended))
 	}
 }
 
 // undoPhysical undoes the thread's last free, unless its handle or addresses were given out again:
 // then the memory had been freed, whatever the call returned.
-func (l *Ledger) undoPhysical(process uint32, e *Event) {
-	r := l.released[e.TID]
-	l.forgetFree(e.TID)
-	v := l.procs[process].physical
+func (p *process) undoPhysical(e *Event) {
+	r := p.released[e.TID]
+	p.forgetFree(e.TID)
+	v := p.physical
 	if v == nil {
 		return
 	}
 	if r.handle != 0 {
-		l.undoRelease(process, &r, e.Time)
+		p.undoRelease(&r, e.Time)
 		return
 	}
 	for _, x := range r.ended {
-		if v.mappings.Overlaps(x.Start, x.End) || !l.mayMap(process) || !l.reviveMemory(process, &x.of, e.Time) {
+		if v.mappings.Overlaps(x.Start, x.End) || !p.mayMap() || !p.reviveMemory(&x.of, e.Time) {
 			continue
 		}
 		v.mappings.Insert(x.mapping)
-		l.procs[process].asleep.cut(x.Start, x.End)
+		p.asleep.cut(x.Start, x.End)
 		if m, ok := v.memories[x.Value.memory]; ok {
 			m.mappings++
 			v.memories[x.Value.memory] = m
-			l.tellMapped(process, &x.mapping, e.Time)
+			p.tellMapped(&x.mapping, e.Time)
 		}
 	}
 }
 
-func (l *Ledger) undoRelease(process uint32, r *released, time uint64) {
-	v := l.procs[process].physical
+func (p *process) undoRelease(r *released, time uint64) {
+	v := p.physical
 	h, taken := v.handles[r.handle]
-	_, aliased := l.live[liveKey{r.handle, process, Physical}]
+	_, aliased := p.live[liveKey{r.handle, Physical}]
 	switch {
 	case aliased || taken && h.memory != r.held.number:
 	case taken:
 		h.references++
 		v.handles[r.handle] = h
-	case l.mayMap(process) && l.reviveMemory(process, &r.held, time):
-		l.addHandle(process, r.handle, r.held.number)
+	case p.mayMap() && p.reviveMemory(&r.held, time):
+		p.addHandle(r.handle, r.held.number)
 	}
 }
 
 // reviveMemory revives a memory if it has ended, and reports whether it lives.
-func (l *Ledger) reviveMemory(process uint32, was *memoryOf, time uint64) bool {
-	v := l.procs[process].physical
+func (p *process) reviveMemory(was *memoryOf, time uint64) bool {
+	v := p.physical
 	if _, ok := v.memories[was.number]; ok || was.number == 0 {
 		return true
 	}
-	if !l.revive(liveKey{was.number, process, memories}, was.entry, time) {
+	if !p.revive(liveKey{was.number, memories}, was.entry, time) {
 		return false
 	}
 	v.memories[was.number] = memory{learns: was.learns}
 	return true
+}
+
+// forgetNeighbors forgets where freed entries were in the lists of their sites.
+func (u *undo) forgetNeighbors() {
+	for tid, x := range u.lastFree {
+		x.entry.prev, x.entry.next = 0, 0
+		u.lastFree[tid] = x
+	}
+	for tid, r := range u.released {
+		r.held.entry.prev, r.held.entry.next = 0, 0
+		for i := range r.ended {
+			r.ended[i].of.entry.prev, r.ended[i].of.entry.next = 0, 0
+		}
+		u.released[tid] = r
+	}
 }

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	gib      = uint64(1 << 30)
-	contexts = uint64(300 << 20)
+	gib          = uint64(1 << 30)
+	contextBytes = uint64(300 << 20)
 )
 
 // checkpointed returns books of a process that holds 60 GiB, 40 of them since the attach, and the time
 // of their latest reading.
 func checkpointed(devices ...string) (*Ledger, uint64) {
 	l := New(Options{Begin: 1})
-	l.Tell(GPUs{{UUID: "GPU-a", Total: 80 * gib, Used: 60*gib + contexts}, {UUID: "GPU-b", Index: 1, Total: 80 * gib}})
+	l.Tell(GPUs{{UUID: "GPU-a", Total: 80 * gib, Used: 60*gib + contextBytes}, {UUID: "GPU-b", Index: 1, Total: 80 * gib}})
 	l.Tell(Process{PID: 7, Comm: "train", Begin: 1})
 	if devices != nil {
 		l.Tell(Devices{PID: 7, UUIDs: devices})
 	}
-	l.Tell(UsageReading{Time: 2, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 20*gib + contexts}}})
+	l.Tell(UsageReading{Time: 2, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 20*gib + contextBytes}}})
 	l.Apply(&Event{PID: 7, Op: Alloc, Kind: Device, Device: 0, Address: 4096, Size: 40 * gib, Time: 3})
-	l.Tell(UsageReading{Time: 4, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 60*gib + contexts}}})
+	l.Tell(UsageReading{Time: 4, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 60*gib + contextBytes}}})
 	return l, 4
 }
 
@@ -50,9 +50,9 @@ func TestAProcessThatNVMLNoLongerListsIsCheckpointedOrUnknownNotMinusEverything(
 			if want := (Part{UUID: "GPU-a", Device: 0, Unlisted: 40 * gib}); x != want {
 				t.Errorf("part %+v, want %+v", x, want)
 			}
-			l.Tell(UsageReading{Time: now + 3, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 60*gib + contexts}}})
+			l.Tell(UsageReading{Time: now + 3, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 60*gib + contextBytes}}})
 			b, x = partOf(t, l, now+4)
-			if b.Unlisted || b.Usage != 60*gib+contexts || x.Unlisted != 0 || x.Driver != 40*gib || x.Foreign != 20*gib+contexts || x.Unexplained != 0 {
+			if b.Unlisted || b.Usage != 60*gib+contextBytes || x.Unlisted != 0 || x.Driver != 40*gib || x.Foreign != 20*gib+contextBytes || x.Unexplained != 0 {
 				t.Errorf("restored: balance %+v, part %+v", b, x)
 			}
 		})

@@ -28,6 +28,14 @@ type reading struct {
 	excess      excess
 }
 
+// usage has what NVML, the environment and the system say of the memory of a process on GPUs.
+type usage struct {
+	devices  []string // UUID by CUDA ordinal
+	misnamed bool     // NVML contradicts devices
+	readings []reading
+	system   []System // without Process and Device; by UUID
+}
+
 // A rough reading sets no baseline for this long after the first one, ns.
 const roughAfter = 5e9
 
@@ -64,68 +72,75 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	}
 	l.lastUsage = max(l.lastUsage, time)
 	l.markUsed(time)
-	l.eachAlive(func(n uint32) {
-		for k := range l.procs[n].readings {
-			l.procs[n].readings[k].present = false
+	l.eachAlive(func(p *process) {
+		for k := range p.readings {
+			p.readings[k].present = false
 		}
 	})
-	for _, u := range usages {
-		n, ok := l.byPID[u.PID]
-		if !ok || l.procs[n].End != 0 {
+	for i := range usages {
+		p := l.byPID[usages[i].PID]
+		if p == nil || p.End != 0 {
 			continue // unknown, or NVML has not noticed the exit yet
 		}
-		p := &l.procs[n]
 		if l.full() {
 			return
 		}
-		l.spend(len(l.gpus) + 16*(len(p.readings)+len(p.totals)+len(p.tensors)+len(p.devices)))
-		r := p.reading(u.UUID)
-		if r == nil {
-			if len(p.readings) >= maxDevices {
-				l.warnOf(p.PID, fmt.Sprintf("process %d is on more than %d GPUs: its usage of the rest is left out", p.PID, maxDevices))
-				continue
-			}
-			p.readings = append(p.readings, reading{uuid: u.UUID})
-			r = &p.readings[len(p.readings)-1]
-			r.began = time
-		}
-		r.present, r.peak = true, max(r.peak, u.Bytes)
-		r.order = slices.IndexFunc(l.gpus, func(g GPU) bool { return g.UUID == u.UUID })
-		if r.order >= 0 {
-			r.model = l.gpus[r.order].Name
-		}
-		live := l.fit(p, r, &u)
-		if !r.settled {
-			r.first, r.firstLive = u.Bytes, append(r.firstLive[:0], live...)
-			l.firstTensors(p, r, time)
-			p.objects.settle(ordinalOf(p.uuids(), r.uuid))
-			r.settled = (l.wasThere(p, r) || p.allocatedOn(r)) && (!u.Rough || time-r.began >= roughAfter)
-			r.settledAt, r.firstAt = time, time
-		} else if !l.wasThere(p, r) && time-r.settledAt < settleFor && !u.Rough {
-			l.settleLower(p, r, u.Bytes, time)
-		}
-		p.keepUsage(r)
-		r.last, r.lastLive, r.taken = u.Bytes, live, time
-		l.tensorsAtUsage(p, time)
+		l.spend(len(l.gpus))
+		p.setUsage(time, &usages[i], l.gpus)
 	}
-	for _, u := range usages {
-		if n, ok := l.byPID[u.PID]; ok && l.procs[n].End == 0 && !u.Rough {
-			p := &l.procs[n]
+	split := slices.ContainsFunc(l.gpus, func(g GPU) bool { return g.Parent != "" })
+	for i := range usages {
+		if p := l.byPID[usages[i].PID]; p != nil && p.End == 0 && !usages[i].Rough {
 			if l.full() {
 				return
 			}
 			l.spend(16 * (len(p.readings) + len(p.totals) + len(p.tensors)))
-			l.doubtOrdinals(p)
-			l.deduce(p, time)
+			if !split {
+				p.doubtOrdinals()
+			}
+			p.deduce(time)
 		}
 	}
 	l.opened = false
-	l.eachAlive(func(n uint32) { l.endOrphans(n, time) })
+	l.eachAlive(func(p *process) { p.endOrphans(time) })
+}
+
+// setUsage books what NVML reports of the process on one of its GPUs.
+func (p *process) setUsage(time uint64, u *Usage, gpus []GPU) {
+	p.spend(16 * (len(p.readings) + len(p.totals) + len(p.tensors) + len(p.devices)))
+	r := p.reading(u.UUID)
+	if r == nil {
+		if len(p.readings) >= maxDevices {
+			p.warnOf(fmt.Sprintf("process %d is on more than %d GPUs: its usage of the rest is left out", p.PID, maxDevices))
+			return
+		}
+		p.readings = append(p.readings, reading{uuid: u.UUID})
+		r = &p.readings[len(p.readings)-1]
+		r.began = time
+	}
+	r.present, r.peak = true, max(r.peak, u.Bytes)
+	r.order = slices.IndexFunc(gpus, func(g GPU) bool { return g.UUID == u.UUID })
+	if r.order >= 0 {
+		r.model = gpus[r.order].Name
+	}
+	live := p.fit(r, u)
+	if !r.settled {
+		r.first, r.firstLive = u.Bytes, append(r.firstLive[:0], live...)
+		p.firstTensors(r, time)
+		p.objects.settle(ordinalOf(p.uuids(), r.uuid))
+		r.settled = (p.wasThere(r) || p.allocatedOn(r)) && (!u.Rough || time-r.began >= roughAfter)
+		r.settledAt, r.firstAt = time, time
+	} else if !p.wasThere(r) && time-r.settledAt < settleFor && !u.Rough {
+		p.settleLower(r, u.Bytes, time)
+	}
+	p.keepUsage(r)
+	r.last, r.lastLive, r.taken = u.Bytes, live, time
+	p.tensorsAtUsage(time)
 }
 
 // wasThere reports whether a process may have been on a GPU before the attach.
-func (l *Ledger) wasThere(p *process, r *reading) bool {
-	return p.Begin <= l.firstUsage && r.began == l.firstUsage
+func (p *process) wasThere(r *reading) bool {
+	return p.Begin <= p.firstUsage && r.began == p.firstUsage
 }
 
 // allocatedOn reports whether a process may have allocated memory on a GPU, so that its context
@@ -183,22 +198,22 @@ func (l *Ledger) openUsage() {
 		return
 	}
 	l.opened = true
-	l.eachAlive(func(n uint32) {
-		l.spend(len(l.procs[n].totals))
-		for k := range l.procs[n].totals {
-			t := &l.procs[n].totals[k]
+	l.eachAlive(func(p *process) {
+		l.spend(len(p.totals))
+		for k := range p.totals {
+			t := &p.totals[k]
 			t.low, t.high = t.LiveBytes, t.LiveBytes
 		}
 	})
 }
 
 // tensorsAtUsage keeps the state of PyTorch's allocators at a reading.
-func (l *Ledger) tensorsAtUsage(p *process, time uint64) {
+func (p *process) tensorsAtUsage(time uint64) {
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
 			t.atUsage = firstReport{
-				time: time, reserved: l.reserved(t, func(d int32) bool { return d == t.device || d == UnknownDevice }),
-				driver: l.driverLive(p, t.device), seen: true,
+				time: time, reserved: p.reserved(t, func(d int32) bool { return d == t.device || d == UnknownDevice }),
+				driver: p.driverLive(t.device), seen: true,
 			}
 		}
 	}
@@ -207,7 +222,7 @@ func (l *Ledger) tensorsAtUsage(p *process, time uint64) {
 // settleLower makes a reading the first one if it has a lower baseline: the one before included
 // memory of a call that returned later. Nothing of the process but its context is older than the
 // session.
-func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
+func (p *process) settleLower(r *reading, usage, time uint64) {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Kind == Graph && t.LiveBytes != 0 {
 			return // an alloc node has no memory before the launch of its graph
@@ -215,26 +230,26 @@ func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	}
 	uuids := p.uuids()
 	_, only := p.onlyGPU(uuids)
-	now := l.deviceLive(p, nil)
+	now := p.deviceLive(nil)
 	live, before := uint64(sumOn(r.uuid, now, uuids, only).least()), uint64(sumOn(r.uuid, r.firstLive, uuids, only).least())
 	if usage >= live && r.first > before && usage-live < r.first-before {
 		r.first, r.firstLive, r.firstAt = usage, now, time
-		l.firstTensors(p, r, time)
+		p.firstTensors(r, time)
 		p.objects.settle(ordinalOf(uuids, r.uuid))
 	}
 }
 
 // firstTensors keeps the state of PyTorch's allocator at the moment of the baseline, from which
 // memory of the allocator must be subtracted as of the same moment.
-func (l *Ledger) firstTensors(p *process, r *reading, time uint64) {
+func (p *process) firstTensors(r *reading, time uint64) {
 	device := ordinalOf(p.uuids(), r.uuid)
 	for i := range p.tensors {
 		t := &p.tensors[i]
 		if t.device < 0 || t.now.reserved == 0 || t.device != device && (device >= 0 || len(p.readings) > 1) {
 			continue
 		}
-		t.first.time, t.first.reserved = time, l.reserved(t, func(d int32) bool { return d == t.device })
-		t.first.driver, t.first.seen = l.driverLive(p, t.device), true
+		t.first.time, t.first.reserved = time, p.reserved(t, func(d int32) bool { return d == t.device })
+		t.first.driver, t.first.seen = p.driverLive(t.device), true
 	}
 }
 
@@ -248,13 +263,13 @@ func (p *process) reading(uuid string) *reading {
 }
 
 // deviceLive appends the live bytes that the driver counts as the process's own, by device.
-func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
+func (p *process) deviceLive(dst []deviceLive) []deviceLive {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device != allDevices && t.Kind.Owned() {
 			dst = append(dst, deviceLive{device: t.Device, kind: t.Kind, bytes: t.LiveBytes, rounding: p.roundingOf(t)})
 		}
 	}
-	return l.poolsHold(p, append(dst, p.atEnd...))
+	return p.poolsHold(append(dst, p.atEnd...))
 }
 
 // heldOn is what the books have on one GPU.
@@ -290,7 +305,7 @@ func (p *process) holdsMemory() bool {
 }
 
 // balances compares usage and books of one process; number is its index in the snapshot.
-func (l *Ledger) balances(p *process, number int) []Balance {
+func (p *process) balances(number int) []Balance {
 	uuids := p.uuids()
 	only, onlyUUID := p.onlyGPU(uuids)
 	on := func(uuid string, live []deviceLive) heldOn { return sumOn(uuid, live, uuids, onlyUUID) }
@@ -302,7 +317,7 @@ func (l *Ledger) balances(p *process, number int) []Balance {
 		if r.uuid == onlyUUID {
 			b.Device = only
 		}
-		now, then := on(r.uuid, l.deviceLive(p, nil)), on(r.uuid, r.lastLive)
+		now, then := on(r.uuid, p.deviceLive(nil)), on(r.uuid, r.lastLive)
 		if p.past {
 			now.rounding = then.rounding
 		}

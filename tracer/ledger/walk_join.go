@@ -9,15 +9,14 @@ import (
 
 // joined is a walk under construction.
 type joined struct {
-	l        *Ledger
-	process  uint32
+	*process
 	in       *Walk
 	opened   *openWalk
 	walked   Walked
 	newer    []rankedBytes // by holder: bytes of blocks since the attach
 	older    []rankedBytes // by holder: bytes of storages that seem older
 	segments []extent      // of PyTorch, since the attach
-	sites    map[siteKey]*heldSite
+	heldBy   map[siteKey]*heldSite
 	freed    map[siteKey]uint64 // weights of what was freed since the walk began
 	to       map[uint32]uint32  // by index of a holder in the walk: its index in walked.Held
 
@@ -26,10 +25,10 @@ type joined struct {
 
 // join finds the sites of a walk's storages by address, and fits their bytes to the allocators'
 // totals.
-func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
-	j := joined{l: l, process: process, in: in, opened: opened, sites: map[siteKey]*heldSite{}, freed: map[siteKey]uint64{}, newer: make([]rankedBytes, len(in.Holders)), older: make([]rankedBytes, len(in.Holders))}
-	for _, x := range l.extents(process) {
-		if l.sites[x.site].segment {
+func (p *process) join(in *Walk, opened *openWalk) joined {
+	j := joined{process: p, in: in, opened: opened, heldBy: map[siteKey]*heldSite{}, freed: map[siteKey]uint64{}, newer: make([]rankedBytes, len(in.Holders)), older: make([]rankedBytes, len(in.Holders))}
+	for _, x := range p.extents() {
+		if p.sites[x.site].segment {
 			j.segments = append(j.segments, x)
 		}
 	}
@@ -49,7 +48,7 @@ func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
 	}
 	for i := range j.walked.Held {
 		h := &j.walked.Held[i]
-		if l.isNameless(process, h.Device) {
+		if p.isNameless(h.Device) {
 			j.older[i] = rankedBytes{}
 		} else {
 			h.Older = j.older[i].sum()
@@ -86,17 +85,17 @@ func (j *joined) add(s *Storage) {
 	if s.InMotion {
 		h.InMotion++
 	}
-	key, weight, size, ok := j.find(liveKey{s.Address, j.process, space})
+	key, weight, size, ok := j.find(liveKey{s.Address, space})
 	if !ok || size != bytes { // another block took the address meanwhile
 		return
 	}
-	held := j.sites[key]
+	held := j.heldBy[key]
 	if held == nil {
 		held = &heldSite{live: j.freed[key], parts: map[uint32]uint64{}}
-		if n, ok := j.l.siteOf[key]; ok {
-			held.live += min(j.l.sites[n].liveBytes, maxTensors)
+		if n, ok := j.siteOf[key]; ok {
+			held.live += min(j.process.sites[n].liveBytes, maxTensors)
 		}
-		j.sites[key] = held
+		j.heldBy[key] = held
 	}
 	weight = min(weight, maxTensors-held.held)
 	held.held += weight
@@ -110,11 +109,11 @@ func blockOf(s *Storage) uint64 { return (max(s.Bytes, 1) + blockStep - 1) &^ (b
 // same: an event gave out its address, it lies in a segment that is no older, or it is in motion at
 // an address at which the walk before found nothing.
 func (j *joined) givenOut(s *Storage) bool {
-	set, address := &j.l.procs[j.process].walks.older, s.Address
-	key := liveKey{address, j.process, Blocks}
+	set, address := &j.walks.older, s.Address
+	key := liveKey{address, Blocks}
 	_, given := j.opened.given[address]
 	_, freed := j.opened.freed[key]
-	_, live := j.l.live[key]
+	_, live := j.live[key]
 	before := set.find(address)
 	if given || freed || live || before != nil && before.gone || before == nil && s.InMotion && len(set.blocks) > 0 {
 		return true
@@ -131,7 +130,7 @@ func (j *joined) givenOut(s *Storage) bool {
 // addOlder sums a storage that seems to be older than the attach.
 func (j *joined) addOlder(s *Storage, bytes uint64) {
 	rank := rankOf(s.InMotion)
-	if before := j.l.procs[j.process].walks.older.find(s.Address); before != nil && before.size == bytes {
+	if before := j.walks.older.find(s.Address); before != nil && before.size == bytes {
 		rank = foundTwice
 	}
 	j.older[s.Holder].add(bytes, rank)
@@ -144,12 +143,12 @@ func (j *joined) find(key liveKey) (of siteKey, weight, size uint64, ok bool) {
 	if f, ok := j.opened.freed[key]; ok {
 		return f.site, f.weight, f.size, true
 	}
-	n, ok := j.l.live[key]
+	n, ok := j.live[key]
 	if !ok {
 		return siteKey{}, 0, 0, false
 	}
-	b := j.l.entries.at(n)
-	s := &j.l.sites[b.site]
+	b := j.entries.at(n)
+	s := j.process.sites[b.site]
 	return s.siteKey, weightOf(s, b), b.size, s.kind != aliased
 }
 
@@ -209,7 +208,7 @@ func (j *joined) sort() {
 		held[k], to[uint32(i)] = j.walked.Held[i], uint32(k)
 	}
 	j.walked.Held, j.to = held, to
-	for _, s := range j.sites {
+	for _, s := range j.heldBy {
 		parts := make(map[uint32]uint64, len(s.parts))
 		for holder, bytes := range s.parts {
 			parts[to[holder]] += bytes

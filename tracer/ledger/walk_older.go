@@ -83,7 +83,7 @@ func (w *walks) gaveOutAll(list []Block) {
 
 // keepOlder keeps what a walk found of memory from before the attach in place of what the walk before
 // found.
-func (l *Ledger) keepOlder(p *process, j *joined) {
+func (p *process) keepOlder(j *joined) {
 	kept := len(p.walks.list[len(p.walks.list)-1].Held)
 	set := olderSet{held: make([]rankedBytes, kept), gone: make([]rankedBytes, kept)}
 	for from, to := range j.to {
@@ -92,14 +92,14 @@ func (l *Ledger) keepOlder(p *process, j *joined) {
 		}
 	}
 	for _, b := range j.olderBlocks {
-		if to, ok := j.to[b.holder]; ok && int(to) < kept && l.heldBlocks+len(set.blocks) < maxHeldBlocks {
+		if to, ok := j.to[b.holder]; ok && int(to) < kept && p.heldBlocks+len(set.blocks) < maxHeldBlocks {
 			b.holder = to
 			set.blocks = append(set.blocks, b)
 		}
 	}
 	slices.SortFunc(set.blocks, func(a, b olderBlock) int { return cmp.Compare(a.address, b.address) })
 	set.blocks = slices.Clip(slices.CompactFunc(set.blocks, func(a, b olderBlock) bool { return a.address == b.address }))
-	l.heldBlocks += len(set.blocks)
+	p.heldBlocks += len(set.blocks)
 	p.walks.older = set
 }
 
@@ -137,8 +137,8 @@ func (w *walks) ranks(x *Walked, latest bool) []rankedBytes {
 // shown returns a walk as a snapshot has it. An allocator that had not reported when the walk began
 // gets its totals from its first report since, which has what it held at the attach; before that
 // report, what the walk found is all that is known of it.
-func (l *Ledger) shown(n uint32, x Walked, latest bool) Walked {
-	w := l.procs[n].walks
+func (p *process) shown(x Walked, latest bool) Walked {
+	w := p.walks
 	var waiting []int32
 	for i := range x.Held {
 		if h := &x.Held[i]; h.Older > 0 && totalsOn(x.Allocators, h.Device) == nil && !slices.Contains(waiting, h.Device) {
@@ -148,7 +148,7 @@ func (l *Ledger) shown(n uint32, x Walked, latest bool) Walked {
 	if len(waiting) == 0 {
 		return x
 	}
-	l.spend(len(waiting) * len(x.Held))
+	p.spend(len(waiting) * len(x.Held))
 	slices.Sort(waiting)
 	older := w.ranks(&x, latest)
 	j := joined{walked: x, older: older, newer: make([]rankedBytes, len(x.Held))}
@@ -159,7 +159,7 @@ func (l *Ledger) shown(n uint32, x Walked, latest bool) Walked {
 		j.walked.Held[i].Bytes = minus(h.Bytes, h.Driver)
 	}
 	for _, device := range waiting {
-		j.fit(l.firstTotals(n, device, x.Held))
+		j.fit(p.firstTotals(device, x.Held))
 	}
 	for i := range x.Held {
 		j.walked.Held[i].Bytes += x.Held[i].Driver
@@ -168,9 +168,9 @@ func (l *Ledger) shown(n uint32, x Walked, latest bool) Walked {
 }
 
 // firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
-func (l *Ledger) firstTotals(n uint32, device int32, held []Held) WalkTotals {
-	for i := range l.procs[n].tensors {
-		if t := &l.procs[n].tensors[i]; t.device == device && t.first.seen {
+func (p *process) firstTotals(device int32, held []Held) WalkTotals {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device && t.first.seen {
 			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
 		}
 	}
@@ -195,8 +195,8 @@ func totalsOn(list []WalkTotals, device int32) *WalkTotals {
 
 // divideOlder divides, in a snapshot, a process's memory from before the attach among the holders of
 // its latest walk, and counts what no allocator reported as tensors of its baseline.
-func (l *Ledger) divideOlder(s *Snapshot, n uint32, index int) {
-	w := l.procs[n].walks
+func (p *process) divideOlder(s *Snapshot, index int) {
+	w := p.walks
 	x := s.LatestWalk(index)
 	if x == nil || x.Failure != "" {
 		return
@@ -263,9 +263,9 @@ func (b *rankedBytes) sum() (sum uint64) {
 }
 
 // isNameless reports whether an allocator reports addresses of its own structures, not of blocks.
-func (l *Ledger) isNameless(n uint32, device int32) bool {
-	for i := range l.procs[n].tensors {
-		if t := &l.procs[n].tensors[i]; t.device == device {
+func (p *process) isNameless(device int32) bool {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device {
 			return t.now.known && t.now.reserved == 0
 		}
 	}

@@ -10,50 +10,46 @@ import (
 
 // walks adds the walks to a snapshot.
 func (v *view) walks() {
-	for n := range v.l.procs {
-		p := &v.l.procs[n]
-		if p.walks == nil || v.leavesOut(uint32(n)) {
+	for _, p := range v.list {
+		if p.process.walks == nil {
 			continue
 		}
-		for i := range p.walks.list {
-			w := v.l.shown(uint32(n), p.walks.list[i], i == len(p.walks.list)-1) // its lists do not change any more
-			w.Process = v.index[n]
+		list := p.process.walks.list
+		for i := range list {
+			w := p.shown(list[i], i == len(list)-1) // its lists do not change any more
+			w.Process = p.index
 			v.s.Walks = append(v.s.Walks, w)
 		}
 	}
-	slices.SortStableFunc(v.s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
-	for n := range v.l.procs {
-		if v.l.procs[n].walks != nil && !v.leavesOut(uint32(n)) {
-			v.l.divideOlder(v.s, uint32(n), v.index[n])
+	for _, p := range v.list {
+		if p.process.walks != nil {
+			p.divideOlder(v.s, p.index)
 		}
 	}
 }
 
 // olderOfWalks adds only what walks know of memory that no allocator reported.
 func (v *view) olderOfWalks() {
-	for n := range v.l.procs {
-		p := &v.l.procs[n]
-		if p.walks == nil || len(p.walks.list) == 0 || v.leavesOut(uint32(n)) {
+	for _, p := range v.list {
+		if p.process.walks == nil || len(p.process.walks.list) == 0 {
 			continue
 		}
-		w := v.l.shown(uint32(n), p.walks.list[len(p.walks.list)-1], true)
+		list := p.process.walks.list
+		w := p.shown(list[len(list)-1], true)
 		for i := range w.Allocators {
-			v.s.placeOlder(v.index[n], &w.Allocators[i])
+			v.s.placeOlder(p.index, &w.Allocators[i])
 		}
 	}
 }
 
 // addHolders divides what lives of a site by holder, as it was divided at the latest walk.
-func (v *view) addHolders(out *Site, key siteKey) {
-	p := &v.l.procs[key.process]
+func (p *process) addHolders(out *Site, key siteKey) {
 	if p.walks == nil || out.LiveBytes == 0 {
 		return
 	}
-	held := p.walks.sites[key]
-	if held == nil {
-		return
+	if held := p.walks.sites[key]; held != nil {
+		p.walks.divide(out, held)
 	}
-	p.walks.divide(out, held)
 }
 
 // divide gives a site the parts that its holders had.
@@ -94,22 +90,25 @@ const notInTime = "its memory was not read in time"
 // after the snapshot was taken and is as of its moment. If no walk has found anything yet, and one is
 // under way, that walk counts as failed.
 func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
-	n, ok := l.walkOf(pid, s.End)
-	if !ok || l.procs[n].walks == nil {
+	p := l.walkOf(pid, s.End)
+	if p == nil || p.walks == nil {
 		return
 	}
-	index := slices.IndexFunc(s.Processes, func(p Process) bool { return p.PID == pid && p.Begin == l.procs[n].Begin })
-	if index < 0 {
-		return
+	if index := slices.IndexFunc(s.Processes, func(x Process) bool { return x.ID() == p.ID() }); index >= 0 {
+		p.replaceWalks(s, index)
 	}
-	w := l.procs[n].walks
+}
+
+// replaceWalks is AddWalk for a process with that index in the snapshot.
+func (p *process) replaceWalks(s *Snapshot, index int) {
+	w := p.walks
 	s.Walks = slices.DeleteFunc(s.Walks, func(x Walked) bool { return x.Process == index })
 	list := w.list
 	if w.open != nil && !slices.ContainsFunc(list, func(x Walked) bool { return x.Failure == "" }) {
 		list = []Walked{{Time: w.open.time, Failure: notInTime}}
 	}
 	for i, x := range list {
-		x = l.shown(n, x, i == len(list)-1)
+		x = p.shown(x, i == len(list)-1)
 		x.Process = index
 		s.Walks = append(s.Walks, x)
 	}
@@ -118,7 +117,7 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	for i := from; i < to; i++ {
 		s.Balances[i].OlderTensors = 0
 	}
-	l.divideOlder(s, n, index)
+	p.divideOlder(s, index)
 	shown := map[siteKey]*heldSite{}
 	for key, held := range w.sites {
 		key.context, key.space, key.class = 0, 0, 0
@@ -135,13 +134,13 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 			continue
 		}
 		x.Holders = nil
-		if held := shown[siteKey{stack: x.Stack, process: n, device: x.Device, kind: x.Kind, api: x.API}]; held != nil {
+		if held := shown[siteKey{stack: x.Stack, device: x.Device, kind: x.Kind, api: x.API}]; held != nil {
 			w.divide(x, held)
 		}
 	}
 	for i := range s.Stuck {
 		if s.Stuck[i].Process == index {
-			s.Stuck[i].divide(l, n)
+			s.Stuck[i].divide(p)
 		}
 	}
 }

@@ -135,39 +135,38 @@ type heldSite struct {
 	parts      map[uint32]uint64 // by index in Held
 }
 
-// walkOf returns the number of the process that a walk is of.
-func (l *Ledger) walkOf(pid uint32, time uint64) (n uint32, ok bool) {
-	if n, ok = l.byPID[pid]; !ok || l.full() {
-		return 0, false
+// walkOf returns the process that a walk is of, or nil.
+func (l *Ledger) walkOf(pid uint32, time uint64) *process {
+	p := l.byPID[pid]
+	if p == nil || l.full() {
+		return nil
 	}
-	for l.procs[n].Begin > time && l.procs[n].older != none {
-		n = l.procs[n].older
+	for p.Begin > time && p.older != nil {
+		p = p.older
 		l.spend(1)
 	}
-	p := &l.procs[n]
-	return n, !p.purged && (p.End == 0 || time <= p.End)
+	if p.purged || p.End != 0 && time > p.End {
+		return nil
+	}
+	return p
 }
 
 // beginWalk books the begin of a walk.
 func (l *Ledger) beginWalk(in WalkOpened) {
-	if n, ok := l.walkOf(in.PID, in.Time); ok {
-		l.openWalk(n, in.Time)
+	if p := l.walkOf(in.PID, in.Time); p != nil {
+		p.openWalk(in.Time)
 	}
 }
 
 // openWalk notes what a process has now.
-func (l *Ledger) openWalk(n uint32, time uint64) {
-	p := &l.procs[n]
+func (p *process) openWalk(time uint64) {
 	if p.walks == nil {
 		p.walks = &walks{}
-	}
-	if p.walks.open == nil {
-		l.openWalks++
 	}
 	o := &openWalk{time: time, freed: map[liveKey]freedEntry{}, given: map[uint64]struct{}{}}
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
-			state := l.stateOf(t)
+			state := p.stateOf(t)
 			totals := WalkTotals{Device: t.device, Allocated: max(state.allocated, state.live.bytes)}
 			totals.Older = totals.Allocated - state.live.bytes
 			o.allocators = append(o.allocators, totals)
@@ -177,21 +176,20 @@ func (l *Ledger) openWalk(n uint32, time uint64) {
 }
 
 // dropOpenWalk forgets that a walk is under way.
-func (l *Ledger) dropOpenWalk(p *process) {
+func (p *process) dropOpenWalk() {
 	if p.walks != nil && p.walks.open != nil {
 		p.walks.open = nil
-		l.openWalks--
 	}
 }
 
 // noteFreed keeps what a walk under way may have seen.
-func (l *Ledger) noteFreed(key liveKey, n uint32) {
-	w := l.procs[key.process].walks
-	if w == nil || w.open == nil || len(w.open.freed) >= maxFreed {
+func (p *process) noteFreed(key liveKey, n uint32) {
+	w := p.walks
+	if w.open == nil || len(w.open.freed) >= maxFreed {
 		return
 	}
-	b := l.entries.at(n)
-	if s := &l.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
+	b := p.entries.at(n)
+	if s := p.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
 		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b), b.size}
 	}
 }
@@ -199,17 +197,16 @@ func (l *Ledger) noteFreed(key liveKey, n uint32) {
 // DriverMemory returns live allocations of a process that the driver gave out and PyTorch's
 // allocator did not take, at most so many: memory whose holders only its address tells.
 func (l *Ledger) DriverMemory(pid uint32, most int) (list []Block) {
-	n, ok := l.byPID[pid]
-	if !ok {
+	p := l.byPID[pid]
+	if p == nil {
 		return nil
 	}
-	for _, number := range l.procs[n].sites {
-		s := &l.sites[number]
+	for s := range p.all() {
 		if s.segment || s.space != Addresses || s.kind != Device && s.kind != Async && s.kind != Managed {
 			continue
 		}
-		for i := s.first; i != 0 && len(list) < most; i = l.entries.at(i).next {
-			b := l.entries.at(i)
+		for i := s.first; i != 0 && len(list) < most; i = p.entries.at(i).next {
+			b := p.entries.at(i)
 			list = append(list, Block{Address: b.address, Size: b.size, Device: s.device})
 		}
 	}
@@ -225,42 +222,36 @@ func weightOf(s *site, b *entry) uint64 {
 }
 
 // closeWalk ends what openWalk began. A walk that was not opened is as of now.
-func (l *Ledger) closeWalk(n uint32, time uint64) openWalk {
-	if w := l.procs[n].walks; w == nil || w.open == nil || w.open.time != time {
-		l.openWalk(n, time)
+func (p *process) closeWalk(time uint64) openWalk {
+	if w := p.walks; w == nil || w.open == nil || w.open.time != time {
+		p.openWalk(time)
 	}
-	w := l.procs[n].walks
+	w := p.walks
 	o := *w.open
 	w.open = nil
-	l.openWalks--
 	return o
 }
 
 // addWalk books a walk.
-func (l *Ledger) addWalk(in *Walk) {
-	n, ok := l.walkOf(in.PID, in.Time)
-	if !ok || len(in.Storages) > maxStorages {
-		return
-	}
-	p := &l.procs[n]
-	opened := l.closeWalk(n, in.Time)
-	l.spend(64*len(in.Storages) + 256*len(in.Holders) + 64*len(opened.freed))
+func (p *process) addWalk(in *Walk) {
+	opened := p.closeWalk(in.Time)
+	p.spend(64*len(in.Storages) + 256*len(in.Holders) + 64*len(opened.freed))
 	if in.Failure != "" && len(p.walks.list) > 0 { // what an earlier walk found is worth more
 		return
 	}
-	j := l.join(n, in, &opened)
+	j := p.join(in, &opened)
 	switch last := p.walks.latest(); {
-	case in.Failure != "" || !l.gaveUp(p, &opened) && !j.walked.mostlyFreed():
+	case in.Failure != "" || !p.gaveUp(&opened) && !j.walked.mostlyFreed():
 	case last != nil && j.walked.share() < last.share()/2:
 		return
 	case last == nil && j.walked.share() < leastShare:
-		l.keepWalk(p, Walked{Time: in.Time, Took: in.Took, Failure: gaveUpMemory})
+		p.keepWalk(Walked{Time: in.Time, Took: in.Took, Failure: gaveUpMemory})
 		return
 	}
-	p.walks.sites = j.sites
-	l.keepHeldBlocks(p, in, j.to)
-	l.keepWalk(p, j.walked)
-	l.keepOlder(p, &j)
+	p.walks.sites = j.heldBy
+	p.keepHeldBlocks(in, j.to)
+	p.keepWalk(j.walked)
+	p.keepOlder(&j)
 }
 
 const (
@@ -273,7 +264,7 @@ const (
 
 // gaveUp reports whether a process ended since a walk began, or freed most of its memory: one that
 // ends with an uncaught error does so while it is read.
-func (l *Ledger) gaveUp(p *process, opened *openWalk) bool {
+func (p *process) gaveUp(opened *openWalk) bool {
 	var then, now uint64
 	for i := range opened.allocators {
 		then += opened.allocators[i].Allocated
@@ -320,9 +311,9 @@ func (w *Walked) share() float64 {
 
 // keepWalk adds a walk to those of a process. Beyond maxWalks, or without room, it drops the walk
 // nearest to its neighbors in time, except the first and the latest.
-func (l *Ledger) keepWalk(p *process, w Walked) {
+func (p *process) keepWalk(w Walked) {
 	drop := func(i int) {
-		l.giveAll(tableHeld, p, len(p.walks.list[i].Held))
+		p.giveAll(tableHeld, len(p.walks.list[i].Held))
 		p.walks.list = slices.Delete(p.walks.list, i, i+1)
 	}
 	if len(p.walks.list) == 1 && p.walks.list[0].Failure != "" {
@@ -333,8 +324,8 @@ func (l *Ledger) keepWalk(p *process, w Walked) {
 	}
 	taken := 0
 	for taken < len(w.Held) {
-		if l.room(tableHeld, p) {
-			l.hold(tableHeld, p)
+		if p.room(tableHeld) {
+			p.hold(tableHeld)
 			taken++
 		} else if len(p.walks.list) > 1 {
 			drop(len(p.walks.list) - 1)

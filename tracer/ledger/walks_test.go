@@ -129,8 +129,8 @@ func TestTheFirstAndTheLatestWalkAreKept(t *testing.T) {
 	if first, last := s.FirstWalk(0), s.LatestWalk(0); len(s.Walks) != maxWalks || first.Time != 30 || last.Time != 129 {
 		t.Errorf("%d walks, from %d to %d", len(s.Walks), first.Time, last.Time)
 	}
-	if l.openWalks != 0 {
-		t.Errorf("%d walks are open", l.openWalks)
+	if l.byPID[7].walks.open != nil {
+		t.Error("a walk is open")
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 // siteList is Snapshot.Sites under construction: sites that are shown by the same key are one.
 type siteList struct {
 	list []Site
-	at   map[siteKey]int
+	at   map[shownKey]int
 }
 
 // add returns the index of the site.
-func (x *siteList) add(key siteKey, s *Site) int {
+func (x *siteList) add(key shownKey, s *Site) int {
 	i, twin := x.at[key]
 	if twin {
 		x.list[i].merge(s)
@@ -29,16 +29,16 @@ func (x *siteList) add(key siteKey, s *Site) int {
 }
 
 // members are the sites of one device by size class.
-type members [SizeClasses][]uint32
+type members [SizeClasses][]*site
 
 // tensors adds the sites of kind Tensor, which is a sample, and Snapshot.Tensors. See Tensors for
 // the formulas.
 func (v *view) tensors(sites *siteList) {
 	v.placeNameless(sites.list)
 	segments := v.segments(sites.list)
-	for n := range v.l.procs {
-		if !v.leavesOut(uint32(n)) && len(v.l.procs[n].tensors) > 0 {
-			v.withSites(uint32(n), func(numbers []uint32) { v.tensorsOf(uint32(n), numbers, segments, sites) })
+	for _, p := range v.list {
+		if len(p.process.tensors) > 0 {
+			p.withSites(func(all []*site) { p.addTensors(all, segments, sites) })
 		}
 	}
 	slices.SortFunc(v.s.Tensors, func(a, b Tensors) int {
@@ -46,64 +46,62 @@ func (v *view) tensors(sites *siteList) {
 	})
 }
 
-// tensorsOf adds those of one process, whose sites have these numbers.
-func (v *view) tensorsOf(process uint32, numbers []uint32, segments map[processDevice]segmentSum, sites *siteList) {
-	p := &v.l.procs[process]
-	byDevice := make([]members, len(p.tensors))
-	for _, n := range numbers {
-		if s := &v.l.sites[n]; s.kind == Tensor {
+// addTensors adds those of the process, given its sites.
+func (v *processView) addTensors(all []*site, segments map[processDevice]segmentSum, sites *siteList) {
+	byDevice := make([]members, len(v.tensors))
+	for _, s := range all {
+		if s.kind == Tensor {
 			m := &byDevice[s.total][s.class]
-			*m = append(*m, n)
+			*m = append(*m, s)
 		}
 	}
-	for i := range p.tensors {
-		m := &v.moments[process][i]
-		t := v.tensorsOn(process, &p.tensors[i], m, segments)
-		v.spreadCache(sites.list[v.spans[process].from:v.spans[process].to], &t)
-		t.Error = v.weigh(process, &p.tensors[i], m, &byDevice[i], sites)
-		v.s.Tensors = append(v.s.Tensors, t)
+	for i := range v.tensors {
+		m := &v.moments[i]
+		t := v.tensorsIn(&v.tensors[i], m, segments)
+		t.spreadCache(sites.list[v.from:v.to])
+		t.Error = v.weigh(&v.tensors[i], m, &byDevice[i], sites)
+		v.all.s.Tensors = append(v.all.s.Tensors, t)
 	}
 }
 
 // placeNameless sets Site.Tensors of each segment if blocks have no addresses, as with PyTorch
-// before 1.10, which reports the addresses of its own structures: the same share of each segment,
-// which all add up to the exact total.
+// before 1.10, which reports the addresses of its own structures.
 func (v *view) placeNameless(all []Site) {
-	for n := range v.l.procs {
-		if v.leavesOut(uint32(n)) {
-			continue
+	for _, p := range v.list {
+		for i := range p.process.tensors {
+			t := &p.process.tensors[i]
+			if t.device >= 0 && t.reading.taken && t.now.reserved == 0 {
+				spreadNameless(all[p.from:p.to], t.device, p.moments[i].live.bytes)
+			}
 		}
-		for i := range v.l.procs[n].tensors {
-			t := &v.l.procs[n].tensors[i]
-			if t.device < 0 || !t.reading.taken || t.now.reserved != 0 {
-				continue
-			}
-			live := v.moments[n][i].live.bytes
-			sites := all[v.spans[n].from:v.spans[n].to]
-			var segments uint64
-			var last *Site
-			for k := range sites {
-				if s := &sites[k]; s.Segment && s.Device == t.device {
-					segments += s.LiveBytes
-				}
-			}
-			rest := min(live, segments)
-			for k := range sites {
-				if s := &sites[k]; s.Segment && s.Device == t.device {
-					high, low := bits.Mul64(s.LiveBytes, min(live, segments))
-					s.Tensors, _ = bits.Div64(high, low, max(segments, 1))
-					rest -= s.Tensors
-					last = s
-				}
-			}
-			// the remainder of the rounding
-			for k := 0; rest > 0 && last != nil && k < len(sites); k++ {
-				if s := &sites[k]; s.Segment && s.Device == t.device && s.Tensors < s.LiveBytes {
-					more := min(rest, s.LiveBytes-s.Tensors)
-					s.Tensors += more
-					rest -= more
-				}
-			}
+	}
+}
+
+// spreadNameless gives each segment of a device the same share of the live bytes, which all add up
+// to the exact total.
+func spreadNameless(sites []Site, device int32, live uint64) {
+	var segments uint64
+	var last *Site
+	for k := range sites {
+		if s := &sites[k]; s.Segment && s.Device == device {
+			segments += s.LiveBytes
+		}
+	}
+	rest := min(live, segments)
+	for k := range sites {
+		if s := &sites[k]; s.Segment && s.Device == device {
+			high, low := bits.Mul64(s.LiveBytes, min(live, segments))
+			s.Tensors, _ = bits.Div64(high, low, max(segments, 1))
+			rest -= s.Tensors
+			last = s
+		}
+	}
+	// the remainder of the rounding
+	for k := 0; rest > 0 && last != nil && k < len(sites); k++ {
+		if s := &sites[k]; s.Segment && s.Device == device && s.Tensors < s.LiveBytes {
+			more := min(rest, s.LiveBytes-s.Tensors)
+			s.Tensors += more
+			rest -= more
 		}
 	}
 }
@@ -129,16 +127,16 @@ func (v *view) segments(sites []Site) map[processDevice]segmentSum {
 	return sums
 }
 
-// tensorsOn returns the totals of one device.
-func (v *view) tensorsOn(process uint32, t *tensors, m *tensorState, segments map[processDevice]segmentSum) Tensors {
-	p, index := &v.l.procs[process], v.index[process]
+// tensorsIn returns the totals of one device.
+func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[processDevice]segmentSum) Tensors {
+	p, index, session := v.process, v.index, v.all.s
 	here := func(device int32) bool {
-		return device == t.device || device == UnknownDevice && v.device[process] == t.device
+		return device == t.device || device == UnknownDevice && v.only == t.device
 	}
 	live, freed := m.live, m.freed
 	out := Tensors{
 		Process: index, Device: t.device, Peak: t.peak.bytes, PeakTime: t.peak.time,
-		Allocated: m.allocated, Reserved: v.l.reserved(t, here),
+		Allocated: m.allocated, Reserved: p.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
 		Sampled: t.sampled, Halvings: t.halvings,
@@ -152,35 +150,35 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *tensorState, segments ma
 		room := minus(minus(out.Reserved, segment.bytes), minus(out.Allocated, out.LiveBytes))
 		segment.inside = min(minus(out.LiveBytes, min(t.outside, room)), segment.bytes)
 	}
-	v.asleepOn(p, t, &out, &segment, here)
+	v.asleepOn(t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
-	t.olderFreed.fill(out.OlderFreed[:], 0, v.s.End-v.s.Begin)
+	t.olderFreed.fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
-	older := v.olderReserved(p, t, &out, outside, here)
+	older := v.olderReserved(t, &out, outside, here)
 	out.OlderCached = minus(minus(older, out.Older), outside)
 	for _, r := range p.freeRuns {
 		if here(r.device) && t.now.reserved != 0 { // otherwise blocks have no addresses
 			out.LargestFree = max(out.LargestFree, r.bytes)
 		}
 	}
-	if b := v.s.balanceOn(index, t.device, v.only[process]); b >= 0 {
-		balance := &v.s.Balances[b]
-		out.Foreign = minus(balance.Baseline, v.l.older(&t.first, here))
+	if b := session.balanceOn(index, t.device, v.onlyUUID); b >= 0 {
+		balance := &session.Balances[b]
+		out.Foreign = minus(balance.Baseline, v.olderSegments(&t.first, here))
 		// What the allocator reports later about segments from before the attach may already have
 		// been so at the reading, unless it gave one back meanwhile.
 		if t.atUsage.seen && balance.Usage != 0 && p.olderFreed > balance.Time {
-			balance.Since += int64(older - v.l.older(&t.atUsage, here))
+			balance.Since += int64(older - v.olderSegments(&t.atUsage, here))
 		}
 	}
 	return out
 }
 
-// older returns what an allocator had reserved in segments from before the attach.
-func (l *Ledger) older(r *firstReport, here func(device int32) bool) uint64 {
+// olderSegments returns what an allocator had reserved in segments from before the attach.
+func (p *process) olderSegments(r *firstReport, here func(device int32) bool) uint64 {
 	bytes := r.reserved
 	for _, x := range r.driver {
-		if s := &l.sites[x.site]; s.segment && here(s.device) {
+		if s := p.sites[x.site]; s.segment && here(s.device) {
 			bytes = minus(bytes, x.bytes)
 		}
 	}
@@ -189,7 +187,7 @@ func (l *Ledger) older(r *firstReport, here func(device int32) bool) uint64 {
 
 // spreadCache scales the cached bytes of a process's segments so that they add up to the cache: the
 // blocks were listed at another moment than the totals were read.
-func (v *view) spreadCache(sites []Site, t *Tensors) {
+func (t *Tensors) spreadCache(sites []Site) {
 	var list []int
 	var cached, inside []uint64
 	var sum uint64
@@ -215,14 +213,14 @@ func (v *view) spreadCache(sites []Site, t *Tensors) {
 
 // weigh adds the sites of one device, weighted so that each stratum adds up to its exact totals,
 // and returns the standard error of the largest site's live bytes.
-func (v *view) weigh(process uint32, t *tensors, m *tensorState, byClass *members, sites *siteList) uint64 {
+func (v *processView) weigh(t *tensors, m *tensorState, byClass *members, sites *siteList) uint64 {
 	var shares [SizeClasses][]share
 	for class, list := range byClass {
 		shares[class] = make([]share, len(list))
 	}
 	var rest share // parts of strata without a sample
 	live, freed := v.strata(t, m, byClass, ofLive), []stratum(nil)
-	if !v.levels {
+	if !v.all.levels {
 		freed = v.strata(t, m, byClass, ofFreed)
 	}
 	for i := range live {
@@ -236,10 +234,10 @@ func (v *view) weigh(process uint32, t *tensors, m *tensorState, byClass *member
 	for i := range live {
 		errors := spread{}
 		for class := live[i].from; class < live[i].to; class++ {
-			for k, n := range byClass[class] {
-				if s := &v.l.sites[n]; shares[class][k] != (share{}) {
+			for k, s := range byClass[class] {
+				if shares[class][k] != (share{}) {
 					at := sites.add(v.shownKey(s.siteKey), v.tensorSite(s, &shares[class][k], &live[i]))
-					errors.add(at, s, v.l.inclusion(class))
+					errors.add(at, s, v.inclusion(class))
 				} else {
 					evicted, crowded = evicted+s.evicted, crowded+s.crowded
 				}
@@ -254,12 +252,12 @@ func (v *view) weigh(process uint32, t *tensors, m *tensorState, byClass *member
 		}
 	}
 	if rest != (share{}) {
-		out := rest.site(v.index[process], t.device, "torch")
+		out := rest.site(v.index, t.device, "torch")
 		out.Evicted, out.Crowded = evicted, crowded
-		if !v.levels {
+		if !v.all.levels {
 			out.History = slices.Repeat([]uint64{out.LiveBytes}, HistoryLen)
 		}
-		sites.add(siteKey{process: process, device: t.device, kind: Tensor, api: out.API}, out)
+		sites.add(shownKey{siteKey{device: t.device, kind: Tensor, api: out.API}, v.index}, out)
 	}
 	if largest < 0 {
 		return 0
@@ -311,24 +309,24 @@ func apportion(total uint64, weights []uint64) ([]uint64, bool) {
 
 // tensorSite returns the shown part of one site. Its past is that of its sample, times the weight
 // of its stratum now: exact live bytes divided by those of the sample.
-func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
-	out := part.site(v.index[s.process], s.device, s.api)
+func (v *processView) tensorSite(s *site, part *share, x *stratum) *Site {
+	out := part.site(v.index, s.device, s.api)
 	out.Stack, out.Oldest, out.Evicted, out.Crowded = s.stack, s.oldest, s.evicted, s.crowded
 	if s.first != 0 {
-		out.Oldest = v.l.entries.at(s.first).time
+		out.Oldest = v.entries.at(s.first).time
 	}
-	if v.levels {
+	if v.all.levels {
 		return out
 	}
 	out.History = make([]uint64, HistoryLen)
-	p := v.l.inclusion(int(s.class))
-	session, from := v.s.End-v.s.Begin, v.since(s.process)
+	p := v.inclusion(int(s.class))
+	session, from := v.all.s.End-v.all.s.Begin, v.since()
 	s.history.fill(out.History, from, session)
 	for i := range out.History {
 		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
-	s.fillTensors(v.l.options.Begin, v.s.End, v.recent[s.process], out, part)
+	s.fillTensors(v.all.s.Begin, v.all.s.End, v.newest, out, part)
 	v.addHolders(out, s.siteKey)
 	out.grow(from, session, func(t uint64) uint64 { return x.weighted(s.history.at(t), p) })
 	return out

@@ -317,13 +317,7 @@ func TestTwoMillionTensorsNeedLessThan305MB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 305 MB")
 	}
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
+	before := heapBytes()
 	l := New(Options{})
 	for i := range uint64(2000) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, TID: 7, Address: 0x7f0000000000 + i<<21, Size: 2 << 20, Stack: 1, API: "cudaMalloc"})
@@ -332,7 +326,7 @@ func TestTwoMillionTensorsNeedLessThan305MB(t *testing.T) {
 	began := time.Now()
 	l.Tell(BlockList{PID: 7, Blocks: list})
 	placing := time.Since(began)
-	used := heap() - before
+	used := heapBytes() - before
 	began = time.Now()
 	s := l.Snapshot(1e10, time.Time{})
 	t.Logf("%d MB, placing took %v, the snapshot %v", used/1e6, placing, time.Since(began))

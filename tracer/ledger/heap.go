@@ -9,7 +9,7 @@ type heap struct {
 	unused   []uint32
 	siteOf   map[siteKey]uint32
 	classes  map[classKey]uint32 // first site of kind Tensor, whatever its size class
-	recent   []uint32            // cache of siteOf, by slot
+	recent   []*site             // cache of siteOf, by slot
 	live     map[liveKey]uint32  // number of the entry
 	entries  entries
 	totals   []runningTotal // per device and kind, and per kind over allDevices

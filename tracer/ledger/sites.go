@@ -28,18 +28,14 @@ const maxRecentSites = 1 << 15
 
 // site returns the site with this key.
 func (p *process) site(key siteKey) *site {
-	if len(p.recent) > 0 {
-		slot := &p.recent[key.slot(len(p.recent))]
-		if s := p.at(*slot); s != nil && s.siteKey == key {
+	if n := len(p.recent); n > 0 {
+		if s := p.recent[key.slot(n)]; s != nil && s.siteKey == key {
 			return s
 		}
-		s := p.findSite(key)
-		if slot = &p.recent[key.slot(len(p.recent))]; true {
-			*slot = s.number
-		}
-		return s
 	}
-	return p.findSite(key)
+	s := p.findSite(key)
+	p.recent[key.slot(len(p.recent))] = s
+	return s
 }
 
 // slot is a place in a cache of a power of two. Ids of stacks are hashes already, but need not be.
@@ -125,7 +121,7 @@ func (p *process) addSite(s *site) {
 	}
 	p.siteOf[s.siteKey] = s.number
 	if n := 2 * len(p.sites); n > len(p.recent) && len(p.recent) < maxRecentSites {
-		p.recent = make([]uint32, max(2*len(p.recent), 8))
+		p.recent = make([]*site, max(2*len(p.recent), 8))
 	}
 }
 
@@ -141,6 +137,9 @@ func (h *heap) dropSite(s *site) {
 	delete(h.siteOf, s.siteKey)
 	if key := s.classKey(); s.kind == Tensor && h.classes[key] == s.number {
 		delete(h.classes, key)
+	}
+	if slot := &h.recent[s.slot(len(h.recent))]; *slot == s {
+		*slot = nil
 	}
 	h.sites[s.number] = nil
 	h.unused = append(h.unused, s.number)

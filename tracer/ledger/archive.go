@@ -65,7 +65,7 @@ func (a *archive) mark(is func(stack uint64) bool) {
 //
 // Their history keeps two values for each step that a snapshot shows now, and every other one of a
 // short process.
-func (p *process) archiveSites() {
+func (p *torch) archiveSites() {
 	w := packer{apis: p.archive.apis, groups: map[*cohorts]uint64{}}
 	place := make(map[uint32]uint32, len(p.sites)) // index in the archive by number
 	since, changes := sinceOf(p.options.Begin, p.Begin, p.End), uint64(maxChanges)
@@ -88,9 +88,9 @@ func (p *process) archiveSites() {
 }
 
 // unpacked yields the archived sites.
-func (h *heap) unpacked() iter.Seq[*site] {
+func (p *heap) unpacked() iter.Seq[*site] {
 	return func(yield func(*site) bool) {
-		u := unpacker{in: h.archived, apis: h.archive.apis.names, groups: map[uint64]*cohorts{}}
+		u := unpacker{in: p.archived, apis: p.archive.apis.names, groups: map[uint64]*cohorts{}}
 		for len(u.in) > 0 {
 			s := u.site()
 			if !yield(&s) {
@@ -101,17 +101,17 @@ func (h *heap) unpacked() iter.Seq[*site] {
 }
 
 // dropArchived drops the archived sites, and returns how many they are.
-func (h *heap) dropArchived() (sites int) {
-	for s := range h.unpacked() {
-		h.archive.drop(s)
+func (p *heap) dropArchived() (sites int) {
+	for s := range p.unpacked() {
+		p.archive.drop(s)
 		sites++
 	}
-	h.archived = nil
+	p.archived = nil
 	return sites
 }
 
 // renumber changes the numbers of sites that the process keeps.
-func (p *process) renumber(to func(uint32) uint32) {
+func (p *torch) renumber(to func(uint32) uint32) {
 	for i := range p.tensors {
 		t := &p.tensors[i]
 		for k := range t.first.driver {
@@ -128,7 +128,7 @@ func (p *process) renumber(to func(uint32) uint32) {
 
 // withSites calls do with the sites of the process, the archived ones last. What it changes in
 // archived ones is lost when it returns.
-func (p *process) withSites(do func(sites []*site)) {
+func (p *torch) withSites(do func(sites []*site)) {
 	list := slices.Collect(p.all())
 	if len(p.archived) == 0 {
 		do(list)
@@ -139,7 +139,7 @@ func (p *process) withSites(do func(sites []*site)) {
 		s.number = uint32(len(p.sites))
 		s.segment = s.segment || s.mayBeSegment() && p.archive.segments[s.stack].segment
 		if s.kind == Tensor {
-			s.total = p.tensorsOn(s.device)
+			p.sumOf(s)
 		}
 		p.sites = append(p.sites, s)
 		list = append(list, s)

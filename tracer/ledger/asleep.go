@@ -47,7 +47,7 @@ type asleep struct {
 const maxSleepers = 1 << 14
 
 // sleep remembers a range.
-func (p *process) sleep(x sleeper) {
+func (p *torch) sleep(x sleeper) {
 	s := &p.asleep
 	if x.start == x.end {
 		return
@@ -72,7 +72,7 @@ func (p *process) sleep(x sleeper) {
 }
 
 // unmapped remembers a mapping that ended, if it could be part of a segment.
-func (p *process) unmapped(x *mapping, time uint64) {
+func (p *driver) unmapped(x *mapping, time uint64) {
 	b, ok := p.live[liveKey{x.Value.memory, memories}]
 	if !ok {
 		return
@@ -84,7 +84,7 @@ func (p *process) unmapped(x *mapping, time uint64) {
 
 // unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the
 // blocks in them or of the whole process: the current device means nothing to an unmapping.
-func (p *process) unmappedOlder(e *Event) {
+func (p *torch) unmappedOlder(e *Event) {
 	if p.purged {
 		return
 	}
@@ -94,7 +94,7 @@ func (p *process) unmappedOlder(e *Event) {
 }
 
 // mapped wakes the blocks in a range. It may also be that the thread's last unmapping failed.
-func (p *process) mapped(start, end, time uint64) {
+func (p *torch) mapped(start, end, time uint64) {
 	if p.purged {
 		return
 	}
@@ -107,12 +107,12 @@ func (p *process) mapped(start, end, time uint64) {
 }
 
 // addressFree forgets ranges whose addresses are given back: nothing is asleep there.
-func (p *process) addressFree(e *Event) {
+func (p *torch) addressFree(e *Event) {
 	start, end := span(e.Address, e.Size)
 	p.forgetAddresses(start, end)
 }
 
-func (p *process) forgetAddresses(start, end uint64) {
+func (p *torch) forgetAddresses(start, end uint64) {
 	s := &p.asleep
 	if p.purged {
 		return
@@ -186,7 +186,7 @@ func (x sleeper) part(start, end uint64) sleeper {
 // placeAsleep finds the blocks that lie in ranges without memory, using the list of all, and
 // subtracts them from those outside of all segments. It forgets ranges without blocks: PyTorch has
 // given them back, or they do not matter.
-func (p *process) placeAsleep(extents []extent, list []Block, outside map[int32]uint64) {
+func (p *torch) placeAsleep(extents []extent, list []Block, outside map[int32]uint64) {
 	s := &p.asleep
 	p.spend(len(s.woken)*len(p.tensors) + (len(s.ranges)+1)*len(extents)/256)
 	s.forgetWoken(p)
@@ -218,7 +218,7 @@ func (p *process) placeAsleep(extents []extent, list []Block, outside map[int32]
 }
 
 // placeSampled sums the blocks of the sample that are asleep by site.
-func (p *process) placeSampled() {
+func (p *torch) placeSampled() {
 	p.spend(len(p.sites))
 	for site := range p.all() {
 		if site.kind != Tensor {
@@ -234,14 +234,14 @@ func (p *process) placeSampled() {
 }
 
 // forgetWoken drops ranges that the allocators' latest reports include.
-func (s *asleep) forgetWoken(p *process) {
+func (s *asleep) forgetWoken(p *torch) {
 	s.woken = slices.DeleteFunc(s.woken, func(x woken) bool {
 		return slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device == x.device && !t.mayNotKnow(x.time) })
 	})
 }
 
 // compact keeps the sums of a process that lost its entries: its addresses mean nothing any more.
-func (s *asleep) compact(p *process) {
+func (s *asleep) compact(p *torch) {
 	kept := s.ranges[:0]
 	for _, x := range s.ranges {
 		at := slices.IndexFunc(kept, func(y sleeper) bool {

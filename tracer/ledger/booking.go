@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-func (p *process) alloc(e *Event) {
+func (p *driver) alloc(e *Event) {
 	switch {
 	case e.Kind == Tensor || e.Space == Blocks:
 		p.allocTensor(e)
@@ -40,7 +40,7 @@ func (p *process) alloc(e *Event) {
 }
 
 // book adds an allocation and returns the number of its entry; 0 if it has none.
-func (p *process) book(key liveKey, e *Event) uint32 {
+func (p *driver) book(key liveKey, e *Event) uint32 {
 	device, pool := p.deviceAndPool(e)
 	kind := e.Kind
 	if pool != 0 && p.pools[pool].kind != 0 { // not memory of a GPU: such pools have no figures
@@ -87,13 +87,13 @@ func (p *process) book(key liveKey, e *Event) uint32 {
 }
 
 // evict counts an allocation that the process has no room for. No live figure includes it.
-func (p *process) evict(s *site) {
+func (p *heap) evict(s *site) {
 	p.stats.Evicted++
 	s.evicted++
 }
 
 // addEntry makes an allocation live.
-func (p *process) addEntry(key liveKey, b entry) uint32 {
+func (p *heap) addEntry(key liveKey, b entry) uint32 {
 	n := p.entries.take(b)
 	if p.live == nil {
 		p.live = make(map[liveKey]uint32)
@@ -105,7 +105,7 @@ func (p *process) addEntry(key liveKey, b entry) uint32 {
 }
 
 // dropEntry ends a live allocation that is in no list any more.
-func (p *process) dropEntry(key liveKey, n uint32) {
+func (p *heap) dropEntry(key liveKey, n uint32) {
 	if p.walks != nil {
 		p.noteFreed(key, n)
 	}
@@ -115,7 +115,7 @@ func (p *process) dropEntry(key liveKey, n uint32) {
 }
 
 // deviceAndPool returns the device and the pool of an allocation.
-func (p *process) deviceAndPool(e *Event) (device int32, pool uint32) {
+func (p *contexts) deviceAndPool(e *Event) (device int32, pool uint32) {
 	device = e.Device
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
@@ -130,7 +130,7 @@ func (p *process) deviceAndPool(e *Event) (device int32, pool uint32) {
 }
 
 // alias remembers an address that is not an allocation.
-func (p *process) alias(e *Event) {
+func (p *driver) alias(e *Event) {
 	if p.purged || e.Address == 0 {
 		return
 	}
@@ -158,7 +158,7 @@ func (p *process) alias(e *Event) {
 	p.link(b, s.last)
 }
 
-func (p *process) allocFailed(e *Event) {
+func (p *driver) allocFailed(e *Event) {
 	device, size, kind := e.Device, e.Size, e.Kind
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
@@ -198,7 +198,7 @@ func (p *process) allocFailed(e *Event) {
 	f.LastBytes, f.LastTime = size, e.Time
 }
 
-func (p *process) addLive(s *site, size, time uint64) {
+func (p *heap) addLive(s *site, size, time uint64) {
 	if size == 0 {
 		p.stats.UnknownSizes++
 		if p.purged {
@@ -233,7 +233,7 @@ type runningTotal struct {
 }
 
 // grow makes a live entry of unknown or too small a size larger.
-func (p *process) grow(n uint32, size, time uint64) {
+func (p *heap) grow(n uint32, size, time uint64) {
 	b := p.entries.at(n)
 	s := p.sites[b.site]
 	if size <= b.size || size > maxSize || size-b.size > maxSum-p.totals[s.sum].AllocBytes {

@@ -88,7 +88,7 @@ func (s *site) leaveCohorts() {
 }
 
 // recount counts the live entries of a site in their windows again.
-func (p *process) recount(s *site) {
+func (p *heap) recount(s *site) {
 	c, list := s.cohorts(), &s.own.parts.list
 	for i := range list {
 		w := &list[i]

@@ -6,9 +6,12 @@ import "fmt"
 
 // contexts has the contexts of a process, and what was made in them.
 type contexts struct {
+	poolSet
 	primaries []primary // by device; few
 	releases  [ContextWasReset + 1]Release
 	objects   objects
+	strays    []stray // allocations on unknown devices, oldest first
+	crowded   bool    // strays has no room for more
 }
 
 // primary is the primary context of one device of a process.
@@ -21,7 +24,7 @@ type primary struct {
 }
 
 // primaryOf returns the primary context of a device, nil if there is none.
-func (p *process) primaryOf(device int32) *primary {
+func (p *contexts) primaryOf(device int32) *primary {
 	for i := range p.primaries {
 		if p.primaries[i].device == device {
 			return &p.primaries[i]
@@ -30,13 +33,13 @@ func (p *process) primaryOf(device int32) *primary {
 	return nil
 }
 
-func (p *process) addPrimary(device int32) *primary {
+func (p *contexts) addPrimary(device int32) *primary {
 	p.primaries = append(p.primaries, primary{device: device})
 	return &p.primaries[len(p.primaries)-1]
 }
 
 // deviceOf returns the device of a context.
-func (p *process) deviceOf(context uint64) int32 {
+func (p *contexts) deviceOf(context uint64) int32 {
 	for i := range p.primaries {
 		if p.primaries[i].context == context {
 			return p.primaries[i].device
@@ -47,7 +50,7 @@ func (p *process) deviceOf(context uint64) int32 {
 
 // usedDevice returns the one device that the process is known to have allocated on. It returns
 // UnknownDevice if there is none, and several if there are more.
-func (p *process) usedDevice() (device int32, several bool) {
+func (p *torch) usedDevice() (device int32, several bool) {
 	device = UnknownDevice
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() && t.Device != device {
@@ -70,7 +73,7 @@ func (p *process) usedDevice() (device int32, several bool) {
 
 // contextDevice returns the device of an event of a primary context. If the event does not name it,
 // that is the only device of the process.
-func (p *process) contextDevice(e *Event) int32 {
+func (p *contexts) contextDevice(e *Event) int32 {
 	if uint32(e.Device) < maxDevices {
 		return e.Device
 	}
@@ -92,7 +95,7 @@ func (p *process) contextDevice(e *Event) int32 {
 	return device
 }
 
-func (p *process) contextRetain(e *Event) {
+func (p *contexts) contextRetain(e *Event) {
 	device := e.Device
 	if uint32(device) >= maxDevices {
 		if device = p.deviceOf(e.Context); device == UnknownDevice {
@@ -115,7 +118,7 @@ func (p *process) contextRetain(e *Event) {
 	p.learnContext(c.context, device)
 }
 
-func (p *process) contextRelease(e *Event) {
+func (p *contexts) contextRelease(e *Event) {
 	p.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
@@ -139,7 +142,7 @@ func (p *process) contextRelease(e *Event) {
 	}
 }
 
-func (p *process) contextReset(e *Event) {
+func (p *contexts) contextReset(e *Event) {
 	p.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
@@ -155,7 +158,7 @@ func (p *process) contextReset(e *Event) {
 
 // endPrimary ends the allocations of a primary context, and those on its device whose context is
 // unknown.
-func (p *process) endPrimary(c *primary, cause Cause, time uint64) {
+func (p *contexts) endPrimary(c *primary, cause Cause, time uint64) {
 	only, _ := p.onlyGPU(p.uuids())
 	// Without a handle, it is older than the attach, as are all contexts that were never retained
 	// since.
@@ -175,7 +178,7 @@ func (p *process) endPrimary(c *primary, cause Cause, time uint64) {
 	c.references, c.whole, c.orphaned = 0, true, false // the next retain makes a new one
 }
 
-func (p *process) contextDestroy(e *Event) {
+func (p *contexts) contextDestroy(e *Event) {
 	p.endSites(ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
 	p.spend(32 * len(p.objects.live))
 	p.objects.endIn(e.Context, UnknownDevice, e.Time)
@@ -187,7 +190,7 @@ type count struct{ objects, bytes uint64 }
 // reuse notes that the address of a live allocation is given out again. The end of its context may
 // be about to be reported: the driver reuses addresses, and the context's own handle, before the
 // call that ends the context returns.
-func (p *process) reuse(s *site, size uint64) {
+func (p *heap) reuse(s *site, size uint64) {
 	if s.context == 0 {
 		p.stats.Reused++
 		return
@@ -210,7 +213,7 @@ func (l *Ledger) reused() uint64 {
 // endSites ends all allocations of the sites that match, except physical memory and aliases of it,
 // which no context owns, and blocks and the driver's own objects, whose end is reported. Allocations younger than
 // time, when the ending call began, belong to another context with the same handle.
-func (p *process) endSites(cause Cause, time uint64, match func(*site) bool) {
+func (p *contexts) endSites(cause Cause, time uint64, match func(*site) bool) {
 	r := &p.releases[cause]
 	p.endings++
 	p.spend(8 * len(p.sites))
@@ -243,7 +246,7 @@ func (p *process) endSites(cause Cause, time uint64, match func(*site) bool) {
 
 // endOrphans ends the allocations of primary contexts whose last release may have been seen, once
 // NVML does not list the process on any GPU any more.
-func (p *process) endOrphans(time uint64) {
+func (p *contexts) endOrphans(time uint64) {
 	if p.isListed() {
 		return
 	}

@@ -5,7 +5,7 @@ package ledger
 // deduce moves strays to the only GPU whose growth since the baselines fits them: it grew by at
 // least their bytes, and by at most a page more for each. It needs good readings of all GPUs of
 // this moment.
-func (p *process) deduce(time uint64) {
+func (p *contexts) deduce(time uint64) {
 	gpus := p.listed()
 	if len(p.strays) == 0 || len(gpus) < 2 {
 		return

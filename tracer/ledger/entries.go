@@ -67,7 +67,7 @@ func (s *entries) release(n uint32) {
 
 // link puts entry n into its site's list by time. near is an entry, live or not, next to which it
 // probably belongs.
-func (p *process) link(n, near uint32) {
+func (p *heap) link(n, near uint32) {
 	b := p.entries.at(n)
 	s := p.sites[b.site]
 	after := near
@@ -104,7 +104,7 @@ func (p *process) link(n, near uint32) {
 	}
 }
 
-func (p *process) unlink(n uint32) {
+func (p *heap) unlink(n uint32) {
 	b := p.entries.at(n)
 	s := p.sites[b.site]
 	if b.prev != 0 {
@@ -127,11 +127,12 @@ const leastEntries = 1 << 16
 func (p *process) compact() {
 	if p.entries.used >= leastEntries && len(p.live) <= int(p.entries.used)/4 {
 		p.moveEntries()
+		p.forgetNeighbors()
 	}
 }
 
-// moveEntries moves all live allocations to new memory.
-func (p *process) moveEntries() {
+// moveEntries moves all live allocations to new memory. Their order in lists is all that stays.
+func (p *heap) moveEntries() {
 	p.spend(64 * len(p.live))
 	old := p.entries
 	p.entries, p.live = entries{}, make(map[liveKey]uint32, len(p.live))
@@ -151,5 +152,4 @@ func (p *process) moveEntries() {
 		}
 		s.last = before
 	}
-	p.forgetNeighbors()
 }

@@ -26,7 +26,7 @@ func (x *excess) narrow(low, high int64) {
 }
 
 // fit returns the live bytes at a reading of NVML.
-func (p *process) fit(r *reading, u *Usage) []deviceLive {
+func (p *poolSet) fit(r *reading, u *Usage) []deviceLive {
 	live := p.deviceLive(nil)
 	least, most := slices.Clone(live), slices.Clone(live)
 	if u.Rough && p.opened {
@@ -62,7 +62,7 @@ func (p *process) fit(r *reading, u *Usage) []deviceLive {
 }
 
 // extremes copies the least and the most live bytes since UsageOpened into two lists of deviceLive.
-func (p *process) extremes(least, most []deviceLive) {
+func (p *heap) extremes(least, most []deviceLive) {
 	for i := range p.totals {
 		t := &p.totals[i]
 		if t.Device == allDevices || !t.Kind.Owned() {

@@ -16,7 +16,7 @@ type exported struct {
 
 // owner is a site whose memory another process imported.
 type owner struct {
-	process *process // or nil: it left the books
+	process *member // or nil: it left the books
 	stack   uint64
 	api     string
 }
@@ -28,7 +28,7 @@ const (
 
 const maxExports = 1 << 18
 
-func (p *process) export(e *Event) {
+func (p *driver) export(e *Event) {
 	n, ok := p.live[liveKey{e.Address, e.Space}]
 	ok = ok && e.Space != Blocks
 	if e.Space == Physical {
@@ -44,7 +44,7 @@ func (p *process) export(e *Event) {
 		return
 	}
 	s := p.sites[b.site]
-	if before, known := p.exports[e.Handle]; !known || before.owner.process != p {
+	if before, known := p.exports[e.Handle]; !known || before.owner.process != p.member {
 		if known {
 			before.owner.process.give(tableExports)
 			delete(p.exports, e.Handle)
@@ -57,7 +57,7 @@ func (p *process) export(e *Event) {
 		p.hold(tableExports)
 		p.exported = append(p.exported, e.Handle)
 	}
-	p.exports[e.Handle] = exported{b.size, owner{p, s.stack, s.api}}
+	p.exports[e.Handle] = exported{b.size, owner{p.member, s.stack, s.api}}
 }
 
 // sizeOf returns the size of an imported allocation by its export, 0 if it is unknown.
@@ -69,7 +69,7 @@ func (s *session) sizeOf(e *Event) uint64 {
 }
 
 // noteOwner remembers whose memory an importing site maps, if the owner is traced.
-func (p *process) noteOwner(site siteKey, e *Event) {
+func (p *driver) noteOwner(site siteKey, e *Event) {
 	if e.Kind != Imported || e.Handle == 0 {
 		return
 	}
@@ -106,7 +106,7 @@ func (v *processView) addOwners(out *Site, site siteKey) {
 }
 
 // forgetOwners drops owners that left the books.
-func (p *process) forgetOwners() {
+func (p *driver) forgetOwners() {
 	p.spend(8 * len(p.owners))
 	for site, list := range p.owners {
 		kept := slices.DeleteFunc(list, func(o owner) bool { return o.process != nil && o.process.left })
@@ -131,9 +131,9 @@ func (s *Site) mergeOwners(part *Site) {
 }
 
 // forgetExports drops the oldest exports of a process.
-func (p *process) forgetExports(n int) {
+func (p *driver) forgetExports(n int) {
 	for _, digest := range p.exported[:n] {
-		if p.exports[digest].owner.process == p && p.exports[digest].size != 0 {
+		if p.exports[digest].owner.process == p.member && p.exports[digest].size != 0 {
 			delete(p.exports, digest)
 			p.give(tableExports)
 		}

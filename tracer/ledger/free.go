@@ -4,7 +4,7 @@ package ledger
 
 import "math"
 
-func (p *process) free(e *Event) {
+func (p *driver) free(e *Event) {
 	switch e.Space {
 	case Blocks:
 		p.freeTensor(e)
@@ -33,7 +33,7 @@ func (p *process) free(e *Event) {
 }
 
 // unmatched counts a free or an unmapping of memory that is not booked.
-func (p *process) unmatched(space Space, e *Event) {
+func (p *driver) unmatched(space Space, e *Event) {
 	p.stats.UnmatchedFrees++
 	p.olderFreed = max(p.olderFreed, e.Time)
 	if p.observer != nil {
@@ -42,7 +42,7 @@ func (p *process) unmatched(space Space, e *Event) {
 }
 
 // drop ends an allocation.
-func (p *process) drop(key liveKey, n uint32, time uint64) {
+func (p *poolSet) drop(key liveKey, n uint32, time uint64) {
 	b := p.entries.at(n)
 	s, address, size, extra, birth := p.sites[b.site], b.address, b.size, b.extra, b.time
 	p.giveRoom(b)
@@ -75,7 +75,7 @@ func (p *process) drop(key liveKey, n uint32, time uint64) {
 }
 
 // remember keeps the effect of a thread's latest free.
-func (p *process) remember(tid uint32, last lastFree) {
+func (p *driver) remember(tid uint32, last lastFree) {
 	if before, ok := p.lastFree[tid]; ok {
 		if before.outcome != lessPhysical {
 			p.lastFree[tid] = last
@@ -98,7 +98,7 @@ func (p *process) remember(tid uint32, last lastFree) {
 }
 
 // forgetFree drops the effect of a thread's latest free.
-func (p *process) forgetFree(tid uint32) {
+func (p *driver) forgetFree(tid uint32) {
 	last, ok := p.lastFree[tid]
 	if !ok {
 		return
@@ -113,7 +113,7 @@ func (p *process) forgetFree(tid uint32) {
 
 // forgetFrees drops the latest frees of all threads. Most have ended; at worst, some failed frees
 // are not undone.
-func (p *process) forgetFrees() {
+func (p *driver) forgetFrees() {
 	for tid := range p.lastFree {
 		p.forgetFree(tid)
 	}
@@ -121,7 +121,7 @@ func (p *process) forgetFrees() {
 }
 
 // freeFailed undoes the last free of the thread.
-func (p *process) freeFailed(e *Event) {
+func (p *driver) freeFailed(e *Event) {
 	last, ok := p.lastFree[e.TID]
 	if !ok || e.Address != 0 && e.Address != last.entry.address {
 		return
@@ -146,7 +146,7 @@ func (p *process) freeFailed(e *Event) {
 }
 
 // restore revives a freed entry, or gives it a reference back.
-func (p *process) restore(last *lastFree, time uint64) {
+func (p *poolSet) restore(last *lastFree, time uint64) {
 	s := p.sites[last.entry.site]
 	if s.ended > last.endings {
 		return // its context ended meanwhile
@@ -168,7 +168,7 @@ func (p *process) restore(last *lastFree, time uint64) {
 }
 
 // revive makes an ended entry live again, and reports whether there was room.
-func (p *process) revive(key liveKey, b entry, time uint64) bool {
+func (p *poolSet) revive(key liveKey, b entry, time uint64) bool {
 	s := p.sites[b.site]
 	if !p.room(tableLive) {
 		p.evict(s)

@@ -31,7 +31,7 @@ func (l *Ledger) Measured(pid uint32) uint64 {
 
 // measured returns the bytes of a process whose highest value is its peak: its tensors, where
 // PyTorch reports them, because segments follow late or never shrink.
-func (p *process) measured() (bytes uint64) {
+func (p *torch) measured() (bytes uint64) {
 	torch := false
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device != CPUDevice && t.peak.bytes > 0 {

@@ -5,23 +5,26 @@ package ledger
 // heap has what one process has allocated: live entries, and the sites that sum them.
 type heap struct {
 	*member
-	sites    []*site // by number; nil: the number is unused
-	unused   []uint32
-	siteOf   map[siteKey]uint32
-	classes  map[classKey]uint32 // first site of kind Tensor, whatever its size class
-	recent   []*site             // cache of siteOf, by slot
-	live     map[liveKey]uint32  // number of the entry
-	entries  entries
-	totals   []runningTotal // per device and kind, and per kind over allDevices
-	peak     peakMark
-	high     highMark
-	pages    map[uint64]page   // shared by small allocations, by address / driverPage
-	graphs   map[int32]*chunks // of memory of graphs, by device
-	clients  map[uint64]int    // of the kernel driver: how many live objects of the space Objects they have
-	purged   bool              // the process ended a while ago, and has no entries any more
-	archived []byte            // its sites then: see archive
-	unsized  uint64            // live allocations of unknown size then
-	endings  uint64            // contexts that ended
+	sites      []*site // by number; nil: the number is unused
+	unused     []uint32
+	siteOf     map[siteKey]uint32
+	classes    map[classKey]uint32 // first site of kind Tensor, whatever its size class
+	recent     []*site             // cache of siteOf, by slot
+	live       map[liveKey]uint32  // number of the entry
+	entries    entries
+	totals     []runningTotal // per device and kind, and per kind over allDevices
+	peak       peakMark
+	high       highMark
+	pages      map[uint64]page   // shared by small allocations, by address / driverPage
+	graphs     map[int32]*chunks // of memory of graphs, by device
+	clients    map[uint64]int    // of the kernel driver: how many live objects of the space Objects they have
+	purged     bool              // the process ended a while ago, and has no entries any more
+	archived   []byte            // its sites then: see archive
+	unsized    uint64            // live allocations of unknown size then
+	endings    uint64            // contexts that ended
+	walks      *walks            // of its memory; nil without one
+	olderFreed uint64            // time of the latest free of memory that is not booked
+	past       bool              // of a view: its totals are of another moment than its rounding
 }
 
 type liveKey struct {
@@ -69,6 +72,7 @@ type site struct {
 	early   count     // ended before the end of their context was reported
 	ended   uint64    // heap.endings when its context ended last
 	segment bool
+	summed  bool   // of kind Tensor: total is set
 	bare    bool   // it takes a place of tableBare instead of tableSites
 	free    bool   // it takes no place
 	evicted uint64 // Site.Evicted

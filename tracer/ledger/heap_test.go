@@ -24,5 +24,6 @@ func releasesIn(l *Ledger) int { return sum(l, func(p *process) int { return len
 func moveAll(l *Ledger) {
 	for _, p := range l.procs {
 		p.moveEntries()
+		p.forgetNeighbors()
 	}
 }

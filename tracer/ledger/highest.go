@@ -30,7 +30,7 @@ func (l *Ledger) AddHighest(s *Snapshot) {
 }
 
 // highNow returns what a process has of what its peak is of.
-func (p *process) highNow() (bytes uint64) {
+func (p *torch) highNow() (bytes uint64) {
 	if p.peak.torch {
 		for i := range p.tensors {
 			if t := &p.tensors[i]; t.device != CPUDevice {
@@ -52,7 +52,7 @@ func (l *Ledger) atHighest(s *Snapshot, moved map[*process]bool) *Snapshot {
 	high := *s
 	high.Processes, high.Sites, high.Tensors, high.Balances, high.System, high.Releases = nil, nil, nil, nil, nil, nil
 	high.GPUs = slices.Clone(s.GPUs)
-	v := view{s: &high, levels: true, of: map[*process]*processView{}}
+	v := view{s: &high, levels: true, of: map[*member]*processView{}}
 	for _, p := range l.procs {
 		x := v.add(p)
 		if !moved[p] {

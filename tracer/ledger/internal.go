@@ -10,7 +10,7 @@ import (
 
 // freeObject ends an object of the kernel driver. Most have no memory of a GPU, and are not booked. The
 // thread's last free, which may be the call that this one is part of, stays the one to undo.
-func (p *process) freeObject(e *Event) {
+func (p *poolSet) freeObject(e *Event) {
 	key := liveKey{e.Address, Objects}
 	if n, ok := p.live[key]; ok {
 		p.drop(key, n, e.Time)
@@ -21,7 +21,7 @@ func (p *process) freeObject(e *Event) {
 
 // endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
 // its objects back one by one; a program may also close the client, which is its own handle.
-func (p *process) endClient(e *Event) {
+func (p *poolSet) endClient(e *Event) {
 	client := e.Address >> 32
 	if client != e.Address&0xffffffff {
 		return
@@ -50,7 +50,7 @@ const smallestPage = 4 << 10
 
 // isInternal reports whether the driver took memory for itself. A size that no memory of a GPU can have
 // shows that a later driver has another layout of requests.
-func (p *process) isInternal(e *Event) bool {
+func (p *heap) isInternal(e *Event) bool {
 	if e.Size == 0 || e.Size%smallestPage != 0 || e.Size > maxSize {
 		p.warnOf(fmt.Sprintf("process %d: the requests of its driver have a layout that vramprof does not know: what the driver takes for itself is unexplained", e.PID))
 		return false
@@ -59,12 +59,12 @@ func (p *process) isInternal(e *Event) bool {
 }
 
 // knowsContext reports whether the books have what the driver took for the context of a process.
-func (p *process) knowsContext() bool {
+func (p *heap) knowsContext() bool {
 	return slices.ContainsFunc(p.totals, func(t runningTotal) bool { return t.Kind == Internal })
 }
 
 // countOfClient counts how many objects of a client are live.
-func (p *process) countOfClient(address uint64, change int) {
+func (p *heap) countOfClient(address uint64, change int) {
 	client := address >> 32
 	n := p.clients[client] + change
 	if n <= 0 {
@@ -79,7 +79,7 @@ func (p *process) countOfClient(address uint64, change int) {
 
 // isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked already:
 // whole chunks, during a launch, on a GPU where the process has such allocations.
-func (p *process) isOfGraphs(e *Event) bool {
+func (p *heap) isOfGraphs(e *Event) bool {
 	if e.Size%poolChunk != 0 || !strings.HasPrefix(e.API, "cuGraphLaunch") {
 		return false
 	}

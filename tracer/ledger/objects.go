@@ -48,7 +48,7 @@ type objectSite struct {
 }
 
 // applyObject books an event of a driver object.
-func (p *process) applyObject(e *Event) {
+func (p *contexts) applyObject(e *Event) {
 	if p.purged {
 		return
 	}
@@ -66,7 +66,7 @@ func (p *process) applyObject(e *Event) {
 }
 
 // createObject books a new driver object with the stack of its event.
-func (p *process) createObject(kind Kind, handle uint64, device int32, e *Event) {
+func (p *contexts) createObject(kind Kind, handle uint64, device int32, e *Event) {
 	if handle == 0 || p.purged {
 		return
 	}
@@ -111,7 +111,7 @@ func (p *process) createObject(kind Kind, handle uint64, device int32, e *Event)
 }
 
 // countObjects updates the count of live objects that a process holds.
-func (p *process) countObjects() {
+func (p *contexts) countObjects() {
 	p.giveAll(tableObjects, int(p.held[tableObjects])-len(p.objects.live))
 }
 
@@ -186,7 +186,7 @@ func (x *objects) derivedFrom(context uint64) int32 {
 	return UnknownDevice
 }
 
-func (p *process) greenCreate(e *Event) {
+func (p *contexts) greenCreate(e *Event) {
 	x := &p.objects
 	p.createObject(GreenContext, e.Address, e.Device, e)
 	if uint32(e.Device) >= maxDevices {
@@ -201,7 +201,7 @@ func (p *process) greenCreate(e *Event) {
 	p.contextRetain(&Event{PID: e.PID, Time: e.Time, Device: e.Device})
 }
 
-func (p *process) greenDestroy(e *Event) {
+func (p *contexts) greenDestroy(e *Event) {
 	x := &p.objects
 	x.end(objectKey{e.Address, GreenContext}, e.Time)
 	device, ok := x.greens[e.Address]
@@ -213,7 +213,7 @@ func (p *process) greenDestroy(e *Event) {
 }
 
 // contextDerive notes the CUcontext of a green context.
-func (p *process) contextDerive(e *Event) {
+func (p *contexts) contextDerive(e *Event) {
 	x := &p.objects
 	device, ok := x.greens[e.Handle]
 	if !ok || e.Context == 0 || p.purged {

@@ -62,7 +62,7 @@ type Mapping struct {
 func (l *Ledger) Observe(o Observer) { l.observer = o }
 
 // allocation returns live block n as an Observer sees it.
-func (p *process) allocation(n uint32) Allocation {
+func (p *heap) allocation(n uint32) Allocation {
 	b := p.entries.at(n)
 	s := p.sites[b.site]
 	space := s.space
@@ -77,21 +77,21 @@ func (p *process) allocation(n uint32) Allocation {
 
 // tellMapped reports a mapping. An alias of physical memory is not booked, and neither is its
 // mapping.
-func (p *process) tellMapped(x *mapping, time uint64) {
+func (p *driver) tellMapped(x *mapping, time uint64) {
 	if m, ok := p.observedMapping(x); ok {
 		p.observer.Mapped(m, time)
 	}
 }
 
 // tellUnmapped reports the end of a mapping whose memory still lives.
-func (p *process) tellUnmapped(x *mapping, time uint64) {
+func (p *driver) tellUnmapped(x *mapping, time uint64) {
 	if m, ok := p.observedMapping(x); ok {
 		p.observer.Unmapped(m, time)
 	}
 }
 
 // observedMapping returns a mapping as an Observer sees it; false if none is to be told.
-func (p *process) observedMapping(x *mapping) (Mapping, bool) {
+func (p *driver) observedMapping(x *mapping) (Mapping, bool) {
 	if p.observer == nil {
 		return Mapping{}, false
 	}

@@ -105,8 +105,7 @@ type opener struct {
 	piece     uint32
 	kind      carriedKind         // of the current piece
 	processes []*process          // those that are told
-	process   map[*process]uint32 // their new numbers; nil: none
-	member    map[*member]uint32  // likewise
+	member    map[*member]uint32  // their new numbers; nil: none
 	site      map[*site]uint32    // new numbers
 	pool      map[*pool]uint32    // likewise; they count from 1
 	groups    map[*cohorts]uint32 // new number of their first site plus 1
@@ -118,7 +117,7 @@ const none = math.MaxUint32
 func (l *Ledger) newOpener(to Books, whole bool) *opener {
 	o := &opener{
 		carrier: carrier{l: l}, to: to, whole: whole,
-		process: map[*process]uint32{nil: none}, member: map[*member]uint32{}, site: map[*site]uint32{}, pool: map[*pool]uint32{}, groups: map[*cohorts]uint32{},
+		member: map[*member]uint32{nil: none}, site: map[*site]uint32{}, pool: map[*pool]uint32{}, groups: map[*cohorts]uint32{},
 	}
 	for _, p := range l.procs {
 		if whole || !p.purged {
@@ -128,7 +127,7 @@ func (l *Ledger) newOpener(to Books, whole bool) *opener {
 	// Of a pid, the older process comes first.
 	slices.SortStableFunc(o.processes, func(a, b *process) int { return cmp.Compare(a.Begin, b.Begin) })
 	for k, p := range o.processes {
-		o.process[p], o.member[p.member] = uint32(k), uint32(k)
+		o.member[p.member] = uint32(k)
 	}
 	return o
 }
@@ -148,7 +147,7 @@ func (o *opener) begin(kind carriedKind, head func()) {
 
 // beginOf is begin for a piece of a process.
 func (o *opener) beginOf(kind carriedKind, p *process) {
-	n := o.process[p]
+	n := o.member[p.member]
 	o.begin(kind, func() { num(&o.carrier, &n) })
 }
 

@@ -71,7 +71,7 @@ func (p *process) carryMemory(c *carrier, m *memoryOf) {
 }
 
 // lastMemory returns the latest number of physical memory.
-func (p *process) lastMemory() uint64 {
+func (p *driver) lastMemory() uint64 {
 	if p.physical == nil {
 		return 0
 	}

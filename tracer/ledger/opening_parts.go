@@ -140,7 +140,7 @@ type carriedExport struct {
 func (o *opener) exports(p *process, all []*site) {
 	var list []carriedExport
 	for _, digest := range p.exported {
-		if x, ok := p.session.exports[digest]; ok && x.owner.process == p {
+		if x, ok := p.session.exports[digest]; ok && x.owner.process == p.member {
 			list = append(list, carriedExport{digest, x})
 		}
 	}
@@ -163,7 +163,7 @@ func (c *carrier) export(x *carriedExport) {
 
 func (p *process) takeExports(c *carrier) {
 	for !c.bad && len(c.rest) > 0 {
-		x := carriedExport{exported: exported{owner: owner{process: p}}}
+		x := carriedExport{exported: exported{owner: owner{process: p.member}}}
 		c.export(&x)
 		_, taken := p.session.exports[x.digest]
 		s := &p.quotas[tableExports]
@@ -184,13 +184,13 @@ func (p *process) carryOwners(c *carrier, s *site) {
 	var list []owner
 	if !c.reads() {
 		for _, x := range p.owners[s.siteKey] {
-			if _, told := c.renumber.process[x.process]; told {
+			if _, told := c.renumber.member[x.process]; told {
 				list = append(list, x)
 			}
 		}
 	}
 	carryList(c, &list, maxOwners+1, func(x *owner) {
-		c.processRef(&x.process)
+		c.memberRef(&x.process)
 		c.stack(&x.stack)
 		c.text(&x.api)
 	})

@@ -35,7 +35,7 @@ func (p *process) carry(c *carrier) {
 	nums(c, &p.Begin, &p.End)
 	c.flags(&p.Replaced, &p.OwnRoot, &p.misnamed, &p.crowded)
 	older := p.older
-	if !c.reads() && older != nil && c.renumber.process[older] >= c.renumber.process[p] {
+	if !c.reads() && older != nil && c.renumber.member[older.member] >= c.renumber.member[p.member] {
 		older = nil
 	}
 	if c.processRef(&older); c.reads() {
@@ -70,19 +70,34 @@ func (p *process) carry(c *carrier) {
 
 // processRef carries a process, or nil.
 func (c *carrier) processRef(x **process) {
+	var m *member
+	if !c.reads() && *x != nil {
+		m = (*x).member
+	}
+	n := c.memberRef(&m)
+	if !c.reads() {
+		return
+	}
+	if *x = nil; m != nil {
+		*x = c.l.procs[n]
+	}
+}
+
+// memberRef carries the number of a process, or none.
+func (c *carrier) memberRef(x **member) uint32 {
 	n := uint32(none)
 	if !c.reads() {
-		if at, told := c.renumber.process[*x]; told {
+		if at, told := c.renumber.member[*x]; told {
 			n = at
 		}
 	}
-	if num(c, &n); !c.reads() {
-		return
+	if num(c, &n); c.reads() {
+		*x = nil
+		if c.check(n == none || int(n) < len(c.l.procs)); n != none && !c.bad {
+			*x = c.l.procs[n].member
+		}
 	}
-	*x = nil
-	if c.check(n == none || int(n) < len(c.l.procs)); n != none && !c.bad {
-		*x = c.l.procs[n]
-	}
+	return n
 }
 
 func (p *process) carryBeyond(c *carrier) {

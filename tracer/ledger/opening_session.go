@@ -220,15 +220,15 @@ func (l *Ledger) carryWarnings(c *carrier) {
 		}
 		texts = slices.DeleteFunc(texts, func(text string) bool {
 			_, told := c.renumber.member[l.warned[text]]
-			return l.warned[text] != nil && !told
+			return !told
 		})
 	}
 	most(c, &used, maxWarnings)
 	carryList(c, &texts, maxWarnings+1, func(text *string) {
 		c.text(text)
 		of := uint32(none)
-		if m := l.warned[*text]; !c.reads() && m != nil {
-			of = c.renumber.member[m]
+		if !c.reads() {
+			of = c.renumber.member[l.warned[*text]]
 		}
 		if num(c, &of); c.reads() {
 			l.addWarning(*text, nil)

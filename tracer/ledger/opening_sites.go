@@ -174,6 +174,9 @@ func (p *process) takeSite(c *carrier, s *site, group uint32) {
 	}
 	p.spend(len(p.totals) + len(p.tensors))
 	p.addSite(s)
+	if s.kind == Tensor {
+		p.sumOf(s)
+	}
 	s.own.parts = &windows{}
 	s.own.base, s.own.shift = noBase, firstWindow
 	if first != nil {

@@ -21,12 +21,12 @@ const (
 // uuids returns the UUID of each CUDA ordinal. If NVML lists the process on one GPU and the process
 // has used one ordinal, the ordinal means that GPU, whatever the environment says: a program can
 // change it before it starts CUDA.
-func (p *process) uuids() []string {
+func (p *gpuMap) uuids() []string {
 	list, _ := p.ordinals()
 	return list
 }
 
-func (p *process) ordinals() ([]string, Ordinals) {
+func (p *gpuMap) ordinals() ([]string, Ordinals) {
 	if p.misnamed || len(p.devices) == 0 {
 		switch list := p.paired(); {
 		case len(p.listed()) == 1 && list != nil:
@@ -57,7 +57,7 @@ func (p *process) ordinals() ([]string, Ordinals) {
 
 // listed returns the readings of the GPUs on which NVML lists the process, or listed it last, in
 // NVML's order.
-func (p *process) listed() (list []*reading) {
+func (p *gpuMap) listed() (list []*reading) {
 	here := p.isListed()
 	var last uint64
 	for i := range p.readings {
@@ -73,12 +73,12 @@ func (p *process) listed() (list []*reading) {
 }
 
 // isListed reports whether NVML lists the process on any GPU.
-func (p *process) isListed() bool {
+func (p *gpuMap) isListed() bool {
 	return slices.ContainsFunc(p.readings, func(r reading) bool { return r.present })
 }
 
 // usedDevices returns the ordinals that the process is known to have allocated on, in order.
-func (p *process) usedDevices() (list []int32) {
+func (p *torch) usedDevices() (list []int32) {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() {
 			list = append(list, t.Device)
@@ -96,7 +96,7 @@ func (p *process) usedDevices() (list []int32) {
 // paired assigns the GPUs that NVML lists to the used ordinals, if their numbers are equal. CUDA's
 // order is NVML's if the GPUs are of one model, and each must have room for the allocations of its
 // ordinal.
-func (p *process) paired() []string {
+func (p *gpuMap) paired() []string {
 	gpus, used := p.listed(), p.usedDevices()
 	if len(gpus) == 0 || len(gpus) != len(used) || used[len(used)-1] >= maxDevices {
 		return nil
@@ -120,7 +120,7 @@ func (p *process) paired() []string {
 // doubtOrdinals compares the ordinals that the process reports with the GPUs on which NVML lists
 // it, at the moment of a reading: an ordinal with memory means a listed GPU. NVML may list a GPU in
 // MIG mode instead of its instance.
-func (p *process) doubtOrdinals() {
+func (p *poolSet) doubtOrdinals() {
 	gpus := p.listed()
 	if p.misnamed || len(p.devices) == 0 || len(gpus) < 2 || len(gpus) < len(p.usedDevices()) {
 		return

@@ -10,8 +10,8 @@ import (
 // booksAtPeak returns the books of the process as they were at its peak. It puts the figures of
 // that moment in place of those of now, has them copied, and restores them.
 func (p *process) booksAtPeak(now *Snapshot, at highest) *Snapshot {
-	was := *p
-	defer func() { *p = was }()
+	was, m := *p, *p.member
+	defer func() { *p, *p.member = was, m }()
 	p.End, p.Replaced, p.walks, p.asleep = 0, false, nil, asleep{}
 	p.setReadings()
 	p.tensors = slices.Clone(p.tensors)
@@ -22,7 +22,7 @@ func (p *process) booksAtPeak(now *Snapshot, at highest) *Snapshot {
 		Host: now.Host, Begin: now.Begin, End: now.End, Wall: now.Wall.Add(-time.Duration(minus(now.End, at.time))),
 		GPUs: now.GPUs, Stats: now.Stats, Sampling: now.Sampling,
 	}
-	v := view{s: s, alone: true, of: map[*process]*processView{}}
+	v := view{s: s, alone: true, of: map[*member]*processView{}}
 	v.add(p).moveTo(func(s *site) (objects, bytes uint64, kept bool) {
 		return s.peak.objects, s.peak.bytes, s.peak.number == p.peak.number
 	})
@@ -37,7 +37,7 @@ func (p *process) booksAtPeak(now *Snapshot, at highest) *Snapshot {
 }
 
 // setReadings sets NVML's readings to the latest before the peak.
-func (p *process) setReadings() {
+func (p *gpuMap) setReadings() {
 	list := slices.Clone(p.readings)
 	for i := range list {
 		r := &list[i]
@@ -66,7 +66,7 @@ func (t *tensors) setPeak(p *process, at highest) {
 }
 
 // sumSites sums sites into the totals of the process, and its sample by device and class.
-func (p *process) sumSites(sites []*site, samples [][SizeClasses]classSample) {
+func (p *heap) sumSites(sites []*site, samples [][SizeClasses]classSample) {
 	for _, s := range sites {
 		switch {
 		case s.kind == aliased:
@@ -84,14 +84,14 @@ func (p *process) sumSites(sites []*site, samples [][SizeClasses]classSample) {
 }
 
 // stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.
-func (p *process) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
+func (s *session) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
 	m := tensorState{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
 	for class := range m.classes {
 		x := &sample[class].live
-		m.classes[class].live = count{}.changed(&signedCount{int64(x.objects), int64(x.bytes)}, p.inclusion(class))
+		m.classes[class].live = count{}.changed(&signedCount{int64(x.objects), int64(x.bytes)}, s.inclusion(class))
 	}
 	if t.now.liveKnown {
-		p.fitLive(m.classes, t.now.live)
+		s.fitLive(m.classes, t.now.live)
 	}
 	for class := range m.classes {
 		m.live.take(&m.classes[class].live)

@@ -94,7 +94,7 @@ type usagePeak struct {
 }
 
 // reached notes a value of the process after an event.
-func (p *process) reached(bytes, time uint64) {
+func (p *heap) reached(bytes, time uint64) {
 	if bytes > p.peak.bytes && !p.purged {
 		p.peak.bytes, p.peak.time = bytes, time
 		p.peak.number++
@@ -106,7 +106,7 @@ func (p *process) reached(bytes, time uint64) {
 }
 
 // reachedOn notes that an allocation grew a total.
-func (p *process) reachedOn(grown *Total, time uint64) {
+func (p *heap) reachedOn(grown *Total, time uint64) {
 	x := &p.peak
 	if x.torch || !grown.Kind.Owned() {
 		return
@@ -123,7 +123,7 @@ func (p *process) reachedOn(grown *Total, time uint64) {
 }
 
 // owned returns what the process allocated and has on a device, or on all.
-func (p *process) owned(device int32) (bytes uint64) {
+func (p *heap) owned(device int32) (bytes uint64) {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device == device && t.Kind.Owned() {
 			bytes += t.LiveBytes
@@ -133,7 +133,7 @@ func (p *process) owned(device int32) (bytes uint64) {
 }
 
 // reachedTensors notes what an allocator on a GPU has.
-func (p *process) reachedTensors(bytes, time uint64) {
+func (p *heap) reachedTensors(bytes, time uint64) {
 	if bytes == 0 {
 		return
 	}
@@ -145,14 +145,14 @@ func (p *process) reachedTensors(bytes, time uint64) {
 
 // keep keeps what a site had at the peak, and at the latest highest. It must come before each change
 // of its live figures.
-func (p *process) keep(s *site) {
+func (p *heap) keep(s *site) {
 	if s.peak.number != p.peak.number {
 		s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}
 	}
 	p.keepHigh(s)
 }
 
-func (p *process) keepHigh(s *site) {
+func (p *heap) keepHigh(s *site) {
 	switch {
 	case p.high.number == 0:
 	case s.high == nil: // once for each site
@@ -164,7 +164,7 @@ func (p *process) keepHigh(s *site) {
 
 // keepMoved is keep before an allocation moves to another site: one that was live at the peak moves
 // there too.
-func (p *process) keepMoved(s *site, sign int64, b *entry) {
+func (p *heap) keepMoved(s *site, sign int64, b *entry) {
 	switch {
 	case b.time > p.peak.time:
 		if s.peak.number != p.peak.number {
@@ -183,7 +183,7 @@ func (p *process) keepMoved(s *site, sign int64, b *entry) {
 	}
 }
 
-func (p *process) keepTold(t *tensors) {
+func (p *heap) keepTold(t *tensors) {
 	if t.atPeak.number != p.peak.number {
 		t.atPeak = tellPeak{t.now, p.peak.number}
 	}
@@ -192,14 +192,14 @@ func (p *process) keepTold(t *tensors) {
 	}
 }
 
-func (p *process) keepUsage(r *reading) {
+func (p *heap) keepUsage(r *reading) {
 	if r.atPeak.number != p.peak.number {
 		r.atPeak = usagePeak{r.last, r.taken, r.lastLive, p.peak.number}
 	}
 }
 
 // highestOf returns a process's peak: the kernel half sees every block, the books a sample.
-func (p *process) highestOf() highest {
+func (p *torch) highestOf() highest {
 	most := p.peak.highest
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device != CPUDevice && p.peak.torch {

@@ -25,7 +25,7 @@ type memory struct {
 }
 
 // mayMap reports whether a process has room for one more handle or mapping.
-func (p *process) mayMap() bool {
+func (p *driver) mayMap() bool {
 	p.countMappings()
 	if p.room(tableMappings) {
 		return true
@@ -35,7 +35,7 @@ func (p *process) mayMap() bool {
 }
 
 // countMappings updates the count of handles and mappings that a process holds.
-func (p *process) countMappings() {
+func (p *driver) countMappings() {
 	n := 0
 	if v := p.physical; v != nil {
 		n = len(v.handles) + v.mappings.Len()
@@ -45,7 +45,7 @@ func (p *process) countMappings() {
 
 // allocPhysical books memory with one reference, or one more reference if the process imports it
 // again.
-func (p *process) allocPhysical(e *Event) {
+func (p *driver) allocPhysical(e *Event) {
 	if e.Kind == Imported && p.importAgain(e) {
 		return
 	}
@@ -65,7 +65,7 @@ func (p *process) allocPhysical(e *Event) {
 
 // importAgain adds a reference to memory that the process has under the same handle, and reports
 // whether there is any.
-func (p *process) importAgain(e *Event) bool {
+func (p *driver) importAgain(e *Event) bool {
 	if v := p.physical; v != nil {
 		if h, ok := v.handles[e.Address]; ok {
 			h.references++
@@ -80,7 +80,7 @@ func (p *process) importAgain(e *Event) bool {
 	return false
 }
 
-func (p *process) withPhysical() *physical {
+func (p *driver) withPhysical() *physical {
 	if p.physical == nil {
 		p.physical = &physical{handles: make(map[uint64]handle), memories: make(map[uint64]memory)}
 	}
@@ -88,7 +88,7 @@ func (p *process) withPhysical() *physical {
 }
 
 // endAlias ends an alias of physical memory, for example a multicast object.
-func (p *process) endAlias(number, time uint64) {
+func (p *driver) endAlias(number, time uint64) {
 	key := liveKey{number, Physical}
 	if n, ok := p.live[key]; ok {
 		p.drop(key, n, time)
@@ -96,7 +96,7 @@ func (p *process) endAlias(number, time uint64) {
 }
 
 // reuseHandle ends a handle whose number the driver gives out again: its last release was not seen.
-func (p *process) reuseHandle(number, time uint64) {
+func (p *driver) reuseHandle(number, time uint64) {
 	v := p.physical
 	if v == nil {
 		return
@@ -107,7 +107,7 @@ func (p *process) reuseHandle(number, time uint64) {
 	}
 }
 
-func (p *process) endHandle(number, time uint64) {
+func (p *driver) endHandle(number, time uint64) {
 	v := p.physical
 	id := v.handles[number].memory
 	delete(v.handles, number)
@@ -118,7 +118,7 @@ func (p *process) endHandle(number, time uint64) {
 }
 
 // settle ends memory without handles and mappings.
-func (p *process) settle(id, time uint64) {
+func (p *driver) settle(id, time uint64) {
 	v := p.physical
 	if m, ok := v.memories[id]; ok && m.handles == 0 && m.mappings == 0 {
 		delete(v.memories, id)
@@ -127,7 +127,7 @@ func (p *process) settle(id, time uint64) {
 	}
 }
 
-func (p *process) mapMemory(e *Event) {
+func (p *driver) mapMemory(e *Event) {
 	start, end := span(e.Address, e.Size)
 	v := p.physical
 	h, known := handle{}, false
@@ -163,7 +163,7 @@ func (p *process) mapMemory(e *Event) {
 	p.tellMapped(&x, e.Time)
 }
 
-func (p *process) endMappings(list []mapping, time uint64) {
+func (p *driver) endMappings(list []mapping, time uint64) {
 	v := p.physical
 	for i := range list {
 		id := list[i].Value.memory
@@ -176,7 +176,7 @@ func (p *process) endMappings(list []mapping, time uint64) {
 	}
 }
 
-func (p *process) unmap(e *Event) {
+func (p *driver) unmap(e *Event) {
 	var list []mapping
 	if v := p.physical; v != nil {
 		start, end := span(e.Address, e.Size)
@@ -198,7 +198,7 @@ func (p *process) unmap(e *Event) {
 }
 
 // retain adds a reference to the memory that is mapped at an address.
-func (p *process) retain(e *Event) {
+func (p *driver) retain(e *Event) {
 	v := p.physical
 	if v == nil || e.Handle == 0 {
 		return
@@ -224,7 +224,7 @@ func (p *process) retain(e *Event) {
 	}
 }
 
-func (p *process) addHandle(number, id uint64) {
+func (p *driver) addHandle(number, id uint64) {
 	v := p.physical
 	v.handles[number] = handle{id, 1}
 	m := v.memories[id]
@@ -233,7 +233,7 @@ func (p *process) addHandle(number, id uint64) {
 }
 
 // release removes one reference of a handle, and reports whether the handle is known.
-func (p *process) release(e *Event) bool {
+func (p *driver) release(e *Event) bool {
 	v := p.physical
 	if v == nil {
 		return false

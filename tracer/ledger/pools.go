@@ -27,6 +27,7 @@ type pool struct {
 
 // poolSet has the pools of a process.
 type poolSet struct {
+	gpuMap
 	pools    []pool             // by number; 0 is none
 	noPools  []uint32           // unused numbers
 	poolOf   map[poolKey]uint32 // numbers of those that are not destroyed
@@ -36,15 +37,15 @@ type poolSet struct {
 }
 
 // pool returns the pool with a number, nil if there is none any more.
-func (s *poolSet) pool(n uint32) *pool {
-	if int(n) < len(s.pools) && s.pools[n].inUse {
-		return &s.pools[n]
+func (p *poolSet) pool(n uint32) *pool {
+	if int(n) < len(p.pools) && p.pools[n].inUse {
+		return &p.pools[n]
 	}
 	return nil
 }
 
 // ownPool returns the key of a pool: handle 0 and its device if it is the default pool of a device.
-func (p *process) ownPool(handle uint64, device int32) (uint64, int32) {
+func (p *poolSet) ownPool(handle uint64, device int32) (uint64, int32) {
 	if d, ok := p.own[handle]; ok {
 		return 0, d
 	}
@@ -72,7 +73,7 @@ func (x *pool) add(address, size uint64) {
 }
 
 // leavePool takes an allocation out of its pool.
-func (p *process) leavePool(n uint32, address, size uint64) {
+func (p *poolSet) leavePool(n uint32, address, size uint64) {
 	x := &p.pools[n]
 	x.chunks.remove(address, size)
 	x.objects--
@@ -85,14 +86,14 @@ func (p *process) leavePool(n uint32, address, size uint64) {
 	}
 }
 
-func (p *process) releasePool(n uint32) {
+func (p *poolSet) releasePool(n uint32) {
 	p.give(tablePools)
 	p.pools[n] = pool{}
 	p.noPools = append(p.noPools, n)
 }
 
 // poolFor returns the pool of an allocation with that handle, and the device of the pool.
-func (p *process) poolFor(handle uint64, device int32) (int32, uint32) {
+func (p *poolSet) poolFor(handle uint64, device int32) (int32, uint32) {
 	if handle == 0 {
 		handle = p.selected[device]
 	}
@@ -110,7 +111,7 @@ func (p *process) poolFor(handle uint64, device int32) (int32, uint32) {
 }
 
 // withPool returns the number of a pool, which it adds if necessary; 0 if there is no room.
-func (p *process) withPool(handle uint64, device int32) uint32 {
+func (p *poolSet) withPool(handle uint64, device int32) uint32 {
 	key := keyOfPool(handle, device)
 	if n, ok := p.poolOf[key]; ok {
 		return n
@@ -130,7 +131,7 @@ func (p *process) withPool(handle uint64, device int32) uint32 {
 }
 
 // newPool returns the number of a new pool, 0 if there is no room.
-func (p *process) newPool() (n uint32) {
+func (p *poolSet) newPool() (n uint32) {
 	if !p.room(tablePools) {
 		return 0
 	}
@@ -145,18 +146,18 @@ func (p *process) newPool() (n uint32) {
 	return n
 }
 
-func (s *poolSet) namePool(key poolKey, n uint32) {
-	if s.poolOf == nil {
-		s.poolOf = make(map[poolKey]uint32)
+func (p *poolSet) namePool(key poolKey, n uint32) {
+	if p.poolOf == nil {
+		p.poolOf = make(map[poolKey]uint32)
 	}
-	s.poolOf[key] = n
+	p.poolOf[key] = n
 }
 
 // usedPools returns the pools by number.
-func (s *poolSet) usedPools() (list []*pool) {
-	for n := range s.pools {
-		if s.pools[n].inUse {
-			list = append(list, &s.pools[n])
+func (p *poolSet) usedPools() (list []*pool) {
+	for n := range p.pools {
+		if p.pools[n].inUse {
+			list = append(list, &p.pools[n])
 		}
 	}
 	return list
@@ -171,7 +172,7 @@ func poolKind(e *Event) Kind {
 }
 
 // bookPool books an event of a bookPool.
-func (p *process) bookPool(e *Event) {
+func (p *poolSet) bookPool(e *Event) {
 	device := e.Device
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
@@ -224,7 +225,7 @@ func (p *process) bookPool(e *Event) {
 
 // selectPool notes which pool the allocations of a device take from. In a process that was seen
 // from its begin and never selected one, the current pool is the default pool.
-func (p *process) selectPool(e *Event, device int32) {
+func (p *poolSet) selectPool(e *Event, device int32) {
 	if p.selected == nil {
 		p.selected = make(map[int32]uint64)
 	}
@@ -243,7 +244,7 @@ func (p *process) selectPool(e *Event, device int32) {
 
 // destroyPool ends a pool, except for its live allocations. Its number may soon name another one,
 // and its device uses its default pool again.
-func (p *process) destroyPool(n uint32) {
+func (p *poolSet) destroyPool(n uint32) {
 	x := &p.pools[n]
 	delete(p.poolOf, keyOfPool(x.handle, x.device))
 	p.spend(len(p.selected))
@@ -259,7 +260,7 @@ func (p *process) destroyPool(n uint32) {
 }
 
 // forgetPools drops the pools of a process that has lost its entries.
-func (p *process) forgetPools() {
+func (p *poolSet) forgetPools() {
 	p.selected, p.own = nil, nil
 	if p.poolOf == nil {
 		return // it had no pools
@@ -274,7 +275,7 @@ func (p *process) forgetPools() {
 }
 
 // eachInPool calls do with what lives in a pool.
-func (p *process) eachInPool(n uint32, do func(address, size uint64)) {
+func (p *heap) eachInPool(n uint32, do func(address, size uint64)) {
 	for s := range p.all() {
 		if s.kind != Async {
 			continue
@@ -290,7 +291,7 @@ func (p *process) eachInPool(n uint32, do func(address, size uint64)) {
 }
 
 // heldBy returns the least and the most that the driver holds for a pool.
-func (p *process) heldBy(x *pool) (least, most uint64) {
+func (p *poolSet) heldBy(x *pool) (least, most uint64) {
 	if p.options.unrounded {
 		return x.used, x.reserve
 	}
@@ -307,7 +308,7 @@ func (p *process) heldBy(x *pool) (least, most uint64) {
 
 // poolsHold appends what the driver holds for the pools of a process beyond what is used, by device:
 // the rest of chunks that are in use, and at most all chunks that were.
-func (p *process) poolsHold(dst []deviceLive) []deviceLive {
+func (p *poolSet) poolsHold(dst []deviceLive) []deviceLive {
 	p.spend(len(p.poolOf))
 	first := len(dst)
 	for _, n := range p.poolOf {

@@ -18,31 +18,25 @@ const (
 	purgeStep = 1e9
 )
 
-// process has the books of one process.
+// process has the books of one process. Its parts are layers, each of which embeds the one below and
+// calls nothing above: heap, torch, gpuMap, poolSet, contexts, driver. A method stands in the lowest
+// layer that has all it needs, and calls its process p.
 type process struct {
-	*member
-	Process          // Totals and Devices are only set in snapshots
-	number  uint32   // counts the processes from 0
-	older   *process // the process that had the pid before, or nil
+	driver
+	older      *process // the process that had the pid before, or nil
+	oom        *OOM
+	stacksLost uint64 // Stats.StacksBy
+}
 
-	heap
-	undo
+// driver has what the calls of the driver told: allocations, virtual memory, exports.
+type driver struct {
 	contexts
-	poolSet
-	torch
-	usage
+	undo
+	physical     *physical // nil without the virtual memory API
 	failures     map[failureKey]*Failure
 	bareFailures int                 // sites of failures beyond its share
-	physical     *physical           // nil without the virtual memory API
-	strays       []stray             // allocations on unknown devices, oldest first
-	crowded      bool                // strays has no room for more
 	exported     []uint64            // its keys in session.exports, oldest first
 	owners       map[siteKey][]owner // of what sites imported
-	walks        *walks              // nil without one
-	oom          *OOM
-	olderFreed   uint64 // time of the latest free of memory that is not booked
-	stacksLost   uint64 // Stats.StacksBy
-	past         bool   // of a view: its totals are of another moment than its rounding
 }
 
 // apply books an event of the process.
@@ -155,7 +149,7 @@ func (p *process) purge() {
 	p.dropHeldBlocks()
 	p.dropOpenWalk()
 	p.countMappings()
-	p.asleep.compact(p)
+	p.asleep.compact(&p.torch)
 	p.objects.forget()
 	p.countObjects()
 	p.archiveSites()
@@ -165,7 +159,7 @@ func (p *process) purge() {
 }
 
 // purgeSite drops the entries of a site, and returns how many of them have an unknown size.
-func (p *process) purgeSite(s *site) (unsized uint64) {
+func (p *heap) purgeSite(s *site) (unsized uint64) {
 	if s.first != 0 {
 		s.oldest = p.entries.at(s.first).time
 	}
@@ -200,7 +194,7 @@ func (p *process) leave() {
 
 // onlyGPU returns the GPU that alone carries the process, or UnknownDevice and "" if there are
 // several or none is known. The ordinal alone can be unknown.
-func (p *process) onlyGPU(uuids []string) (ordinal int32, uuid string) {
+func (p *gpuMap) onlyGPU(uuids []string) (ordinal int32, uuid string) {
 	switch {
 	case len(uuids) == 1:
 		ordinal, uuid = 0, uuids[0]

@@ -93,8 +93,8 @@ func (l *Ledger) instance(pid uint32, time uint64) *process {
 
 // begin adds a process to the books.
 func (l *Ledger) begin(pid uint32, time uint64) *process {
-	m := &member{session: l.session, pid: pid, user: new([tables]int32)}
-	p := &process{member: m, Process: Process{PID: pid, Begin: time}, number: l.numbers, older: l.byPID[pid], heap: heap{member: m}}
+	p := &process{older: l.byPID[pid]}
+	p.member = &member{session: l.session, Process: Process{PID: pid, Begin: time}, number: l.numbers, user: new([tables]int32)}
 	l.numbers++
 	l.byPID[pid] = p
 	l.procs = append(l.procs, p)

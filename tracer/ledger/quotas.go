@@ -45,11 +45,12 @@ const NoUser = math.MaxUint32
 // member is the part of one process in what all processes of a session share.
 type member struct {
 	*session
-	pid    uint32
-	held   [tables]int32  // places of each table
-	user   *[tables]int32 // what all processes of its user hold
-	beyond [tables]uint64 // how often there was no room
-	left   bool           // it is not in the books any more
+	Process                // Totals and Devices are only set in snapshots
+	number  uint32         // counts the processes from 0
+	held    [tables]int32  // places of each table
+	user    *[tables]int32 // what all processes of its user hold
+	beyond  [tables]uint64 // how often there was no room
+	left    bool           // it is not in the books any more
 }
 
 // room reports whether a process may take a place of a table, and counts if not.

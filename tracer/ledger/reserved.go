@@ -17,7 +17,7 @@ type segmentChange struct {
 const maxSegmentChanges = 1 << 16
 
 // segmentChanged notes a change that the latest report may not include.
-func (p *process) segmentChanged(s *site, bytes, time uint64, freed bool) {
+func (p *torch) segmentChanged(s *site, bytes, time uint64, freed bool) {
 	if len(p.tensors) == 0 || p.purged || !s.mayBeSegment() {
 		return
 	}
@@ -47,7 +47,7 @@ func (t *tensors) forgetChanges() {
 
 // reserved returns what the allocator has reserved now; here reports whether a site's device is the
 // allocator's.
-func (p *process) reserved(t *tensors, here func(device int32) bool) uint64 {
+func (p *torch) reserved(t *tensors, here func(device int32) bool) uint64 {
 	sum := t.now.reserved
 	if sum == 0 {
 		return 0

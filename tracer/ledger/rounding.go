@@ -36,7 +36,7 @@ func (x *rounding) add(y rounding) { x.known, x.most = x.known+y.known, x.most+y
 type page struct{ live, total uint32 } // how many live there, and which of process.totals pays for it
 
 // takeRoom books what the driver takes for an allocation that begins. Pools book their own.
-func (p *process) takeRoom(b *entry) {
+func (p *heap) takeRoom(b *entry) {
 	s := p.sites[b.site]
 	if s.space == Objects {
 		p.countOfClient(b.address, 1)
@@ -75,7 +75,7 @@ func (p *process) takeRoom(b *entry) {
 }
 
 // giveRoom undoes takeRoom when the allocation ends.
-func (p *process) giveRoom(b *entry) {
+func (p *heap) giveRoom(b *entry) {
 	s := p.sites[b.site]
 	if s.space == Objects {
 		p.countOfClient(b.address, -1)
@@ -107,7 +107,7 @@ func (p *process) giveRoom(b *entry) {
 }
 
 // moveRoom moves an allocation's rounding from one total to another, and returns how much.
-func (p *process) moveRoom(from, to *site, b *entry) (moved int64) {
+func (p *heap) moveRoom(from, to *site, b *entry) (moved int64) {
 	if p.options.unrounded || b.size == 0 || from.kind != Device || from.space != Addresses {
 		return 0
 	}
@@ -127,7 +127,7 @@ func (p *process) moveRoom(from, to *site, b *entry) (moved int64) {
 
 // roundingOf returns what the driver takes for the allocations of a total beyond their bytes. The
 // memory of graphs is taken when they are launched, and kept until their pool is trimmed.
-func (p *process) roundingOf(t *runningTotal) rounding {
+func (p *heap) roundingOf(t *runningTotal) rounding {
 	x := t.rounding
 	if t.Kind == Graph && p.graphs[t.Device] != nil {
 		x.most += minus(p.graphs[t.Device].most(), t.LiveBytes)

@@ -84,7 +84,7 @@ func (p *process) setBlocks(list []Block) {
 
 // learnDevices moves allocations on an unknown device to the device of the blocks in them: if a
 // thread chose its device before the attach, only its tensors show the device.
-func (p *process) learnDevices(extents []extent, list []Block) (learned bool) {
+func (p *gpuMap) learnDevices(extents []extent, list []Block) (learned bool) {
 	c := cursor{blocks: list}
 	for i := range extents {
 		x := &extents[i]
@@ -100,7 +100,7 @@ func (p *process) learnDevices(extents []extent, list []Block) (learned bool) {
 }
 
 // move moves a live allocation to the site with the same stack and this device.
-func (p *process) move(key liveKey, device int32) {
+func (p *gpuMap) move(key liveKey, device int32) {
 	n, ok := p.live[key]
 	if !ok {
 		return
@@ -151,7 +151,7 @@ func (p *process) move(key liveKey, device int32) {
 }
 
 // extents returns the ranges of a process's possible segments, in order and without overlaps.
-func (p *process) extents() []extent {
+func (p *driver) extents() []extent {
 	var list []extent
 	defer func() { p.spend(4*len(p.sites) + 64*len(list)) }()
 	for s := range p.all() {
@@ -218,7 +218,7 @@ type freeRun struct {
 }
 
 // findFreeRuns returns the longest run for each device. Mappings side by side are one segment.
-func (p *process) findFreeRuns(extents []extent, list []Block) (runs []freeRun) {
+func (p *torch) findFreeRuns(extents []extent, list []Block) (runs []freeRun) {
 	note := func(device int32, bytes uint64) {
 		if bytes == 0 {
 			return

@@ -27,7 +27,7 @@ func (s *site) isButForClass(x *site) bool {
 const maxRecentSites = 1 << 15
 
 // site returns the site with this key.
-func (p *process) site(key siteKey) *site {
+func (p *heap) site(key siteKey) *site {
 	if n := len(p.recent); n > 0 {
 		if s := p.recent[key.slot(n)]; s != nil && s.siteKey == key {
 			return s
@@ -44,17 +44,17 @@ func (k *siteKey) slot(size int) uint64 {
 }
 
 // at returns the site with a number, or nil.
-func (h *heap) at(n uint32) *site {
-	if int(n) < len(h.sites) {
-		return h.sites[n]
+func (p *heap) at(n uint32) *site {
+	if int(n) < len(p.sites) {
+		return p.sites[n]
 	}
 	return nil
 }
 
 // all yields the sites by number.
-func (h *heap) all() iter.Seq[*site] {
+func (p *heap) all() iter.Seq[*site] {
 	return func(yield func(*site) bool) {
-		for _, s := range h.sites {
+		for _, s := range p.sites {
 			if s != nil && !yield(s) {
 				return
 			}
@@ -62,11 +62,11 @@ func (h *heap) all() iter.Seq[*site] {
 	}
 }
 
-func (p *process) findSite(key siteKey) *site {
+func (p *heap) findSite(key siteKey) *site {
 	if n, ok := p.siteOf[key]; ok {
 		return p.sites[n]
 	}
-	p.spend(len(p.totals) + len(p.tensors))
+	p.spend(len(p.totals))
 	s := &site{siteKey: key, ended: p.endings}
 	if !p.room(tableSites) || !p.room(tableEver) {
 		if key.stack != 0 {
@@ -90,8 +90,8 @@ func (p *process) findSite(key siteKey) *site {
 	return s
 }
 
-// addSite gives a new site a number, and its sums.
-func (p *process) addSite(s *site) {
+// addSite gives a new site a number, and its sums, except those of kind Tensor.
+func (p *heap) addSite(s *site) {
 	switch {
 	case s.free:
 	case s.bare:
@@ -103,9 +103,7 @@ func (p *process) addSite(s *site) {
 	}
 	p.limiter.sites++
 	switch s.kind {
-	case aliased:
-	case Tensor:
-		s.total = p.tensorsOn(s.device)
+	case aliased, Tensor:
 	default:
 		s.total, s.sum = p.total(s.device, s.kind), p.total(allDevices, s.kind)
 	}
@@ -126,37 +124,37 @@ func (p *process) addSite(s *site) {
 }
 
 // dropSite makes the number of a site available to the next new one.
-func (h *heap) dropSite(s *site) {
+func (p *heap) dropSite(s *site) {
 	switch {
 	case s.free:
 	case s.bare:
-		h.give(tableBare)
+		p.give(tableBare)
 	default:
-		h.give(tableSites)
+		p.give(tableSites)
 	}
-	delete(h.siteOf, s.siteKey)
-	if key := s.classKey(); s.kind == Tensor && h.classes[key] == s.number {
-		delete(h.classes, key)
+	delete(p.siteOf, s.siteKey)
+	if key := s.classKey(); s.kind == Tensor && p.classes[key] == s.number {
+		delete(p.classes, key)
 	}
-	if slot := &h.recent[s.slot(len(h.recent))]; *slot == s {
+	if slot := &p.recent[s.slot(len(p.recent))]; *slot == s {
 		*slot = nil
 	}
-	h.sites[s.number] = nil
-	h.unused = append(h.unused, s.number)
+	p.sites[s.number] = nil
+	p.unused = append(p.unused, s.number)
 }
 
 // addCohorts gives a new site its own cohorts, or makes it share those of another size class.
-func (h *heap) addCohorts(s *site) {
+func (p *heap) addCohorts(s *site) {
 	s.own.parts = &windows{}
 	s.own.base, s.own.shift = noBase, firstWindow
 	if s.kind == Tensor {
-		first, known := h.classes[s.classKey()]
-		if known && h.sites[first].isButForClass(s) {
-			s.share(h.sites[first])
+		first, known := p.classes[s.classKey()]
+		if known && p.sites[first].isButForClass(s) {
+			s.share(p.sites[first])
 			return
 		}
 		if !known { // otherwise another one has the key, and its place
-			h.classes[s.classKey()] = s.number
+			p.classes[s.classKey()] = s.number
 		}
 	}
 	s.own.levels = &levels{}
@@ -179,12 +177,12 @@ func (s *site) sharing() *cohorts {
 }
 
 // total returns the index of a total in heap.totals. A process has few.
-func (h *heap) total(device int32, kind Kind) uint32 {
-	for i := range h.totals {
-		if t := &h.totals[i]; t.Device == device && t.Kind == kind {
+func (p *heap) total(device int32, kind Kind) uint32 {
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device == device && t.Kind == kind {
 			return uint32(i)
 		}
 	}
-	h.totals = append(h.totals, runningTotal{Total: Total{Device: device, Kind: kind}})
-	return uint32(len(h.totals) - 1)
+	p.totals = append(p.totals, runningTotal{Total: Total{Device: device, Kind: kind}})
+	return uint32(len(p.totals) - 1)
 }

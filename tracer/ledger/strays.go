@@ -18,7 +18,7 @@ const (
 )
 
 // addStray remembers an allocation whose device may become known later.
-func (p *process) addStray(key liveKey, e *Event) {
+func (p *contexts) addStray(key liveKey, e *Event) {
 	if !e.Kind.Owned() && e.Kind != Managed || key.space == memories || !p.roomForStray() {
 		return
 	}
@@ -26,7 +26,7 @@ func (p *process) addStray(key liveKey, e *Event) {
 	p.hold(tableStrays)
 }
 
-func (p *process) roomForStray() bool {
+func (p *contexts) roomForStray() bool {
 	switch {
 	case p.crowded:
 		p.beyond[tableStrays]++
@@ -41,7 +41,7 @@ func (p *process) roomForStray() bool {
 }
 
 // dropStrays forgets strays that have ended.
-func (p *process) dropStrays() {
+func (p *contexts) dropStrays() {
 	p.spend(64*len(p.strays) + 1)
 	rest := p.strays[:0]
 	for _, x := range p.strays {
@@ -53,13 +53,13 @@ func (p *process) dropStrays() {
 }
 
 // setStrays replaces the strays of a process by fewer.
-func (p *process) setStrays(rest []stray) {
+func (p *contexts) setStrays(rest []stray) {
 	p.giveAll(tableStrays, len(p.strays)-len(rest))
 	p.strays = rest
 }
 
 // strayEntry returns the entry of a stray, and whether it still lives on an unknown device.
-func (p *process) strayEntry(x *stray) (*entry, bool) {
+func (p *contexts) strayEntry(x *stray) (*entry, bool) {
 	n, ok := p.live[x.key]
 	if !ok {
 		return nil, false
@@ -69,7 +69,7 @@ func (p *process) strayEntry(x *stray) (*entry, bool) {
 }
 
 // moveStrays moves strays that match to a device, and returns their bytes.
-func (p *process) moveStrays(device int32, match func(*stray) bool) (bytes uint64) {
+func (p *contexts) moveStrays(device int32, match func(*stray) bool) (bytes uint64) {
 	p.spend(64 * len(p.strays))
 	rest := p.strays[:0]
 	for _, x := range p.strays {
@@ -92,7 +92,7 @@ func (p *process) moveStrays(device int32, match func(*stray) bool) (bytes uint6
 }
 
 // movePool moves an allocation from the default pool of the unknown device to that of the device.
-func (p *process) movePool(b *entry, device int32) {
+func (p *poolSet) movePool(b *entry, device int32) {
 	switch x := &p.pools[b.extra]; {
 	case x.device != UnknownDevice:
 		return
@@ -116,7 +116,7 @@ func (p *process) movePool(b *entry, device int32) {
 // learn books which device was current in a thread since a time: the thread's allocations since
 // then without a device were there. If it had pushed contexts, only those of the known context
 // were.
-func (p *process) learn(e *Event) {
+func (p *contexts) learn(e *Event) {
 	if uint32(e.Device) >= maxDevices || p.purged {
 		return
 	}
@@ -129,7 +129,7 @@ func (p *process) learn(e *Event) {
 }
 
 // learnContext moves the allocations of a context to its device.
-func (p *process) learnContext(context uint64, device int32) {
+func (p *contexts) learnContext(context uint64, device int32) {
 	if context != 0 && len(p.strays) > 0 && !p.purged {
 		p.moveStrays(device, func(x *stray) bool { return x.context == context })
 	}

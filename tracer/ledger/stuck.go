@@ -86,7 +86,7 @@ type blockList struct {
 const maxListed = 1 << 22
 
 // keepList keeps a sorted list of blocks for AddStuck. It belongs to the ledger.
-func (p *process) keepList(list []Block) {
+func (p *torch) keepList(list []Block) {
 	sampled := 0
 	for i := range p.tensors {
 		if p.tensors[i].device != CPUDevice {
@@ -104,14 +104,14 @@ func (p *process) keepList(list []Block) {
 	}
 }
 
-func (p *process) dropList() {
+func (p *torch) dropList() {
 	p.listedBlocks -= len(p.blockList.blocks)
 	p.blockList.blocks, p.blockList.freed = nil, nil
 }
 
 // noteListedFreed notes that a block of the sample was freed, which the list may have. With too many
 // of them, the list is of no use any more.
-func (p *process) noteListedFreed(address uint64) {
+func (p *torch) noteListedFreed(address uint64) {
 	switch x := &p.blockList; {
 	case len(x.blocks) == 0:
 	case len(x.freed) >= maxFreed:
@@ -124,7 +124,7 @@ func (p *process) noteListedFreed(address uint64) {
 // unsampled returns the blocks of the list that were not in the sample, by address. Those that are in
 // it now may be among them. A listed block of a size that is always in the sample was freed while the
 // list was read, unless events of the process are lost.
-func (p *process) unsampled() []Block {
+func (p *torch) unsampled() []Block {
 	x := &p.blockList
 	freed := slices.Clone(x.freed)
 	slices.Sort(freed)

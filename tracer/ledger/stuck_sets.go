@@ -33,7 +33,7 @@ func (p *process) keepHeldBlocks(in *Walk, to map[uint32]uint32) {
 	p.heldBlocks += len(list)
 }
 
-func (p *process) dropHeldBlocks() {
+func (p *torch) dropHeldBlocks() {
 	if p.walks != nil {
 		p.heldBlocks -= len(p.walks.blocks) + len(p.walks.older.blocks)
 		p.walks.blocks, p.walks.older.blocks = nil, nil

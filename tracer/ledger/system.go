@@ -75,7 +75,7 @@ func (l *Ledger) setSystem(in *SystemReading) {
 
 // systemOf returns the system-allocated memory of a process that runs; number is its index in the
 // snapshot.
-func (p *process) systemOf(number int, uuids []string) (list []System) {
+func (p *gpuMap) systemOf(number int, uuids []string) (list []System) {
 	if p.End != 0 {
 		return nil
 	}

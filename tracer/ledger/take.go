@@ -41,7 +41,7 @@ func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	s.Forgotten = l.gone.list()
 	s.Stats.LostFor, s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.LostFor), copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	l.grown(s.GPUs)
-	v := view{s: s, running: of.running, levels: of.levels, of: map[*process]*processView{}}
+	v := view{s: s, running: of.running, levels: of.levels, of: map[*member]*processView{}}
 	for _, p := range l.procs {
 		if !v.running || p.End == 0 {
 			v.add(p)
@@ -68,7 +68,7 @@ type view struct {
 	levels  bool // it has live memory only: see Levels
 	alone   bool // it has one process only
 	list    []*processView
-	of      map[*process]*processView
+	of      map[*member]*processView
 }
 
 // processView is one process of a view.
@@ -87,7 +87,7 @@ type processView struct {
 // add adds a process.
 func (v *view) add(p *process) *processView {
 	x := &processView{process: p, all: v}
-	v.list, v.of[p] = append(v.list, x), x
+	v.list, v.of[p.member] = append(v.list, x), x
 	return x
 }
 
@@ -132,7 +132,7 @@ func (v *processView) show(s *Snapshot) {
 
 // totalsOf returns the totals of a process. If it uses one GPU only, known and unknown device are
 // one, and the sum over all devices has the peak of both together.
-func (p *process) totalsOf(only int32, moments []tensorState) []Total {
+func (p *torch) totalsOf(only int32, moments []tensorState) []Total {
 	var list []Total
 	for _, t := range p.totals {
 		sums := only != UnknownDevice && !t.Kind.OnHost()

@@ -33,7 +33,7 @@ func (e *Event) hasTotals() bool {
 }
 
 // tellTotals books the totals in an event of an allocator.
-func (p *process) tellTotals(e *Event) {
+func (p *torch) tellTotals(e *Event) {
 	if e.hasTotals() && !p.purged {
 		p.tell(&p.tensors[p.tensorsOn(tensorDevice(e.Device))], e)
 	}
@@ -41,7 +41,7 @@ func (p *process) tellTotals(e *Event) {
 
 // tell books the totals of an event. If the event does not have the live bytes, the bytes from
 // before the attach stay as they were: the kernel half sends Totals when they change.
-func (p *process) tell(t *tensors, e *Event) {
+func (p *torch) tell(t *tensors, e *Event) {
 	if e.Told&ToldAllocated == 0 || t.device < 0 || e.Time < t.now.time {
 		return
 	}
@@ -78,7 +78,7 @@ func (p *process) tell(t *tensors, e *Event) {
 
 // learnSegments takes a driver allocation for a segment if the allocator has as many more bytes
 // reserved than before: the allocation's stack may not be known yet.
-func (p *process) learnSegments(t *tensors, reserved, time uint64) {
+func (p *torch) learnSegments(t *tensors, reserved, time uint64) {
 	grown := int64(reserved - t.now.reserved)
 	var unknown []segmentChange
 	var sum int64
@@ -156,7 +156,7 @@ type tensorState struct {
 	classes             []tensorClass // by SizeClass; nil: only the sample is known
 }
 
-func (p *process) stateOf(t *tensors) tensorState {
+func (s *session) stateOf(t *tensors) tensorState {
 	if !t.reading.taken && !t.now.liveKnown {
 		return tensorState{allocated: t.now.allocated, reserved: t.now.reserved, live: t.live, freed: t.freed}
 	}
@@ -165,13 +165,13 @@ func (p *process) stateOf(t *tensors) tensorState {
 		c := &m.classes[class]
 		*c = t.reading.class(class)
 		if t.since.classes != nil && t.now.liveKnown {
-			x, p := &t.since.classes[class], p.inclusion(class)
+			x, p := &t.since.classes[class], s.inclusion(class)
 			c.live = c.live.changed(&x.live, p)
 			c.freed = c.freed.changed(&x.freed, p)
 		}
 	}
 	if t.now.liveKnown && t.now.time > t.reading.reported {
-		p.fitLive(m.classes, t.now.live)
+		s.fitLive(m.classes, t.now.live)
 	}
 	for class := range m.classes {
 		m.live.take(&m.classes[class].live)

@@ -22,6 +22,7 @@ const maxTensors = maxSum / 2
 
 // torch has the books of the PyTorch allocators of a process.
 type torch struct {
+	heap
 	tensors   []tensors // by device
 	blockList blockList
 	freeRuns  []freeRun // by device, in segments
@@ -104,7 +105,7 @@ func tensorDevice(device int32) int32 {
 }
 
 // tensorsOn returns the index in p.tensors of a device. A process uses few.
-func (p *process) tensorsOn(device int32) uint32 {
+func (p *torch) tensorsOn(device int32) uint32 {
 	p.spend(len(p.tensors))
 	for i := range p.tensors {
 		if p.tensors[i].device == device {
@@ -123,7 +124,7 @@ func (e *Event) isBlock() bool {
 
 // allocTensor books a block of the sample. The free of a live block at the same address was not
 // reported, as when PyTorch restores the private pool of a CUDA graph.
-func (p *process) allocTensor(e *Event) {
+func (p *torch) allocTensor(e *Event) {
 	if p.purged || !e.isBlock() {
 		return
 	}
@@ -142,7 +143,7 @@ func (p *process) allocTensor(e *Event) {
 	if w := p.walks; w != nil {
 		w.gaveOut(e.Address)
 	}
-	t := &p.tensors[s.total]
+	t := p.sumOf(s)
 	halvings := min(e.Halvings, maxHalvings)
 	w := sampled(e.Size, uint32(halvings))
 	if w.bytes > maxTensors-t.live.bytes {
@@ -166,9 +167,17 @@ func (p *process) allocTensor(e *Event) {
 	}
 }
 
+// sumOf returns the sums that a site of kind Tensor is part of.
+func (p *torch) sumOf(s *site) *tensors {
+	if !s.summed {
+		s.total, s.summed = p.tensorsOn(s.device), true
+	}
+	return &p.tensors[s.total]
+}
+
 // freeTensor ends a block of the sample. It may be unknown: its allocation was lost, or there was
 // no room for it. TensorTotals count frees of blocks from before the attach.
-func (p *process) freeTensor(e *Event) {
+func (p *torch) freeTensor(e *Event) {
 	key := liveKey{e.Address, Blocks}
 	if n, ok := p.live[key]; ok {
 		p.dropTensor(key, n, e.Time)
@@ -176,7 +185,7 @@ func (p *process) freeTensor(e *Event) {
 	p.tellTotals(e)
 }
 
-func (p *process) dropTensor(key liveKey, n uint32, time uint64) {
+func (p *torch) dropTensor(key liveKey, n uint32, time uint64) {
 	if p.observer != nil {
 		p.observer.Freed(p.allocation(n), time)
 	}
@@ -202,7 +211,7 @@ func (p *process) dropTensor(key liveKey, n uint32, time uint64) {
 }
 
 // bookAllocator books what an allocator had reserved before its first report since the attach.
-func (p *process) bookAllocator(e *Event) {
+func (p *torch) bookAllocator(e *Event) {
 	device := tensorDevice(e.Device)
 	if device < 0 || p.purged {
 		return
@@ -215,7 +224,7 @@ func (p *process) bookAllocator(e *Event) {
 }
 
 // driverLive returns the live bytes on a device of the sites that may be segments.
-func (p *process) driverLive(device int32) (list []siteLive) {
+func (p *heap) driverLive(device int32) (list []siteLive) {
 	p.spend(len(p.sites))
 	for s := range p.all() {
 		if s.mayBeSegment() && s.liveBytes != 0 && (s.device == device || s.device == UnknownDevice) && len(list) < maxSiteLive {

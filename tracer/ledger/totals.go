@@ -63,7 +63,7 @@ func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 }
 
 // setTotals books a reading of one allocator's totals.
-func (p *process) setTotals(time uint64, x *TensorTotals) {
+func (p *torch) setTotals(time uint64, x *TensorTotals) {
 	t := &p.tensors[p.tensorsOn(tensorDevice(x.Device))]
 	before := t.reading
 	t.reading = newReading(x, before.classes)
@@ -97,7 +97,7 @@ func (p *process) setTotals(time uint64, x *TensorTotals) {
 	}
 }
 
-func (p *process) doubtTotals(t *tensors, last *tensorReading) {
+func (p *torch) doubtTotals(t *tensors, last *tensorReading) {
 	r := &t.reading
 	excess := minus(r.live.bytes, r.allocated)
 	if t.first.final {

@@ -38,7 +38,7 @@ type endedMapping struct {
 const maxKept = 1 << 18
 
 // memoryOf returns what is needed to revive a memory.
-func (p *process) memoryOf(number uint64) memoryOf {
+func (p *driver) memoryOf(number uint64) memoryOf {
 	m, ok := p.physical.memories[number]
 	if !ok {
 		return memoryOf{} // an alias
@@ -46,7 +46,7 @@ func (p *process) memoryOf(number uint64) memoryOf {
 	return memoryOf{number, *p.entries.at(p.live[liveKey{number, memories}]), m.learns}
 }
 
-func (p *process) rememberPhysical(e *Event, r released) {
+func (p *driver) rememberPhysical(e *Event, r released) {
 	p.forgetFree(e.TID)
 	more := len(r.ended) - 1
 	if len(r.ended) > 0 && !p.hasRoomFor(tableUnmapped, more) {
@@ -65,7 +65,7 @@ func (p *process) rememberPhysical(e *Event, r released) {
 
 // undoPhysical undoes the thread's last free, unless its handle or addresses were given out again:
 // then the memory had been freed, whatever the call returned.
-func (p *process) undoPhysical(e *Event) {
+func (p *driver) undoPhysical(e *Event) {
 	r := p.released[e.TID]
 	p.forgetFree(e.TID)
 	v := p.physical
@@ -90,7 +90,7 @@ func (p *process) undoPhysical(e *Event) {
 	}
 }
 
-func (p *process) undoRelease(r *released, time uint64) {
+func (p *driver) undoRelease(r *released, time uint64) {
 	v := p.physical
 	h, taken := v.handles[r.handle]
 	_, aliased := p.live[liveKey{r.handle, Physical}]
@@ -105,7 +105,7 @@ func (p *process) undoRelease(r *released, time uint64) {
 }
 
 // reviveMemory revives a memory if it has ended, and reports whether it lives.
-func (p *process) reviveMemory(was *memoryOf, time uint64) bool {
+func (p *driver) reviveMemory(was *memoryOf, time uint64) bool {
 	v := p.physical
 	if _, ok := v.memories[was.number]; ok || was.number == 0 {
 		return true

@@ -28,8 +28,9 @@ type reading struct {
 	excess      excess
 }
 
-// usage has what NVML, the environment and the system say of the memory of a process on GPUs.
-type usage struct {
+// gpuMap has which GPUs a process is on, and what NVML and the system say of its memory there.
+type gpuMap struct {
+	torch
 	devices  []string // UUID by CUDA ordinal
 	misnamed bool     // NVML contradicts devices
 	readings []reading
@@ -106,7 +107,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 }
 
 // setUsage books what NVML reports of the process on one of its GPUs.
-func (p *process) setUsage(time uint64, u *Usage, gpus []GPU) {
+func (p *contexts) setUsage(time uint64, u *Usage, gpus []GPU) {
 	p.spend(16 * (len(p.readings) + len(p.totals) + len(p.tensors) + len(p.devices)))
 	r := p.reading(u.UUID)
 	if r == nil {
@@ -139,13 +140,13 @@ func (p *process) setUsage(time uint64, u *Usage, gpus []GPU) {
 }
 
 // wasThere reports whether a process may have been on a GPU before the attach.
-func (p *process) wasThere(r *reading) bool {
+func (p *gpuMap) wasThere(r *reading) bool {
 	return p.Begin <= p.firstUsage && r.began == p.firstUsage
 }
 
 // allocatedOn reports whether a process may have allocated memory on a GPU, so that its context
 // there is complete.
-func (p *process) allocatedOn(r *reading) bool {
+func (p *gpuMap) allocatedOn(r *reading) bool {
 	uuids := p.uuids()
 	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
 		switch {
@@ -208,7 +209,7 @@ func (l *Ledger) openUsage() {
 }
 
 // tensorsAtUsage keeps the state of PyTorch's allocators at a reading.
-func (p *process) tensorsAtUsage(time uint64) {
+func (p *gpuMap) tensorsAtUsage(time uint64) {
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
 			t.atUsage = firstReport{
@@ -222,7 +223,7 @@ func (p *process) tensorsAtUsage(time uint64) {
 // settleLower makes a reading the first one if it has a lower baseline: the one before included
 // memory of a call that returned later. Nothing of the process but its context is older than the
 // session.
-func (p *process) settleLower(r *reading, usage, time uint64) {
+func (p *contexts) settleLower(r *reading, usage, time uint64) {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Kind == Graph && t.LiveBytes != 0 {
 			return // an alloc node has no memory before the launch of its graph
@@ -241,7 +242,7 @@ func (p *process) settleLower(r *reading, usage, time uint64) {
 
 // firstTensors keeps the state of PyTorch's allocator at the moment of the baseline, from which
 // memory of the allocator must be subtracted as of the same moment.
-func (p *process) firstTensors(r *reading, time uint64) {
+func (p *gpuMap) firstTensors(r *reading, time uint64) {
 	device := ordinalOf(p.uuids(), r.uuid)
 	for i := range p.tensors {
 		t := &p.tensors[i]
@@ -253,7 +254,7 @@ func (p *process) firstTensors(r *reading, time uint64) {
 	}
 }
 
-func (p *process) reading(uuid string) *reading {
+func (p *gpuMap) reading(uuid string) *reading {
 	for i := range p.readings {
 		if p.readings[i].uuid == uuid {
 			return &p.readings[i]
@@ -263,7 +264,7 @@ func (p *process) reading(uuid string) *reading {
 }
 
 // deviceLive appends the live bytes that the driver counts as the process's own, by device.
-func (p *process) deviceLive(dst []deviceLive) []deviceLive {
+func (p *poolSet) deviceLive(dst []deviceLive) []deviceLive {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device != allDevices && t.Kind.Owned() {
 			dst = append(dst, deviceLive{device: t.Device, kind: t.Kind, bytes: t.LiveBytes, rounding: p.roundingOf(t)})
@@ -298,14 +299,14 @@ func sumOn(uuid string, live []deviceLive, uuids []string, only string) (sum hel
 
 // holdsMemory reports whether the books have live memory of the process that the driver counts as its
 // own, or that PyTorch's allocators had before the attach.
-func (p *process) holdsMemory() bool {
+func (p *torch) holdsMemory() bool {
 	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
 		return t.Device != allDevices && t.Kind.Owned() && t.LiveBytes > 0
 	}) || slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device >= 0 && t.now.reserved > 0 })
 }
 
 // balances compares usage and books of one process; number is its index in the snapshot.
-func (p *process) balances(number int) []Balance {
+func (p *poolSet) balances(number int) []Balance {
 	uuids := p.uuids()
 	only, onlyUUID := p.onlyGPU(uuids)
 	on := func(uuid string, live []deviceLive) heldOn { return sumOn(uuid, live, uuids, onlyUUID) }

@@ -168,7 +168,7 @@ func (p *process) shown(x Walked, latest bool) Walked {
 }
 
 // firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
-func (p *process) firstTotals(device int32, held []Held) WalkTotals {
+func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device == device && t.first.seen {
 			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
@@ -263,7 +263,7 @@ func (b *rankedBytes) sum() (sum uint64) {
 }
 
 // isNameless reports whether an allocator reports addresses of its own structures, not of blocks.
-func (p *process) isNameless(device int32) bool {
+func (p *torch) isNameless(device int32) bool {
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device == device {
 			return t.now.known && t.now.reserved == 0

@@ -159,7 +159,7 @@ func (l *Ledger) beginWalk(in WalkOpened) {
 }
 
 // openWalk notes what a process has now.
-func (p *process) openWalk(time uint64) {
+func (p *torch) openWalk(time uint64) {
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
@@ -176,14 +176,14 @@ func (p *process) openWalk(time uint64) {
 }
 
 // dropOpenWalk forgets that a walk is under way.
-func (p *process) dropOpenWalk() {
+func (p *torch) dropOpenWalk() {
 	if p.walks != nil && p.walks.open != nil {
 		p.walks.open = nil
 	}
 }
 
 // noteFreed keeps what a walk under way may have seen.
-func (p *process) noteFreed(key liveKey, n uint32) {
+func (p *heap) noteFreed(key liveKey, n uint32) {
 	w := p.walks
 	if w.open == nil || len(w.open.freed) >= maxFreed {
 		return
@@ -222,7 +222,7 @@ func weightOf(s *site, b *entry) uint64 {
 }
 
 // closeWalk ends what openWalk began. A walk that was not opened is as of now.
-func (p *process) closeWalk(time uint64) openWalk {
+func (p *torch) closeWalk(time uint64) openWalk {
 	if w := p.walks; w == nil || w.open == nil || w.open.time != time {
 		p.openWalk(time)
 	}
@@ -264,7 +264,7 @@ const (
 
 // gaveUp reports whether a process ended since a walk began, or freed most of its memory: one that
 // ends with an uncaught error does so while it is read.
-func (p *process) gaveUp(opened *openWalk) bool {
+func (p *torch) gaveUp(opened *openWalk) bool {
 	var then, now uint64
 	for i := range opened.allocators {
 		then += opened.allocators[i].Allocated

@@ -175,7 +175,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 }
 
 // olderSegments returns what an allocator had reserved in segments from before the attach.
-func (p *process) olderSegments(r *firstReport, here func(device int32) bool) uint64 {
+func (p *torch) olderSegments(r *firstReport, here func(device int32) bool) uint64 {
 	bytes := r.reserved
 	for _, x := range r.driver {
 		if s := p.sites[x.site]; s.segment && here(s.device) {

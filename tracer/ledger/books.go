@@ -90,16 +90,13 @@ type Fold struct {
 
 func (in Begin) tell(l *Ledger)         { l.options.Begin = in.Time }
 func (in Process) tell(l *Ledger)       { l.setProcess(in) }
-func (in Devices) tell(l *Ledger)       { l.setDevices(in.PID, in.UUIDs) }
-func (in GPUs) tell(l *Ledger)          { l.gpus = append(l.gpus[:0], in...) }
+func (in GPUs) tell(l *Ledger)          { l.gpus.list = append(l.gpus.list[:0], in...) }
 func (in UsageOpened) tell(l *Ledger)   { l.openUsage() }
 func (in UsageReading) tell(l *Ledger)  { l.setUsage(in.Time, in.Usages) }
 func (in TensorReading) tell(l *Ledger) { l.setTensors(in.Time, in.Totals) }
-func (in Segments) tell(l *Ledger)      { l.setSegments(in) }
 func (in Sampling) tell(l *Ledger)      { l.setSampling(in) }
 func (in SampleRate) tell(l *Ledger)    { l.rate = in }
 func (in Stats) tell(l *Ledger)         { l.setStats(in) }
-func (in WalkOpened) tell(l *Ledger)    { l.beginWalk(in) }
 func (in Limits) tell(l *Ledger)        { l.setLimits(in, l.numbers > 0) }
 func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
 func (in Fold) tell(l *Ledger)          { l.fold(in.PID, in.Below) }
@@ -117,6 +114,18 @@ func (in Walk) tell(l *Ledger) {
 	}
 }
 
+func (in Devices) tell(l *Ledger) {
+	if p := l.byPID[in.PID]; p != nil {
+		p.devices, p.misnamed = append([]string(nil), in.UUIDs...), false
+	}
+}
+
+func (in WalkOpened) tell(l *Ledger) {
+	if p := l.walkOf(in.PID, in.Time); p != nil {
+		p.openWalk(in.Time)
+	}
+}
+
 func (in Warning) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && in.PID != 0 {
 		p.warnOf(in.Text)
@@ -125,12 +134,12 @@ func (in Warning) tell(l *Ledger) {
 	}
 }
 
-func (l *Ledger) setSegments(stacks []uint64) {
+func (in Segments) tell(l *Ledger) {
 	if l.full() {
 		return
 	}
-	is := make(map[uint64]bool, len(stacks))
-	for _, stack := range stacks {
+	is := make(map[uint64]bool, len(in))
+	for _, stack := range in {
 		is[stack] = true
 	}
 	l.MarkSegments(func(stack uint64) bool { return is[stack] })

@@ -55,18 +55,18 @@ func (o *opener) purged(p *process) {
 		o.sites(p, archived)
 		o.rest(p, archived)
 		o.beginOf(carriedPurged, p)
-		p.carryPurged(&o.carrier, archived)
+		carryPurged(&o.carrier, p, archived)
 		p.siteOf = before
 	})
 	if len(late) > 0 {
 		o.sites(p, late)
 		o.beginOf(carriedPurged, p)
-		p.carryFigures(&o.carrier, late)
+		carryFigures(&o.carrier, p, late)
 	}
 }
 
 // carryPurged carries what of a process would follow from its entries.
-func (p *process) carryPurged(c *carrier, sites []*site) {
+func carryPurged(c *carrier, p *process, sites []*site) {
 	amount(c, &p.unsized, maxSum)
 	for i := range p.tensors {
 		amount(c, &p.tensors[i].sampled, maxSum)
@@ -76,11 +76,11 @@ func (p *process) carryPurged(c *carrier, sites []*site) {
 		amount(c, &x.live, maxSum)
 		amount(c, &x.bytes, maxSum)
 	}
-	p.carryFigures(c, sites)
+	carryFigures(c, p, sites)
 }
 
 // carryFigures carries what would follow from the entries of sites.
-func (p *process) carryFigures(c *carrier, sites []*site) {
+func carryFigures(c *carrier, p *process, sites []*site) {
 	for _, s := range sites {
 		c.check(s.first == 0)
 		for _, x := range [...]*uint64{&s.liveObjects, &s.liveBytes, &s.liveSquares} {
@@ -107,17 +107,17 @@ func (p *process) carryFigures(c *carrier, sites []*site) {
 	}
 }
 
-func (p *process) takePurged(c *carrier) {
+func takePurged(c *carrier, p *process) {
 	empty := p.physical == nil && len(p.strays)+len(p.blockList.blocks)+len(p.poolOf)+len(p.exported)+len(p.objects.live) == 0 &&
 		(p.walks == nil || p.walks.open == nil && len(p.walks.blocks)+len(p.walks.older.blocks) == 0)
 	if c.check(empty && p.End != 0 && p.held[tableFrees] == 0); c.bad {
 		return
 	}
 	if p.purged { // these are of late events
-		p.carryFigures(c, slices.Collect(p.all()))
+		carryFigures(c, p, slices.Collect(p.all()))
 		return
 	}
-	p.carryPurged(c, slices.Collect(p.all()))
+	carryPurged(c, p, slices.Collect(p.all()))
 	if c.bad {
 		return
 	}

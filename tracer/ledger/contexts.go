@@ -199,13 +199,11 @@ func (p *heap) reuse(s *site, size uint64) {
 	s.early.bytes += size
 }
 
-// reused returns how many live addresses were given out again without an explanation.
-func (l *Ledger) reused() uint64 {
-	n := l.stats.Reused
-	for _, p := range l.procs {
-		for s := range p.all() {
-			n += s.early.objects
-		}
+// endedEarly returns how many live addresses were given out again, which the end of their contexts may
+// explain.
+func (p *heap) endedEarly() (n uint64) {
+	for s := range p.all() {
+		n += s.early.objects
 	}
 	return n
 }

@@ -241,7 +241,7 @@ func TestForgottenProcessesTakeNothing(t *testing.T) {
 		"processes": len(l.procs), "pids": len(l.byPID), "alive": len(l.alive),
 		"segments": len(l.archive.segments), "names": len(l.archive.apis.number),
 		"exports": len(l.exports), "users": len(l.users), "processes of users": len(l.ofUser),
-		"losses": len(l.lostBy) + len(l.stacksBy), "warned": len(l.warned), "ended": len(l.ended),
+		"losses": len(l.lost.events) + len(l.lost.stacks), "warned": len(l.warned), "ended": len(l.ended),
 		"held blocks": l.heldBlocks, "listed": l.listedBlocks,
 	} {
 		if n != 0 {

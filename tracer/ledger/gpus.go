@@ -13,19 +13,27 @@ func (g *GPU) Now() uint64 {
 	return min(uint64(max(int64(g.Used)+g.Since, 0)), max(g.Total, g.Used))
 }
 
-// bookedSince sets Since of all GPUs. A GPU with MIG instances has their memory.
-func (l *Ledger) bookedSince(s *Snapshot) {
+// gpuList has the GPUs of the session, and what they used earlier.
+type gpuList struct {
+	list []GPU
+	used map[string]*usedMarks // by UUID
+	read uint64                // time of the latest reading
+}
+
+// bookedSince sets Since of all GPUs, which NVML read last at a time. A GPU with MIG instances has
+// their memory.
+func (s *Snapshot) bookedSince(read uint64) {
 	since := map[string]int64{}
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		switch end := s.Processes[b.Process].End; {
 		case end == 0:
 			since[b.UUID] += b.Since
-		case end > l.lastUsage && b.Time == l.lastUsage:
+		case end > read && b.Time == read:
 			since[b.UUID] -= int64(b.Usage)
 		}
 	}
-	l.unreadSince(s, since)
+	s.unreadSince(read, since)
 	for i := range s.GPUs {
 		if g := &s.GPUs[i]; g.Parent != "" {
 			since[g.Parent] += since[g.UUID]
@@ -37,10 +45,10 @@ func (l *Ledger) bookedSince(s *Snapshot) {
 }
 
 // unreadSince adds what processes hold that began after NVML's last reading.
-func (l *Ledger) unreadSince(s *Snapshot, since map[string]int64) {
+func (s *Snapshot) unreadSince(read uint64, since map[string]int64) {
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		if p.End != 0 || p.Begin <= l.lastUsage {
+		if p.End != 0 || p.Begin <= read {
 			continue
 		}
 		for k := range p.Totals {
@@ -66,17 +74,17 @@ type usedMark struct{ time, used uint64 }
 
 const maxMarks = 32
 
-// markUsed notes what all GPUs use at the time of a reading.
-func (l *Ledger) markUsed(time uint64) {
-	for i := range l.gpus {
-		g := &l.gpus[i]
-		m := l.used[g.UUID]
+// mark notes what all GPUs use at the time of a reading.
+func (x *gpuList) mark(time uint64) {
+	for i := range x.list {
+		g := &x.list[i]
+		m := x.used[g.UUID]
 		if m == nil {
-			if len(l.used) >= maxDevices {
+			if len(x.used) >= maxDevices {
 				continue
 			}
 			m = &usedMarks{step: 1e9}
-			l.used[g.UUID] = m
+			x.used[g.UUID] = m
 		}
 		n := len(m.list)
 		if n > 0 && minus(time, m.list[n-1].time) < m.step {
@@ -100,11 +108,11 @@ func (m *usedMarks) thin(now uint64) {
 	m.list = slices.Delete(m.list, best, best+1)
 }
 
-// grown sets what each GPU used earlier: at about half of the time from the first reading to the
+// earlier sets what each GPU used earlier: at about half of the time from the first reading to the
 // latest, at most an hour before.
-func (l *Ledger) grown(list []GPU) {
+func (x *gpuList) earlier(list []GPU) {
 	for i := range list {
-		m := l.used[list[i].UUID]
+		m := x.used[list[i].UUID]
 		if m == nil || len(m.list) < 3 {
 			continue
 		}
@@ -114,6 +122,15 @@ func (l *Ledger) grown(list []GPU) {
 		for m.list[k].time < max(first+(last-first)/2, minus(last, growthSpan)) {
 			k++
 		}
-		list[i].Time, list[i].EarlierTime, list[i].EarlierUsed = l.lastUsage, m.list[k].time, m.list[k].used
+		list[i].Time, list[i].EarlierTime, list[i].EarlierUsed = x.read, m.list[k].time, m.list[k].used
+	}
+}
+
+// forget drops what GPUs used that NVML does not list any more.
+func (x *gpuList) forget() {
+	for uuid := range x.used {
+		if !slices.ContainsFunc(x.list, func(g GPU) bool { return g.UUID == uuid }) {
+			delete(x.used, uuid)
+		}
 	}
 }

@@ -72,7 +72,7 @@ func TestAGPUOfALongSessionSaysWhatItUsedAnHourAgo(t *testing.T) {
 	if ago := g.Time - g.EarlierTime; ago < 2000e9 || ago > 3600e9 {
 		t.Errorf("%v ago", time.Duration(ago))
 	}
-	if n := len(l.used["GPU-a"].list); n > maxMarks {
+	if n := len(l.gpus.used["GPU-a"].list); n > maxMarks {
 		t.Errorf("%d marks", n)
 	}
 }

@@ -72,7 +72,7 @@ func (l *Ledger) atHighest(s *Snapshot, moved map[*process]bool) *Snapshot {
 		})
 	}
 	v.processes()
-	l.bookedSince(&high)
+	high.bookedSince(l.gpus.read)
 	v.sites()
 	high.Sites = withPast(high.Sites, s.Sites)
 	return &high

@@ -60,21 +60,17 @@ type Options struct {
 // until Forget, since a capture shows them at its end. Those that ended take less memory.
 type Ledger struct {
 	*session
-	procs    []*process          // in the order in which they began
-	byPID    map[uint32]*process // the newest process of a pid
-	alive    []*process          // processes that had not ended at the last eachAlive
-	ended    []*process          // processes that ended and still have their entries
-	purgeAt  uint64              // when the first of them loses them
-	numbers  uint32              // how many processes there were
-	ofUser   map[uint32]int      // processes by user; 0: not known
-	gone     forgotten           // sums of the processes that left the books
-	lostBy   map[uint32]uint64   // Stats.LostBy, at the last reading
-	stacksBy map[uint32]uint64   // likewise
-	homeless uint64              // events of processes beyond the limit
+	procs   []*process          // in the order in which they began
+	byPID   map[uint32]*process // the newest process of a pid
+	alive   []*process          // processes that had not ended at the last eachAlive
+	ended   []*process          // processes that ended and still have their entries
+	purgeAt uint64              // when the first of them loses them
+	numbers uint32              // how many processes there were
+	ofUser  map[uint32]int      // processes by user; 0: not known
+	gone    forgotten           // sums of the processes that left the books
+	lost    losses
 
-	gpus      []GPU
-	used      map[string]*usedMarks // by GPU
-	lastUsage uint64
+	gpus gpuList
 
 	opening  *opening // nil before the first Carried
 	carrying bool     // the pieces of an opening are coming
@@ -90,13 +86,12 @@ func New(o Options) *Ledger {
 		o.maxProcesses = defaultMaxProcesses
 	}
 	return &Ledger{
-		session:  newSession(o),
-		byPID:    make(map[uint32]*process),
-		purgeAt:  math.MaxUint64,
-		ofUser:   make(map[uint32]int),
-		lostBy:   make(map[uint32]uint64),
-		stacksBy: make(map[uint32]uint64),
-		used:     make(map[string]*usedMarks),
+		session: newSession(o),
+		byPID:   make(map[uint32]*process),
+		purgeAt: math.MaxUint64,
+		ofUser:  make(map[uint32]int),
+		lost:    losses{events: make(map[uint32]uint64), stacks: make(map[uint32]uint64)},
+		gpus:    gpuList{used: make(map[string]*usedMarks)},
 	}
 }
 
@@ -119,7 +114,7 @@ func (l *Ledger) Apply(e *Event) {
 	}
 	if l.manyProcesses() && !l.hasRoom(e.PID, e.Time, 0) {
 		if e.Op != Exit && e.Op != Exec {
-			l.homeless++
+			l.lost.homeless++
 			l.stats.Lost++
 		}
 		return
@@ -144,54 +139,4 @@ func (l *Ledger) Apply(e *Event) {
 			l.instance(e.PID, e.Time).apply(e)
 		}
 	}
-}
-
-// setStats replaces the counters that the kernel half keeps since the attach: Lost and LostFor (plus
-// the ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. It ignores the
-// others.
-func (l *Ledger) setStats(s Stats) {
-	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
-	l.stats.LostFor, l.stats.Missing, l.stats.Truncated = copyCounts(s.LostFor), copyCounts(s.Missing), copyCounts(s.Truncated)
-	if l.homeless > 0 && l.stats.LostFor != nil {
-		l.stats.LostFor[LostNoRoomInLedger] = l.homeless
-	}
-	l.countBy(l.lostBy, s.LostBy, func(p *process, n uint64) { p.Lost += n })
-	l.countBy(l.stacksBy, s.StacksBy, func(p *process, n uint64) { p.stacksLost += n })
-}
-
-// countBy adds the growth of totals by pid to the processes that had the pid meanwhile. It keeps the
-// totals of pids that are not known any more for as long as they are reported.
-func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n uint64)) {
-	for pid, total := range now {
-		p := l.byPID[pid]
-		last, counted := before[pid]
-		if p == nil && !counted {
-			continue
-		}
-		more := total - last
-		if total < last {
-			more = total // another process with the pid counts from 0
-		}
-		before[pid] = total
-		for more > 0 && p != nil && !p.purged {
-			add(p, more) // to each of them, since it could be any
-			p = p.older
-		}
-	}
-	for pid := range before {
-		if _, reported := now[pid]; !reported {
-			delete(before, pid)
-		}
-	}
-}
-
-func copyCounts(m map[string]uint64) map[string]uint64 {
-	if len(m) == 0 {
-		return nil
-	}
-	c := make(map[string]uint64, len(m))
-	for k, v := range m {
-		c[k] = v
-	}
-	return c
 }

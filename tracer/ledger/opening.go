@@ -21,14 +21,14 @@ func (l *Ledger) Opening(to Books) { l.newOpener(to, false).tell() }
 func (o *opener) tell() {
 	l, to := o.l, o.to
 	to.Tell(Begin{l.options.Begin})
-	to.Tell(slices.Clone(GPUs(l.gpus)))
+	to.Tell(slices.Clone(GPUs(l.gpus.list)))
 	to.Tell(slices.Clone(Sampling(l.sampling)))
 	to.Tell(l.rate)
 	o.begin(carriedSession, nil)
-	l.carrySession(&o.carrier)
+	carrySession(&o.carrier, l)
 	for _, p := range o.processes {
 		o.begin(carriedProcess, func() { num(&o.carrier, &p.PID) })
-		p.carry(&o.carrier)
+		carryProcess(&o.carrier, p)
 	}
 	for _, p := range o.processes {
 		if p.purged {
@@ -44,7 +44,7 @@ func (o *opener) tell() {
 	}
 	for _, p := range o.processes {
 		o.beginOf(carriedRounding, p)
-		p.carryRounding(&o.carrier)
+		carryRounding(&o.carrier, p)
 	}
 	o.begin(carriedEnd, nil)
 	o.flush()

@@ -15,7 +15,7 @@ import (
 // that are made from the opening, or belong to processes that an opening leaves out.
 func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 	for of, known := range map[reflect.Type]string{
-		reflect.TypeFor[Ledger](): "session gone lostBy stacksBy homeless procs ended purgeAt gpus used lastUsage" +
+		reflect.TypeFor[Ledger](): "session gone lost procs ended purgeAt gpus" +
 			" | byPID alive numbers ofUser opening carrying openedAt",
 		reflect.TypeFor[session](): "quotas exports stats warnings warned sampling rate newest opened firstUsage" +
 			" | options users archive limiter observer heldBlocks listedBlocks",
@@ -98,6 +98,8 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[Release]():       "Objects Bytes Time | Process Cause",
 		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory Folded | LostFor LostBy StacksBy",
 		reflect.TypeFor[quota.Quota]():   "size limit | used",
+		reflect.TypeFor[losses]():        "events stacks homeless |",
+		reflect.TypeFor[gpuList]():       "list used read |",
 		reflect.TypeFor[usedMarks]():     "list step |",
 		reflect.TypeFor[forgotten]():     "Forgotten sums | gpus",
 		reflect.TypeFor[Forgotten]():     "Before Processes Failures FailedBytes OutOfMemory Peaks HighestPeak Sums |",

@@ -11,26 +11,26 @@ import (
 func (o *opener) frees(p *process) {
 	each(o, carriedFrees, p, slices.Sorted(maps.Keys(p.lastFree)), func(tid *uint32) {
 		last := p.lastFree[*tid]
-		p.carryFree(&o.carrier, tid, &last)
+		carryFree(&o.carrier, p, tid, &last)
 	})
 }
 
-func (p *process) carryFree(c *carrier, tid *uint32, last *lastFree) {
+func carryFree(c *carrier, p *process, tid *uint32, last *lastFree) {
 	num(c, tid)
 	num(c, &last.endings)
 	most(c, &last.space, lastSpace)
 	most(c, &last.outcome, lessPhysical)
-	p.carryEntry(c, &last.entry, last.outcome == freed)
+	carryEntry(c, p, &last.entry, last.outcome == freed)
 	if last.outcome != lessPhysical {
 		return
 	}
 	r := p.released[*tid]
 	num(c, &r.handle)
-	p.carryMemory(c, &r.held)
+	carryMemory(c, p, &r.held)
 	carryList(c, &r.ended, maxKept, func(x *endedMapping) {
 		nums(c, &x.Start, &x.End, &x.Value.memory, &x.Value.time)
 		c.check(x.Start < x.End)
-		p.carryMemory(c, &x.of)
+		carryMemory(c, p, &x.of)
 	})
 	if c.reads() && !c.bad {
 		p.withPhysical()
@@ -41,7 +41,7 @@ func (p *process) carryFree(c *carrier, tid *uint32, last *lastFree) {
 }
 
 // carryEntry carries an entry that has ended.
-func (p *process) carryEntry(c *carrier, x *entry, sited bool) {
+func carryEntry(c *carrier, p *process, x *entry, sited bool) {
 	if sited {
 		c.siteOf(p, &x.site)
 	}
@@ -63,10 +63,10 @@ func (p *process) carryEntry(c *carrier, x *entry, sited bool) {
 }
 
 // carryMemory carries physical memory that may have ended.
-func (p *process) carryMemory(c *carrier, m *memoryOf) {
+func carryMemory(c *carrier, p *process, m *memoryOf) {
 	num(c, &m.number)
 	c.flags(&m.learns)
-	p.carryEntry(c, &m.entry, m.number != 0)
+	carryEntry(c, p, &m.entry, m.number != 0)
 	c.check(m.number == 0 || m.entry.address == m.number && m.number <= p.lastMemory())
 }
 
@@ -78,11 +78,11 @@ func (p *driver) lastMemory() uint64 {
 	return p.physical.last
 }
 
-func (p *process) takeFrees(c *carrier) {
+func takeFrees(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 {
 		var tid uint32
 		last := lastFree{}
-		p.carryFree(c, &tid, &last)
+		carryFree(c, p, &tid, &last)
 		_, taken := p.lastFree[tid]
 		if c.check(!taken && p.quotas[tableFrees].Used() < maxLastFrees); c.bad {
 			return

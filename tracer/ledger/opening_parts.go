@@ -51,7 +51,7 @@ func (c *carrier) handleOrMapping(x *handleOrMapping) {
 	c.flags(&x.learns)
 }
 
-func (p *process) takePhysical(c *carrier) {
+func takePhysical(c *carrier, p *process) {
 	v := p.withPhysical()
 	amount(c, &v.last, maxSum)
 	for !c.bad && len(c.rest) > 0 {
@@ -117,7 +117,7 @@ func (c *carrier) failure(x *failureOf) {
 	nums(c, &x.f.Count, &x.f.Bytes, &x.f.LastBytes, &x.f.LastTime, &x.f.Crowded)
 }
 
-func (p *process) takeFailures(c *carrier) {
+func takeFailures(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 {
 		x := failureOf{f: &Failure{}}
 		p.spend(1024)
@@ -151,7 +151,7 @@ func (o *opener) exports(p *process, all []*site) {
 			sites = append(sites, s)
 		}
 	}
-	each(o, carriedOwners, p, sites, func(s **site) { p.carryOwners(&o.carrier, *s) })
+	each(o, carriedOwners, p, sites, func(s **site) { carryOwners(&o.carrier, p, *s) })
 }
 
 func (c *carrier) export(x *carriedExport) {
@@ -161,7 +161,7 @@ func (c *carrier) export(x *carriedExport) {
 	c.text(&x.owner.api)
 }
 
-func (p *process) takeExports(c *carrier) {
+func takeExports(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 {
 		x := carriedExport{exported: exported{owner: owner{process: p.member}}}
 		c.export(&x)
@@ -177,7 +177,7 @@ func (p *process) takeExports(c *carrier) {
 }
 
 // carryOwners carries whose memory a site imported. It leaves out processes that are not told.
-func (p *process) carryOwners(c *carrier, s *site) {
+func carryOwners(c *carrier, p *process, s *site) {
 	if c.siteRef(p, &s); c.bad {
 		return
 	}
@@ -206,8 +206,8 @@ func (p *process) carryOwners(c *carrier, s *site) {
 	p.owners[s.siteKey] = list
 }
 
-func (p *process) takeOwners(c *carrier) {
+func takeOwners(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 {
-		p.carryOwners(c, nil)
+		carryOwners(c, p, nil)
 	}
 }

@@ -5,7 +5,7 @@ package ledger
 const maxTotalsOf = (maxDevices + 3) * (int(lastKind) + 1) // of one process
 
 // takeProcess adds a process to the books.
-func (l *Ledger) takeProcess(c *carrier) {
+func takeProcess(c *carrier, l *Ledger) {
 	if len(l.procs) >= l.quotas[tableProcesses].Size() {
 		c.bad = true
 		return
@@ -14,7 +14,7 @@ func (l *Ledger) takeProcess(c *carrier) {
 	num(c, &pid)
 	p := l.begin(pid, 0)
 	p.older = nil
-	p.carry(c)
+	carryProcess(c, p)
 	c.check(p.older == nil || p.older.number < p.number && p.older.PID == pid && p.older.End != 0)
 	if c.bad {
 		p.older = nil
@@ -25,8 +25,8 @@ func (l *Ledger) takeProcess(c *carrier) {
 	}
 }
 
-// carry carries what does not refer to sites of the process, except its pid.
-func (p *process) carry(c *carrier) {
+// carryProcess carries what does not refer to sites of the process, except its pid.
+func carryProcess(c *carrier, p *process) {
 	num(c, &p.User)
 	if user := p.User; c.reads() {
 		p.User = 0
@@ -56,16 +56,16 @@ func (p *process) carry(c *carrier) {
 	if known && p.devices == nil {
 		p.devices = []string{}
 	}
-	p.carryBeyond(c)
+	carryBeyond(c, p)
 	for i := range p.releases {
 		r := &p.releases[i]
 		nums(c, &r.Objects, &r.Bytes, &r.Time)
 	}
 	carryList(c, &p.readings, maxDevices, c.reading)
-	p.carryContexts(c)
-	p.carryPeak(c)
-	p.carryTotals(c)
-	p.carryPools(c)
+	carryContexts(c, p)
+	carryPeak(c, p)
+	carryTotals(c, p)
+	carryPools(c, p)
 }
 
 // processRef carries a process, or nil.
@@ -100,7 +100,7 @@ func (c *carrier) memberRef(x **member) uint32 {
 	return n
 }
 
-func (p *process) carryBeyond(c *carrier) {
+func carryBeyond(c *carrier, p *process) {
 	warnings, failures := p.held[tableWarnings], p.held[tableFailures]
 	most(c, &warnings, maxWarnings)
 	most(c, &failures, maxFailures)
@@ -141,7 +141,7 @@ func (c *carrier) lives(list *[]deviceLive) {
 	})
 }
 
-func (p *process) carryContexts(c *carrier) {
+func carryContexts(c *carrier, p *process) {
 	carryList(c, &p.primaries, maxDevices, func(x *primary) {
 		nums(c, &x.context, &x.references)
 		c.device(&x.device)
@@ -157,7 +157,7 @@ func (p *process) carryContexts(c *carrier) {
 	})
 }
 
-func (p *process) carryPeak(c *carrier) {
+func carryPeak(c *carrier, p *process) {
 	x := &p.peak
 	amount(c, &x.bytes, maxSum)
 	num(c, &x.time)
@@ -180,7 +180,7 @@ func (p *process) carryPeak(c *carrier) {
 }
 
 // carryTotals carries what does not follow from the sites, and the order.
-func (p *process) carryTotals(c *carrier) {
+func carryTotals(c *carrier, p *process) {
 	carryList(c, &p.totals, maxTotalsOf, func(t *runningTotal) {
 		c.device(&t.Device)
 		c.kind(&t.Kind)
@@ -207,7 +207,7 @@ func (p *process) carryTotals(c *carrier) {
 }
 
 // carryPools carries pools without what their allocations add up to.
-func (p *process) carryPools(c *carrier) {
+func carryPools(c *carrier, p *process) {
 	var list []*pool
 	if !c.reads() {
 		list = p.usedPools()

@@ -5,7 +5,7 @@ package ledger
 import "math"
 
 // carryRecents carries the recent past of a site, after that of all which share it if it is the first.
-func (p *process) carryRecents(c *carrier, s *site) {
+func carryRecents(c *carrier, p *process, s *site) {
 	if c.siteRef(p, &s); c.bad {
 		return
 	}
@@ -69,8 +69,8 @@ func (c *carrier) recents(x *cohorts) {
 	})
 }
 
-func (p *process) takeRecents(c *carrier) {
+func takeRecents(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 && !p.full() {
-		p.carryRecents(c, nil)
+		carryRecents(c, p, nil)
 	}
 }

@@ -13,10 +13,10 @@ func (o *opener) rest(p *process, sites []*site) {
 	for i := range p.tensors {
 		o.beginOf(carriedTensors, p)
 		num(&o.carrier, &i)
-		p.carryTensors(&o.carrier, &p.tensors[i])
+		carryTensors(&o.carrier, p, &p.tensors[i])
 	}
 	o.beginOf(carriedRest, p)
-	p.carryRest(&o.carrier)
+	carryRest(&o.carrier, p)
 	if p.physical != nil {
 		o.physical(p)
 	}
@@ -28,7 +28,7 @@ func (o *opener) rest(p *process, sites []*site) {
 }
 
 // takeRest is the inverse of opener.rest.
-func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
+func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 	var n uint32
 	num(c, &n)
 	if c.check(n < uint32(len(l.procs)) && (kind == carriedPurged || kind == carriedRounding || !l.procs[n].purged)); c.bad {
@@ -37,54 +37,54 @@ func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 	p := l.procs[n]
 	switch kind {
 	case carriedRest:
-		p.carryRest(c)
+		carryRest(c, p)
 	case carriedTensors:
 		i := 0
 		num(c, &i)
 		if c.check(i >= 0 && i < len(p.tensors)); !c.bad {
-			p.carryTensors(c, &p.tensors[i])
+			carryTensors(c, p, &p.tensors[i])
 		}
 	case carriedPhysical:
-		p.takePhysical(c)
+		takePhysical(c, p)
 	case carriedPurged:
-		p.takePurged(c)
+		takePurged(c, p)
 	case carriedRecents:
-		p.takeRecents(c)
+		takeRecents(c, p)
 	case carriedRounding:
 		l.opening.rounded = true
-		p.carryRounding(c)
+		carryRounding(c, p)
 	case carriedFailures:
-		p.takeFailures(c)
+		takeFailures(c, p)
 	case carriedExports:
-		p.takeExports(c)
+		takeExports(c, p)
 	case carriedOwners:
-		p.takeOwners(c)
+		takeOwners(c, p)
 	case carriedFrees:
-		p.takeFrees(c)
+		takeFrees(c, p)
 	case carriedBlocks:
-		p.takeBlocks(c)
+		takeBlocks(c, p)
 	case carriedWalk:
-		p.takeWalk(c)
+		takeWalk(c, p)
 	case carriedHeldSites:
-		p.takeHeldSites(c)
+		takeHeldSites(c, p)
 	case carriedOpenWalk:
-		p.takeOpenWalk(c)
+		takeOpenWalk(c, p)
 	case carriedHeld:
-		p.takeHeld(c)
+		takeHeld(c, p)
 	case carriedOlder:
-		p.takeOlder(c)
+		takeOlder(c, p)
 	case carriedOlderBlocks:
-		p.takeOlderBlocks(c)
+		takeOlderBlocks(c, p)
 	default:
 		c.bad = true
 	}
 }
 
 // carryRest carries what of a process fits one piece.
-func (p *process) carryRest(c *carrier) {
-	p.carryObjects(c)
-	p.carryAsleep(c)
-	p.carryStrays(c)
+func carryRest(c *carrier, p *process) {
+	carryObjects(c, p)
+	carryAsleep(c, p)
+	carryStrays(c, p)
 	carryList(c, &p.freeRuns, maxDevices, func(x *freeRun) {
 		c.device(&x.device)
 		num(c, &x.bytes)
@@ -93,14 +93,14 @@ func (p *process) carryRest(c *carrier) {
 }
 
 // carryTensors carries what does not follow from the sites.
-func (p *process) carryTensors(c *carrier, t *tensors) {
+func carryTensors(c *carrier, p *process, t *tensors) {
 	most(c, &t.halvings, maxHalvings)
 	c.flags(&t.contradicted, &t.unbooked)
-	p.carryReading(c, t)
+	carryReading(c, p, t)
 	c.told(&t.now)
 	c.history(&t.olderFreed)
-	p.carryFirst(c, &t.first)
-	p.carryFirst(c, &t.atUsage)
+	carryFirst(c, p, &t.first)
+	carryFirst(c, p, &t.atUsage)
 	carryList(c, &t.changes, maxSegmentChanges, func(x *segmentChange) {
 		num(c, &x.time)
 		c.siteOf(p, &x.site)
@@ -116,7 +116,7 @@ func (p *process) carryTensors(c *carrier, t *tensors) {
 	num(c, &t.outside)
 }
 
-func (p *process) carryReading(c *carrier, t *tensors) {
+func carryReading(c *carrier, p *process, t *tensors) {
 	r := &t.reading
 	c.flags(&r.taken)
 	nums(c, &r.reported, &r.olderFreed)
@@ -149,7 +149,7 @@ func (c *carrier) told(x *toldTotals) {
 	c.flags(&x.known, &x.begun, &x.liveKnown)
 }
 
-func (p *process) carryFirst(c *carrier, f *firstReport) {
+func carryFirst(c *carrier, p *process, f *firstReport) {
 	nums(c, &f.time, &f.allocated, &f.reserved)
 	c.flags(&f.seen, &f.final)
 	carryList(c, &f.driver, maxSiteLive, func(x *siteLive) {
@@ -159,7 +159,7 @@ func (p *process) carryFirst(c *carrier, f *firstReport) {
 }
 
 // carryObjects carries driver objects.
-func (p *process) carryObjects(c *carrier) {
+func carryObjects(c *carrier, p *process) {
 	x := &p.objects
 	carryList(c, &x.sites, maxObjectSites+4*int(lastKind), func(s *objectSite) {
 		c.stack(&s.stack)
@@ -205,7 +205,7 @@ func (p *process) carryObjects(c *carrier) {
 }
 
 // carryAsleep carries ranges of addresses without memory.
-func (p *process) carryAsleep(c *carrier) {
+func carryAsleep(c *carrier, p *process) {
 	s := &p.asleep
 	c.flags(&s.seen)
 	var end uint64
@@ -227,7 +227,7 @@ func (p *process) carryAsleep(c *carrier) {
 }
 
 // carryStrays carries which allocations wait for their device.
-func (p *process) carryStrays(c *carrier) {
+func carryStrays(c *carrier, p *process) {
 	carryList(c, &p.strays, maxStrays, func(x *stray) {
 		num(c, &x.key.address)
 		most(c, &x.key.space, Externals)

@@ -6,7 +6,7 @@ import "math"
 
 // carryRounding carries what the driver holds for allocations beyond their bytes, as far as it does
 // not follow from those that live.
-func (p *process) carryRounding(c *carrier) {
+func carryRounding(c *carrier, p *process) {
 	for i := range p.readings {
 		r := &p.readings[i]
 		for _, list := range [...][]deviceLive{r.firstLive, r.lastLive, r.atPeak.lastLive} {
@@ -64,20 +64,18 @@ func (c *carrier) chunks(x *chunks) {
 	})
 }
 
-// guessRounding has the books of a capture without carryRounding take what is rounded now for what
+// guessRounding has a process of a capture without carryRounding take what is rounded now for what
 // was at the latest reading.
-func (l *Ledger) guessRounding() {
-	for _, p := range l.procs {
-		for i := range p.readings {
-			for k := range p.readings[i].lastLive {
-				d := &p.readings[i].lastLive[k]
-				for t := range p.totals {
-					if t := &p.totals[t]; t.Device == d.device && t.Kind == d.kind {
-						d.known = t.rounding.known
-					}
+func (p *gpuMap) guessRounding() {
+	for i := range p.readings {
+		for k := range p.readings[i].lastLive {
+			d := &p.readings[i].lastLive[k]
+			for t := range p.totals {
+				if t := &p.totals[t]; t.Device == d.device && t.Kind == d.kind {
+					d.known = t.rounding.known
 				}
 			}
 		}
-		l.spend(len(p.readings) * len(p.totals))
 	}
+	p.spend(len(p.readings) * len(p.totals))
 }

@@ -27,12 +27,9 @@ type carriedSite struct {
 	site    *site
 }
 
-// fresh reports whether the books know of no process yet.
-func (l *Ledger) fresh() bool { return l.numbers == 0 }
-
 // takeCarried takes a piece of an opening.
 func (l *Ledger) takeCarried(in *Carried) {
-	if l.full() || l.opening == nil && (in.Piece != 0 || !l.fresh()) || l.opening != nil && !l.carrying {
+	if l.full() || l.opening == nil && (in.Piece != 0 || l.numbers > 0) || l.opening != nil && !l.carrying {
 		return
 	}
 	if l.opening == nil {
@@ -45,7 +42,7 @@ func (l *Ledger) takeCarried(in *Carried) {
 	num(&c, &kind)
 	c.check(in.Piece == o.pieces && (kind == carriedSession) == (in.Piece == 0))
 	if !c.bad {
-		l.takePiece(&c, kind)
+		takePiece(&c, l, kind)
 	}
 	if o.pieces++; c.bad || kind == carriedEnd {
 		l.endOpening(!c.bad)
@@ -65,26 +62,28 @@ func (l *Ledger) endOpening(complete bool) {
 		l.warn("the beginning of the capture is damaged or from a later vramprof: memory allocated before it is missing")
 	}
 	if !l.opening.rounded {
-		l.guessRounding()
+		for _, p := range l.procs {
+			p.guessRounding()
+		}
 	}
 	if l.observer != nil {
 		l.tellOpening()
 	}
 }
 
-func (l *Ledger) takePiece(c *carrier, kind carriedKind) {
+func takePiece(c *carrier, l *Ledger, kind carriedKind) {
 	switch kind {
 	case carriedSession:
-		l.carrySession(c)
+		carrySession(c, l)
 	case carriedProcess:
-		l.takeProcess(c)
+		takeProcess(c, l)
 	case carriedSites:
-		l.takeSites(c)
+		takeSites(c, l)
 	case carriedEntries:
-		l.takeEntries(c)
+		takeEntries(c, l)
 	case carriedEnd:
 	default:
-		l.takeRest(c, kind)
+		takeRest(c, l, kind)
 	}
 }
 
@@ -120,7 +119,7 @@ func (l *Ledger) tellOpening() {
 }
 
 // carrySession carries what belongs to no process.
-func (l *Ledger) carrySession(c *carrier) {
+func carrySession(c *carrier, l *Ledger) {
 	version, opened := uint32(carriedVersion), max(l.newest, l.options.Begin)
 	num(c, &version)
 	if c.check(version == carriedVersion); c.bad {
@@ -129,20 +128,20 @@ func (l *Ledger) carrySession(c *carrier) {
 	if !c.reads() && c.renumber.whole {
 		opened = l.openedAt
 	}
-	nums(c, &opened, &l.newest, &l.purgeAt, &l.firstUsage, &l.lastUsage, &l.homeless)
+	nums(c, &opened, &l.newest, &l.purgeAt, &l.firstUsage, &l.gpus.read, &l.lost.homeless)
 	if c.reads() {
 		l.openedAt = opened
 	}
-	endings, renewed := l.mostEndings(), uint64(0) // earlier versions count those of all processes together
+	endings, renewed := mostEndings(l), uint64(0) // earlier versions count those of all processes together
 	if nums(c, &endings, &renewed); c.reads() {
 		l.opening.endings = endings
 	}
 	c.flags(&l.opened)
-	l.carryStats(c)
-	l.carryTables(c)
-	l.carryGone(c)
-	l.carryWarnings(c)
-	carryMap(c, &l.used, maxDevices, func(uuid *string, m **usedMarks) {
+	carryStats(c, l)
+	carryTables(c, l)
+	carryGone(c, l)
+	carryWarnings(c, l)
+	carryMap(c, &l.gpus.used, maxDevices, func(uuid *string, m **usedMarks) {
 		if c.reads() {
 			*m = &usedMarks{}
 		}
@@ -157,7 +156,7 @@ func (l *Ledger) carrySession(c *carrier) {
 	})
 }
 
-func (l *Ledger) carryStats(c *carrier) {
+func carryStats(c *carrier, l *Ledger) {
 	was := l.stats
 	defer func() {
 		if !c.reads() {
@@ -166,7 +165,7 @@ func (l *Ledger) carryStats(c *carrier) {
 	}()
 	s := &l.stats
 	if !c.reads() && !c.renumber.whole {
-		l.leaveOutPurged(s)
+		leaveOutPurged(l, s)
 	}
 	nums(c, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory, &s.Folded)
 	for _, m := range [...]*map[string]uint64{&s.Missing, &s.Truncated} {
@@ -175,7 +174,7 @@ func (l *Ledger) carryStats(c *carrier) {
 			num(c, n)
 		})
 	}
-	for _, m := range [...]*map[uint32]uint64{&l.lostBy, &l.stacksBy} {
+	for _, m := range [...]*map[uint32]uint64{&l.lost.events, &l.lost.stacks} {
 		carryMap(c, m, defaultMaxProcesses, func(pid *uint32, n *uint64) {
 			num(c, pid)
 			num(c, n)
@@ -184,7 +183,7 @@ func (l *Ledger) carryStats(c *carrier) {
 }
 
 // leaveOutPurged changes stats as if the processes that lost their entries had left the books.
-func (l *Ledger) leaveOutPurged(s *Stats) {
+func leaveOutPurged(l *Ledger, s *Stats) {
 	for _, p := range l.procs {
 		if p.purged {
 			s.UnknownSizes -= p.unsized
@@ -197,7 +196,7 @@ func (l *Ledger) leaveOutPurged(s *Stats) {
 
 // carryTables carries the sizes of tables. What processes hold of them follows from what is carried
 // of the processes.
-func (l *Ledger) carryTables(c *carrier) {
+func carryTables(c *carrier, l *Ledger) {
 	for t := range l.quotas {
 		s := &l.quotas[t]
 		size, limit := s.Size(), s.Limit()
@@ -209,7 +208,7 @@ func (l *Ledger) carryTables(c *carrier) {
 }
 
 // carryWarnings carries all warnings, except those of processes that are not told.
-func (l *Ledger) carryWarnings(c *carrier) {
+func carryWarnings(c *carrier, l *Ledger) {
 	used := l.quotas[tableWarnings].Used()
 	texts := slices.Clone(l.warnings)
 	if !c.reads() {
@@ -241,12 +240,12 @@ func (l *Ledger) carryWarnings(c *carrier) {
 }
 
 // carryGone carries the sums of processes that left the books, and of those that are not told.
-func (l *Ledger) carryGone(c *carrier) {
+func carryGone(c *carrier, l *Ledger) {
 	x := &l.gone.Forgotten
 	if !c.reads() {
 		gone := l.gone.list()
 		if !c.renumber.whole {
-			gone = l.forgottenHere()
+			gone = forgottenHere(l)
 		}
 		x = &gone
 	}
@@ -268,7 +267,7 @@ func (l *Ledger) carryGone(c *carrier) {
 
 // forgottenHere returns what Snapshot.Forgotten would be without the processes that lost their
 // entries.
-func (l *Ledger) forgottenHere() Forgotten {
+func forgottenHere(l *Ledger) Forgotten {
 	gone := forgotten{Forgotten: l.gone.Forgotten}
 	for _, s := range l.gone.list().Sums {
 		*gone.sum(s.UUID, s.Kind, s.Host) = s
@@ -283,7 +282,7 @@ func (l *Ledger) forgottenHere() Forgotten {
 }
 
 // mostEndings returns how many contexts ended in the process with the most.
-func (l *Ledger) mostEndings() (most uint64) {
+func mostEndings(l *Ledger) (most uint64) {
 	for _, p := range l.procs {
 		most = max(most, p.endings)
 	}

@@ -9,7 +9,7 @@ func (o *opener) sites(p *process, list []*site) {
 	var recent []*site
 	each(o, carriedSites, p, list, func(s **site) {
 		o.site[*s] = uint32(len(o.site))
-		p.carrySite(&o.carrier, *s)
+		carrySite(&o.carrier, p, *s)
 	})
 	for _, s := range list {
 		if s.first != 0 {
@@ -19,7 +19,7 @@ func (o *opener) sites(p *process, list []*site) {
 			recent = append(recent, s)
 		}
 	}
-	each(o, carriedRecents, p, recent, func(s **site) { p.carryRecents(&o.carrier, *s) })
+	each(o, carriedRecents, p, recent, func(s **site) { carryRecents(&o.carrier, p, *s) })
 }
 
 // entries tells the live allocations of a site, oldest first. Those of several sites share a piece.
@@ -94,17 +94,17 @@ func (c *carrier) siteOf(p *process, n *uint32) bool {
 	return true
 }
 
-func (l *Ledger) takeSites(c *carrier) {
+func takeSites(c *carrier, l *Ledger) {
 	var n uint32
 	num(c, &n)
 	c.check(n < uint32(len(l.procs)))
 	for !c.bad && len(c.rest) > 0 && !l.full() {
-		l.procs[n].carrySite(c, nil)
+		carrySite(c, l.procs[n], nil)
 	}
 }
 
 // carrySite carries a site without its entries.
-func (p *process) carrySite(c *carrier, s *site) {
+func carrySite(c *carrier, p *process, s *site) {
 	if c.reads() {
 		s = &site{}
 	}
@@ -115,7 +115,7 @@ func (p *process) carrySite(c *carrier, s *site) {
 		if c.bad {
 			return
 		}
-		if p.takeSite(c, s, group); c.bad {
+		if takeSite(c, p, s, group); c.bad {
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func (p *process) carrySite(c *carrier, s *site) {
 	}
 	c.windows(s)
 	if c.reads() && !c.bad {
-		p.addSums(c, s)
+		addSums(c, p, s)
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *carrier) siteKey(key *siteKey) {
 }
 
 // takeSite adds a site to the books.
-func (p *process) takeSite(c *carrier, s *site, group uint32) {
+func takeSite(c *carrier, p *process, s *site, group uint32) {
 	if _, ok := p.siteOf[s.siteKey]; ok {
 		c.bad = true
 		return
@@ -193,7 +193,7 @@ func (p *process) takeSite(c *carrier, s *site, group uint32) {
 }
 
 // addSums adds what a site allocated and freed to the sums of its process.
-func (p *process) addSums(c *carrier, s *site) {
+func addSums(c *carrier, p *process, s *site) {
 	switch s.kind {
 	case aliased:
 	case Tensor:
@@ -271,7 +271,7 @@ func (c *carrier) windows(s *site) {
 }
 
 // takeEntries adds live allocations to the books.
-func (l *Ledger) takeEntries(c *carrier) {
+func takeEntries(c *carrier, l *Ledger) {
 	for !c.bad && len(c.rest) > 0 {
 		var x carriedSite
 		if c.anySite(&x); c.bad {
@@ -285,13 +285,13 @@ func (l *Ledger) takeEntries(c *carrier) {
 			b := entry{site: x.site.number}
 			c.entry(x.process, &b, &before, x.site.kind)
 			before = b
-			x.process.takeEntry(c, x.site, &b)
+			takeEntry(c, x.process, x.site, &b)
 		}
 	}
 }
 
 // takeEntry adds a live allocation to the books.
-func (p *process) takeEntry(c *carrier, s *site, x *entry) {
+func takeEntry(c *carrier, p *process, s *site, x *entry) {
 	key := liveKey{x.address, s.space}
 	_, taken := p.live[key]
 	live := &p.quotas[tableLive]
@@ -301,9 +301,9 @@ func (p *process) takeEntry(c *carrier, s *site, x *entry) {
 	switch s.kind {
 	case aliased:
 	case Tensor:
-		p.addBlock(c, s, x)
+		addBlock(c, p, s, x)
 	default:
-		p.addAllocation(c, s, x)
+		addAllocation(c, p, s, x)
 	}
 	if c.bad {
 		return
@@ -313,7 +313,7 @@ func (p *process) takeEntry(c *carrier, s *site, x *entry) {
 }
 
 // addBlock adds a block of the sample to the sums.
-func (p *process) addBlock(c *carrier, s *site, x *entry) {
+func addBlock(c *carrier, p *process, s *site, x *entry) {
 	t := &p.tensors[s.total]
 	if c.check(x.extra <= maxHalvings && x.size != 0); c.bad {
 		return
@@ -331,7 +331,7 @@ func (p *process) addBlock(c *carrier, s *site, x *entry) {
 }
 
 // addAllocation adds an allocation to the sums.
-func (p *process) addAllocation(c *carrier, s *site, x *entry) {
+func addAllocation(c *carrier, p *process, s *site, x *entry) {
 	if s.kind == Async && x.extra != 0 {
 		n, ok := c.poolOf(p, x.extra)
 		if c.check(ok); c.bad {

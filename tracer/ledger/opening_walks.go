@@ -41,7 +41,7 @@ func (c *carrier) block(b *Block, before *uint64) {
 	num(c, &b.Device)
 }
 
-func (p *process) takeBlocks(c *carrier) {
+func takeBlocks(c *carrier, p *process) {
 	var freed []uint64
 	carryList(c, &freed, maxFreed, func(address *uint64) { num(c, address) })
 	x := &p.blockList
@@ -78,13 +78,13 @@ func (o *opener) walks(p *process) {
 			}
 		}
 	}
-	each(o, carriedHeldSites, p, o.heldSites(p), func(x *heldOf) { p.carryHeldSite(c, x) })
+	each(o, carriedHeldSites, p, o.heldSites(p), func(x *heldOf) { carryHeldSite(c, p, x) })
 	each(o, carriedHeld, p, w.blocks, c.heldBlock)
 	each(o, carriedOlder, p, w.older.sums(), c.olderSums)
 	each(o, carriedOlderBlocks, p, w.older.blocks, c.olderBlock)
 	if w.open != nil {
 		o.beginOf(carriedOpenWalk, p)
-		p.carryOpenWalk(c, w.open)
+		carryOpenWalk(c, p, w.open)
 	}
 }
 
@@ -117,7 +117,7 @@ func (c *carrier) held(h *Held) {
 	nums(c, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
 }
 
-func (p *process) takeWalk(c *carrier) {
+func takeWalk(c *carrier, p *process) {
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
@@ -166,7 +166,7 @@ func (o *opener) heldSites(p *process) (list []heldOf) {
 	return list
 }
 
-func (p *process) carryHeldSite(c *carrier, x *heldOf) {
+func carryHeldSite(c *carrier, p *process, x *heldOf) {
 	c.siteRef(p, &x.site)
 	num(c, &x.live)
 	carryMap(c, &x.parts, maxHeld, func(holder *uint32, bytes *uint64) {
@@ -175,7 +175,7 @@ func (p *process) carryHeldSite(c *carrier, x *heldOf) {
 	})
 }
 
-func (p *process) takeHeldSites(c *carrier) {
+func takeHeldSites(c *carrier, p *process) {
 	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
@@ -185,7 +185,7 @@ func (p *process) takeHeldSites(c *carrier) {
 	}
 	for !c.bad && len(c.rest) > 0 {
 		x := heldOf{heldSite: &heldSite{parts: map[uint32]uint64{}}}
-		p.carryHeldSite(c, &x)
+		carryHeldSite(c, p, &x)
 		for holder, bytes := range x.parts {
 			bytes = min(bytes, maxTensors-x.held)
 			x.parts[holder] = bytes
@@ -203,7 +203,7 @@ func (c *carrier) heldBlock(b *heldBlock) {
 	num(c, &b.holder)
 }
 
-func (p *process) takeHeld(c *carrier) {
+func takeHeld(c *carrier, p *process) {
 	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
@@ -237,7 +237,7 @@ func (c *carrier) olderSums(x *olderSums) {
 	}
 }
 
-func (p *process) takeOlder(c *carrier) {
+func takeOlder(c *carrier, p *process) {
 	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
@@ -259,7 +259,7 @@ func (c *carrier) olderBlock(b *olderBlock) {
 	c.flags(&b.gone)
 }
 
-func (p *process) takeOlderBlocks(c *carrier) {
+func takeOlderBlocks(c *carrier, p *process) {
 	w := p.walks
 	if c.check(w != nil && len(w.list) > 0); c.bad {
 		return
@@ -282,7 +282,7 @@ type freedOf struct {
 }
 
 // carryOpenWalk carries the state of a walk under way. Sites that are gone count as unknown.
-func (p *process) carryOpenWalk(c *carrier, w *openWalk) {
+func carryOpenWalk(c *carrier, p *process, w *openWalk) {
 	num(c, &w.time)
 	carryList(c, &w.allocators, maxDevices, c.walkTotals)
 	var list []freedOf
@@ -318,12 +318,12 @@ func (p *process) carryOpenWalk(c *carrier, w *openWalk) {
 	})
 }
 
-func (p *process) takeOpenWalk(c *carrier) {
+func takeOpenWalk(c *carrier, p *process) {
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
 	w := &openWalk{freed: map[liveKey]freedEntry{}, given: map[uint64]struct{}{}}
-	if p.carryOpenWalk(c, w); c.bad || p.walks.open != nil {
+	if carryOpenWalk(c, p, w); c.bad || p.walks.open != nil {
 		c.bad = true
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
@@ -58,13 +57,6 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 func (l *Ledger) manyProcesses() bool {
 	s := &l.quotas[tableProcesses]
 	return s.Used() >= s.Size()/quota.UserPart
-}
-
-// setDevices sets the UUID of each CUDA ordinal of a known process.
-func (l *Ledger) setDevices(pid uint32, ordinals []string) {
-	if p := l.byPID[pid]; p != nil {
-		p.devices, p.misnamed = append([]string(nil), ordinals...), false
-	}
 }
 
 // known returns the process that had the pid at that time, nil if there is none. An event as old as
@@ -157,7 +149,7 @@ func (l *Ledger) forget(before uint64) {
 	l.gone.Before = max(l.gone.Before, before)
 	l.purge(max(before, l.newest))
 	l.eachAlive((*process).compact) // none of those that leave is among them from now on
-	l.forgetGPUs()
+	l.gpus.forget()
 	l.spend(len(l.procs))
 	some := false
 	for _, p := range l.procs {
@@ -195,15 +187,6 @@ func (l *Ledger) leave(p *process) {
 	if l.ofUser[p.User]--; l.ofUser[p.User] == 0 {
 		delete(l.ofUser, p.User)
 		delete(l.users, p.User)
-	}
-}
-
-// forgetGPUs drops what GPUs used that NVML does not list any more.
-func (l *Ledger) forgetGPUs() {
-	for uuid := range l.used {
-		if !slices.ContainsFunc(l.gpus, func(g GPU) bool { return g.UUID == uuid }) {
-			delete(l.used, uuid)
-		}
 	}
 }
 

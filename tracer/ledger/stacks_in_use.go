@@ -17,7 +17,9 @@ const sitesAtOnce = 4096
 // two calls may be left out.
 func (l *Ledger) StacksInUse(from int, add func(id uint64)) (next int) {
 	if from == 0 {
-		l.sharedStacks(add)
+		for _, x := range l.exports {
+			add(x.owner.stack)
+		}
 	}
 	looked := 0
 	// Numbers stay, while places in the list change when processes leave the books.
@@ -29,13 +31,6 @@ func (l *Ledger) StacksInUse(from int, add func(id uint64)) (next int) {
 		looked += 1 + p.stacksOf(add)
 	}
 	return 0
-}
-
-// sharedStacks adds the stacks that no process has of its own.
-func (l *Ledger) sharedStacks(add func(id uint64)) {
-	for _, x := range l.exports {
-		add(x.owner.stack)
-	}
 }
 
 // stacksOf adds the stacks of the process, and returns how many sites it has.

@@ -57,13 +57,13 @@ type System struct {
 	Cut     bool   // Bytes is a lower bound
 }
 
-func (in SystemReading) tell(l *Ledger) { l.setSystem(&in) }
-
-func (l *Ledger) setSystem(in *SystemReading) {
-	p := l.byPID[in.PID]
-	if l.full() || p == nil || p.End != 0 || len(in.On) > maxDevices {
-		return
+func (in SystemReading) tell(l *Ledger) {
+	if p := l.byPID[in.PID]; p != nil && !l.full() && p.End == 0 && len(in.On) <= maxDevices {
+		p.setSystem(&in)
 	}
+}
+
+func (p *gpuMap) setSystem(in *SystemReading) {
 	p.system = p.system[:0]
 	for _, on := range in.On {
 		if on.Bytes > 0 && on.Bytes <= maxSum {

@@ -32,23 +32,23 @@ func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 		Opened:   l.openedAt,
 		End:      max(now, l.options.Begin),
 		Wall:     wall,
-		GPUs:     append([]GPU(nil), l.gpus...), // nil if empty, in books from a checkpoint too
+		GPUs:     append([]GPU(nil), l.gpus.list...), // nil if empty, in books from a checkpoint too
 		Stats:    l.stats,
 		Warnings: slices.Clone(l.warnings),
 		Sampling: l.rate,
 	}
-	s.Stats.Reused = l.reused()
 	s.Forgotten = l.gone.list()
 	s.Stats.LostFor, s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.LostFor), copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
-	l.grown(s.GPUs)
+	l.gpus.earlier(s.GPUs)
 	v := view{s: s, running: of.running, levels: of.levels, of: map[*member]*processView{}}
 	for _, p := range l.procs {
+		s.Stats.Reused += p.endedEarly()
 		if !v.running || p.End == 0 {
 			v.add(p)
 		}
 	}
 	v.processes()
-	l.bookedSince(s)
+	s.bookedSince(l.gpus.read)
 	v.sites()
 	v.pools()
 	if v.levels {

@@ -71,8 +71,8 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	if l.firstUsage == 0 {
 		l.firstUsage = time
 	}
-	l.lastUsage = max(l.lastUsage, time)
-	l.markUsed(time)
+	l.gpus.read = max(l.gpus.read, time)
+	l.gpus.mark(time)
 	l.eachAlive(func(p *process) {
 		for k := range p.readings {
 			p.readings[k].present = false
@@ -86,10 +86,10 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 		if l.full() {
 			return
 		}
-		l.spend(len(l.gpus))
-		p.setUsage(time, &usages[i], l.gpus)
+		l.spend(len(l.gpus.list))
+		p.setUsage(time, &usages[i], l.gpus.list)
 	}
-	split := slices.ContainsFunc(l.gpus, func(g GPU) bool { return g.Parent != "" })
+	split := slices.ContainsFunc(l.gpus.list, func(g GPU) bool { return g.Parent != "" })
 	for i := range usages {
 		if p := l.byPID[usages[i].PID]; p != nil && p.End == 0 && !usages[i].Rough {
 			if l.full() {

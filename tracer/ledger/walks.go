@@ -151,13 +151,6 @@ func (l *Ledger) walkOf(pid uint32, time uint64) *process {
 	return p
 }
 
-// beginWalk books the begin of a walk.
-func (l *Ledger) beginWalk(in WalkOpened) {
-	if p := l.walkOf(in.PID, in.Time); p != nil {
-		p.openWalk(in.Time)
-	}
-}
-
 // openWalk notes what a process has now.
 func (p *torch) openWalk(time uint64) {
 	if p.walks == nil {

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # generate.sh [FOLDER]: writes packaging/kubernetes from the Helm chart, and the chart's copies of the rules and the
-# dashboard. With FOLDER, it writes below that instead. Needs helm.
+# dashboard. With FOLDER, it writes below that instead. Needs helm. chart.sum notes what the manifests were written from, so
+# that a test without helm knows when they are stale.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 out=$(realpath -m "${1:-packaging}")
@@ -31,3 +32,4 @@ manifest() {
 manifest daemonset serviceaccount daemonset
 manifest podmonitor podmonitor --set podMonitor.enabled=true
 manifest networkpolicy networkpolicy --set networkPolicy.enabled=true
+LC_ALL=C sha256sum scripts/fleet/generate.sh "$chart"/{Chart,values}.yaml "$chart"/templates/{_helpers.tpl,serviceaccount.yaml,daemonset.yaml,podmonitor.yaml,networkpolicy.yaml} >"$out/kubernetes/chart.sum"

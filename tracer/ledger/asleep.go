@@ -71,17 +71,6 @@ func (p *torch) sleep(x sleeper) {
 	s.ranges = slices.Insert(s.ranges, at, x)
 }
 
-// unmapped remembers a mapping that ended, if it could be part of a segment.
-func (p *driver) unmapped(x *mapping, time uint64) {
-	b, ok := p.live[liveKey{x.Value.memory, memories}]
-	if !ok {
-		return
-	}
-	if site := p.sites[p.entries.at(b).site]; site.mayBeSegment() {
-		p.sleep(sleeper{start: x.Start, end: x.End, time: time, device: site.device})
-	}
-}
-
 // unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the
 // blocks in them or of the whole process: the current device means nothing to an unmapping.
 func (p *torch) unmappedOlder(e *Event) {
@@ -295,81 +284,4 @@ func (s *asleep) on(t *tensors, here func(device int32) bool) (sum asleepSum) {
 		}
 	}
 	return sum
-}
-
-// asleepOn takes sleeping tensors out of the parts of one device, before memory from before the
-// attach is derived from them. In ranges before the next BlockList, the tensors that do not fit the
-// segments are asleep.
-func (v *processView) asleepOn(t *tensors, out *Tensors, segment *segmentSum, here func(device int32) bool) {
-	if !v.asleep.seen || t.now.reserved == 0 {
-		return
-	}
-	sum := v.asleep.on(t, here)
-	out.Reserved = uint64(max(int64(out.Reserved)+sum.reserved, 0))
-	out.Asleep = min(sum.inside, out.LiveBytes)
-	segment.inside = min(minus(out.LiveBytes, t.outside+out.Asleep), segment.bytes)
-	out.Asleep += min(minus(out.LiveBytes, out.Asleep+t.outside+segment.bytes), sum.fresh)
-}
-
-// olderReserved returns what is left of segments from before the attach that have memory.
-func (v *processView) olderReserved(t *tensors, out *Tensors, outside uint64, here func(device int32) bool) uint64 {
-	reserved := minus(out.Reserved, out.Segments)
-	if !v.asleep.seen || !t.first.seen {
-		return reserved
-	}
-	sum := v.asleep.on(t, here)
-	reserved = min(reserved, minus(v.olderSegments(&t.first, here), sum.lost))
-	missing := min(minus(out.Older+outside, reserved), out.Older)
-	out.OlderAsleep = min(missing, sum.older)
-	if sum.lost > 0 {
-		out.OlderMoved = missing - out.OlderAsleep
-	}
-	return reserved
-}
-
-// asleep divides the sleeping bytes among the sites whose sampled tensors sleep.
-func (v *view) asleep(sites *siteList) {
-	type weight struct{ asleep, live float64 }
-	weights := map[int]weight{}
-	for _, x := range v.list {
-		if len(x.process.asleep.ranges) == 0 {
-			continue
-		}
-		x.withSites(func(all []*site) {
-			for _, s := range all {
-				if at, ok := sites.at[x.shownKey(s.siteKey)]; ok && s.kind == Tensor {
-					p, w := x.inclusion(int(s.class)), weights[at]
-					weights[at] = weight{w.asleep + float64(min(s.inside, s.liveBytes))/p, w.live + float64(s.liveBytes)/p}
-				}
-			}
-		})
-	}
-	if len(weights) == 0 {
-		return
-	}
-	on := map[processDevice][]int{}
-	for at := range sites.list {
-		if x := &sites.list[at]; x.Kind == Tensor && weights[at].asleep > 0 {
-			on[processDevice{x.Process, x.Device}] = append(on[processDevice{x.Process, x.Device}], at)
-		}
-	}
-	for i := range v.s.Tensors {
-		t := &v.s.Tensors[i]
-		if t.Asleep == 0 {
-			continue
-		}
-		var list []*Site
-		var parts []uint64
-		for _, at := range on[processDevice{t.Process, t.Device}] {
-			x := &sites.list[at]
-			if w := weights[at]; w.asleep > 0 {
-				list = append(list, x)
-				parts = append(parts, uint64(float64(x.LiveBytes)*(w.asleep/w.live)))
-			}
-		}
-		parts, _ = apportion(t.Asleep, parts)
-		for k := range parts {
-			list[k].Asleep = min(parts[k], list[k].LiveBytes)
-		}
-	}
 }

@@ -144,3 +144,15 @@ func (in Segments) tell(l *Ledger) {
 	}
 	l.MarkSegments(func(stack uint64) bool { return is[stack] })
 }
+
+// Carried is a piece of the books of another ledger, as its Opening tells them, in the same order.
+// Data means nothing to others: it refers to Stacks and Texts by index.
+//
+// A ledger takes pieces only before its first event. It checks them, and ignores all further ones
+// once one is missing or does not fit: then Snapshot.Warnings has a sentence.
+type Carried struct {
+	Piece  uint32 // counts the pieces of an opening from 0
+	Stacks []uint64
+	Texts  []string // untrusted
+	Data   []byte
+}

@@ -2,10 +2,7 @@
 
 package ledger
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // fillCohorts sets the cohorts of a site in a snapshot of a time, and its recent past up to a window;
 // list has room for CohortLen.
@@ -83,17 +80,4 @@ func (s *site) fillTensors(begin, time, recent uint64, out *Site, part *share) {
 		x := &out.Recent.Records[i]
 		x.Floor, x.Lowest, x.Kept, x.Young = scale(x.Floor, to, from), scale(x.Lowest, to, from), scale(x.Kept, to, from), scale(x.Young, to, from)
 	}
-}
-
-// scale returns x * to / from, up to what a device can have.
-func scale(x, to, from uint64) uint64 {
-	if from == 0 {
-		return 0
-	}
-	hi, lo := bits.Mul64(x, to)
-	if hi >= from {
-		return maxTensors
-	}
-	n, _ := bits.Div64(hi, lo, from)
-	return min(n, maxTensors)
 }

@@ -86,29 +86,3 @@ func (s *site) leaveCohorts() {
 	}
 	s.own.parts.next, s.shared = nil, nil
 }
-
-// recount counts the live entries of a site in their windows again.
-func (p *heap) recount(s *site) {
-	c, list := s.cohorts(), &s.own.parts.list
-	for i := range list {
-		w := &list[i]
-		w.alloc -= w.live
-		w.allocObjects -= min(w.liveObjects, w.allocObjects)
-		w.live, w.liveObjects = 0, 0
-	}
-	for i := range s.own.parts.recent {
-		w := &s.own.parts.recent[i]
-		w.alloc -= min(w.live, w.alloc)
-		w.allocObjects -= min(w.liveObjects, w.allocObjects)
-		w.live, w.liveObjects = 0, 0
-	}
-	for n := s.first; n != 0; {
-		b := p.entries.at(n)
-		size := weightOf(s, b)
-		list[c.index(p.options.Begin, b.time)].allocated(size)
-		if c.levels.recents != nil {
-			s.recent(p.options.Begin, b.time).allocated(size)
-		}
-		n = b.next
-	}
-}

@@ -48,29 +48,6 @@ func (p *contexts) deviceOf(context uint64) int32 {
 	return p.objects.derivedFrom(context)
 }
 
-// usedDevice returns the one device that the process is known to have allocated on. It returns
-// UnknownDevice if there is none, and several if there are more.
-func (p *torch) usedDevice() (device int32, several bool) {
-	device = UnknownDevice
-	for i := range p.totals {
-		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() && t.Device != device {
-			if device != UnknownDevice {
-				return UnknownDevice, true
-			}
-			device = t.Device
-		}
-	}
-	for i := range p.tensors {
-		if d := p.tensors[i].device; d >= 0 && d != device {
-			if device != UnknownDevice {
-				return UnknownDevice, true
-			}
-			device = d
-		}
-	}
-	return device, false
-}
-
 // contextDevice returns the device of an event of a primary context. If the event does not name it,
 // that is the only device of the process.
 func (p *contexts) contextDevice(e *Event) int32 {
@@ -182,30 +159,6 @@ func (p *contexts) contextDestroy(e *Event) {
 	p.endSites(ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
 	p.spend(32 * len(p.objects.live))
 	p.objects.endIn(e.Context, UnknownDevice, e.Time)
-}
-
-// count is a number of allocations and their bytes.
-type count struct{ objects, bytes uint64 }
-
-// reuse notes that the address of a live allocation is given out again. The end of its context may
-// be about to be reported: the driver reuses addresses, and the context's own handle, before the
-// call that ends the context returns.
-func (p *heap) reuse(s *site, size uint64) {
-	if s.context == 0 {
-		p.stats.Reused++
-		return
-	}
-	s.early.objects++
-	s.early.bytes += size
-}
-
-// endedEarly returns how many live addresses were given out again, which the end of their contexts may
-// explain.
-func (p *heap) endedEarly() (n uint64) {
-	for s := range p.all() {
-		n += s.early.objects
-	}
-	return n
 }
 
 // endSites ends all allocations of the sites that match, except physical memory and aliases of it,

@@ -176,3 +176,52 @@ type Event struct {
 	Reserved  uint64 // likewise; 0 if it has none
 	Live      uint64 // bytes of the blocks that were allocated since the attach
 }
+
+// isVoid reports whether an event changes nothing in any books, so that it is no sign of a process.
+func (e *Event) isVoid() bool {
+	if e.Kind.IsObject() {
+		return e.Op != ObjectCreate && e.Op != ObjectEnd && e.Op != GreenCreate && e.Op != GreenDestroy
+	}
+	switch e.Op {
+	case Alloc:
+		switch {
+		case e.Kind == Tensor || e.Space == Blocks:
+			return !e.isBlock() && !e.hasTotals()
+		case e.Address == 0:
+			return true // cudaMalloc(0) succeeds with a null pointer
+		}
+		return e.Size == 0 && e.Space == Addresses
+	case Free:
+		return e.Address == 0
+	case Alias:
+		return e.Address == 0 || e.Space == Blocks
+	case Unmap:
+		return e.Address == 0 || e.Size == 0
+	case ContextDestroy:
+		return e.Context == 0
+	case Totals:
+		return !e.hasTotals()
+	case AllocFailed, Map, Retain, Export, ContextDerive, ContextRetain, ContextRelease, ContextReset,
+		PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect, PoolCurrent, Allocator, AddressFree:
+		return false
+	}
+	return true
+}
+
+// isBlock reports whether an allocation is of a block that can be booked.
+func (e *Event) isBlock() bool {
+	return e.Kind == Tensor && e.Space == Blocks && e.Address != 0 && e.Size != 0 && e.Size <= maxSize
+}
+
+// hasTotals reports whether an event has totals of an allocator of a GPU.
+func (e *Event) hasTotals() bool {
+	return e.Told != 0 && e.Space == Blocks && tensorDevice(e.Device) >= 0
+}
+
+// tensorDevice returns the device of a block: a GPU, the host, or UnknownDevice.
+func tensorDevice(device int32) int32 {
+	if uint32(device) >= maxDevices && device != CPUDevice {
+		return UnknownDevice
+	}
+	return device
+}

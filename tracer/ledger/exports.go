@@ -21,13 +21,6 @@ type owner struct {
 	api     string
 }
 
-const (
-	maxOwners      = 4 // of one importing site
-	maxOwnersSites = 1 << 14
-)
-
-const maxExports = 1 << 18
-
 func (p *driver) export(e *Event) {
 	n, ok := p.live[liveKey{e.Address, e.Space}]
 	ok = ok && e.Space != Blocks
@@ -89,20 +82,6 @@ func (p *driver) noteOwner(site siteKey, e *Event) {
 		p.owners = make(map[siteKey][]owner)
 	}
 	p.owners[site] = append(list, x.owner) // one more than shown means that there are more
-}
-
-// addOwners sets the owners of a site in a snapshot.
-func (v *processView) addOwners(out *Site, site siteKey) {
-	for _, o := range v.owners[site] {
-		switch {
-		case o.process == nil || len(out.Owners) == maxOwners:
-			out.MoreOwners = true
-		default:
-			if of := v.all.of[o.process]; of != nil {
-				out.Owners = append(out.Owners, Owner{of.index, o.stack, o.api})
-			}
-		}
-	}
 }
 
 // forgetOwners drops owners that left the books.

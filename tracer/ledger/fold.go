@@ -8,22 +8,6 @@ import (
 	"slices"
 )
 
-// fold has sites of the newest process of a pid, or of all processes, lose their stack: see Fold.
-func (l *Ledger) fold(pid uint32, below uint64) {
-	if l.full() {
-		return
-	}
-	l.spend(len(l.procs))
-	for _, p := range l.procs {
-		if !p.purged && (pid == 0 || p == l.byPID[pid]) {
-			p.fold(float64(below))
-		}
-	}
-}
-
-// Folded returns Stats.Folded.
-func (l *Ledger) Folded() uint64 { return l.stats.Folded }
-
 // fold has sites lose their stack. Those that a snapshot shows as one are folded together.
 func (p *process) fold(below float64) {
 	p.spend(64 * len(p.sites))
@@ -276,27 +260,6 @@ func (f *folder) mergeEntries(s *site, lists []uint32) {
 		}
 	}
 	s.first, s.last = list[0], list[len(list)-1]
-}
-
-// renumberFrees changes the numbers of sites in what may be undone.
-func (u *undo) renumberFrees(to func(n uint32) uint32) {
-	for tid, x := range u.lastFree {
-		if x.outcome == freed {
-			x.entry.site = to(x.entry.site)
-			u.lastFree[tid] = x
-		}
-	}
-	for tid, r := range u.released {
-		if r.held.number != 0 {
-			r.held.entry.site = to(r.held.entry.site)
-		}
-		for i := range r.ended {
-			if x := &r.ended[i]; x.of.number != 0 {
-				x.of.entry.site = to(x.of.entry.site)
-			}
-		}
-		u.released[tid] = r
-	}
 }
 
 // rename changes the keys of sites.

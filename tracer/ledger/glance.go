@@ -28,21 +28,3 @@ func (l *Ledger) Measured(pid uint32) uint64 {
 	}
 	return 0
 }
-
-// measured returns the bytes of a process whose highest value is its peak: its tensors, where
-// PyTorch reports them, because segments follow late or never shrink.
-func (p *torch) measured() (bytes uint64) {
-	torch := false
-	for i := range p.tensors {
-		if t := &p.tensors[i]; t.device != CPUDevice && t.peak.bytes > 0 {
-			torch = true
-			bytes += t.now.allocated
-		}
-	}
-	for i := range p.totals {
-		if t := &p.totals[i]; !torch && t.Device == allDevices && t.Kind.Owned() {
-			bytes += t.LiveBytes
-		}
-	}
-	return bytes
-}

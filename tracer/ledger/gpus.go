@@ -7,61 +7,11 @@ import (
 	"slices"
 )
 
-// Now returns what a GPU uses at the moment of its Snapshot: NVML's last reading, corrected by what
-// was booked since, as the usage of processes is. It is at most the larger of Total and Used.
-func (g *GPU) Now() uint64 {
-	return min(uint64(max(int64(g.Used)+g.Since, 0)), max(g.Total, g.Used))
-}
-
 // gpuList has the GPUs of the session, and what they used earlier.
 type gpuList struct {
 	list []GPU
 	used map[string]*usedMarks // by UUID
 	read uint64                // time of the latest reading
-}
-
-// bookedSince sets Since of all GPUs, which NVML read last at a time. A GPU with MIG instances has
-// their memory.
-func (s *Snapshot) bookedSince(read uint64) {
-	since := map[string]int64{}
-	for i := range s.Balances {
-		b := &s.Balances[i]
-		switch end := s.Processes[b.Process].End; {
-		case end == 0:
-			since[b.UUID] += b.Since
-		case end > read && b.Time == read:
-			since[b.UUID] -= int64(b.Usage)
-		}
-	}
-	s.unreadSince(read, since)
-	for i := range s.GPUs {
-		if g := &s.GPUs[i]; g.Parent != "" {
-			since[g.Parent] += since[g.UUID]
-		}
-	}
-	for i := range s.GPUs {
-		s.GPUs[i].Since = since[s.GPUs[i].UUID]
-	}
-}
-
-// unreadSince adds what processes hold that began after NVML's last reading.
-func (s *Snapshot) unreadSince(read uint64, since map[string]int64) {
-	for i := range s.Processes {
-		p := &s.Processes[i]
-		if p.End != 0 || p.Begin <= read {
-			continue
-		}
-		for k := range p.Totals {
-			t := &p.Totals[k]
-			switch {
-			case !t.Kind.Owned():
-			case t.Device >= 0 && int(t.Device) < len(p.Devices):
-				since[p.Devices[t.Device]] += int64(t.LiveBytes)
-			case len(s.GPUs) == 1:
-				since[s.GPUs[0].UUID] += int64(t.LiveBytes)
-			}
-		}
-	}
 }
 
 // usedMarks has what a GPU used at readings, the older the fewer.

@@ -2,6 +2,11 @@
 
 package ledger
 
+import (
+	"math"
+	"slices"
+)
+
 // growthSpan is the longest time, in ns, over which growth is measured: what is of interest after a month
 // is the last hour.
 const growthSpan = 3600e9
@@ -87,4 +92,114 @@ func (r *Recent) lows() (floors []uint64, begin func(i int) uint64) {
 		floors[n-1-i], starts[n-1-i] = r.Windows[i].Floor, x.from<<recentShift
 	}
 	return floors, func(i int) uint64 { return starts[i] }
+}
+
+// Since returns the time from which on figures show the past of a process (Site.History and
+// Site.Growth): the begin of the session, or that of the process if it began in the later half. A
+// process that begins after a month is shown in as much detail as one that begins at once.
+func (s *Snapshot) Since(process int) uint64 {
+	return sinceOf(s.Begin, s.Processes[process].Begin, s.End)
+}
+
+func sinceOf(session, process, end uint64) uint64 {
+	if process > session && process <= end && process-session > (end-session)/2 {
+		return process
+	}
+	return session
+}
+
+// AddCohorts adds the cohorts and the peak of another site to a site; windows become longer if
+// necessary. It changes no list in place.
+func (s *Site) AddCohorts(part *Site) {
+	s.Peak += part.Peak
+	s.addRecent(part)
+	switch {
+	case len(part.Cohorts) == 0:
+		return
+	case len(s.Cohorts) == 0:
+		s.Window, s.FirstWindow, s.Cohorts = part.Window, part.FirstWindow, part.Cohorts
+		return
+	}
+	window := max(s.Window, part.Window)
+	end := func(x *Site) uint64 { return x.FirstWindow + x.Window*uint64(len(x.Cohorts)) }
+	first := min(s.FirstWindow, part.FirstWindow)
+	for (max(end(s), end(part))-1)/window-first/window >= CohortLen {
+		window *= 2
+	}
+	first -= first % window
+	sum := make([]Cohort, (max(end(s), end(part))-1-first)/window+1)
+	for _, x := range [...]*Site{s, part} {
+		x.addTo(sum, first, window)
+	}
+	s.Window, s.FirstWindow, s.Cohorts = window, first, sum
+}
+
+// addTo adds the cohorts to windows of the same or a greater length. Before its first window a site
+// has nothing, after its last one it keeps what it has.
+func (s *Site) addTo(sum []Cohort, first, window uint64) {
+	floors := make([]uint64, len(sum))
+	highs := make([]uint64, len(sum))
+	seen := make([]bool, len(sum))
+	areas := make([]float64, len(sum))
+	live, k := uint64(0), uint64(0)
+	for i := range s.Cohorts {
+		w := &s.Cohorts[i]
+		live += w.LiveBytes
+		k = (s.FirstWindow + s.Window*uint64(i) - first) / window
+		x := &sum[k]
+		x.AllocObjects += w.AllocObjects
+		x.AllocBytes += w.AllocBytes
+		x.LiveObjects += w.LiveObjects
+		x.LiveBytes += w.LiveBytes
+		x.Seen += w.Seen
+		if !seen[k] {
+			seen[k], floors[k] = true, w.Floor
+		}
+		floors[k], highs[k] = min(floors[k], w.Floor), max(highs[k], w.High)
+		areas[k] += float64(w.Mean) * float64(s.Window)
+	}
+	if n := len(s.Cohorts); n > 0 { // the rest of the last window
+		over := (k+1)*window + first - s.FirstWindow - s.Window*uint64(n)
+		areas[k] += float64(live) * float64(over)
+	}
+	for k++; k < uint64(len(sum)); k++ {
+		floors[k], areas[k] = live, float64(live)*float64(window)
+	}
+	for k := range sum {
+		sum[k].Floor += floors[k]
+		sum[k].High += highs[k]
+		sum[k].Mean += uint64(areas[k] / float64(window))
+	}
+}
+
+// addRecent adds the recent past of another site of the process. It changes none in place.
+func (s *Site) addRecent(part *Site) {
+	switch {
+	case part.Recent == nil:
+		return
+	case s.Recent == nil:
+		s.Recent = part.Recent
+		return
+	}
+	a, b := s.Recent, part.Recent
+	if len(a.Windows) < len(b.Windows) {
+		a, b = b, a
+	}
+	sum := &Recent{a.Newest, slices.Clone(a.Windows), slices.Clone(a.Records)}
+	for i := range b.Windows {
+		x, y := &sum.Windows[i], &b.Windows[i]
+		x.AllocBytes += y.AllocBytes
+		x.LiveBytes += y.LiveBytes
+		x.Floor += y.Floor
+		x.Mean += y.Mean
+		x.LiveObjects += min(y.LiveObjects, math.MaxUint32-x.LiveObjects)
+		x.Seen += min(y.Seen, math.MaxUint32-x.Seen)
+	}
+	for i, y := range b.Records {
+		if i == len(sum.Records) {
+			sum.Records = append(sum.Records, Record{Lowest: math.MaxUint64})
+		}
+		sum.Records[i].add(y)
+	}
+	s.Recent = sum
 }

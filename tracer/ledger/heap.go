@@ -47,6 +47,14 @@ type failureKey struct {
 	result int32
 }
 
+// track is what a site had over time.
+type track struct {
+	history history
+	own     cohorts
+	shared  *cohorts // used instead of own
+}
+
+// site sums the allocations of one kind from one stack, in one context and on one device.
 type site struct {
 	siteKey
 	number                   uint32 // index in heap.sites
@@ -57,9 +65,7 @@ type site struct {
 	// Indexes of heap.totals: of the device, of all devices; of kind Tensor: of torch.tensors; unused
 	// for aliased.
 	total, sum uint32
-	history    history
-	own        cohorts
-	shared     *cohorts // used instead of own
+	track
 
 	// The fields below are not used for each event.
 
@@ -94,3 +100,42 @@ const (
 	freed                       // the entry ended, or lost a reference
 	lessPhysical                // see undo.released
 )
+
+// runningTotal is a Total with the lowest and highest LiveBytes since UsageOpened.
+type runningTotal struct {
+	Total
+	low, high uint64
+	rounding  rounding // without that of graphs
+}
+
+func (t *Total) peak(time uint64) {
+	if t.LiveBytes > t.PeakBytes {
+		t.PeakBytes, t.PeakTime = t.LiveBytes, time
+	}
+}
+
+// classKey is what sites of kind Tensor that differ by size class have in common.
+type classKey struct {
+	stack  uint64
+	device int32
+}
+
+// weightOf returns what an entry counts in its site's live bytes.
+func weightOf(s *site, b *entry) uint64 {
+	if s.kind == Tensor {
+		return sampled(b.size, b.extra).bytes
+	}
+	return b.size
+}
+
+// sampled returns what a block of the sample stands for among those of its size class: if the
+// probability was p/2^halvings, it counts as 2^halvings blocks. The exact totals of the class
+// account for p.
+func sampled(size uint64, halvings uint32) count {
+	return count{1 << halvings, size << halvings}
+}
+
+// mayBeSegment reports whether PyTorch's allocator could have made the site's allocations.
+func (s *site) mayBeSegment() bool {
+	return s.kind == Device && s.space == Addresses || s.kind == VMM && s.space == memories
+}

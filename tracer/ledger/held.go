@@ -81,3 +81,165 @@ func Divide(parts []SiteHolder, whole, total uint64) []SiteHolder {
 	}
 	return list
 }
+
+// LatestWalk returns the latest walk of a process that found holders, or else the latest, and nil
+// without one.
+func (s *Snapshot) LatestWalk(process int) (latest *Walked) {
+	for i := range s.Walks {
+		if w := &s.Walks[i]; w.Process == process && (latest == nil || w.Failure == "" || latest.Failure != "") {
+			latest = w
+		}
+	}
+	return latest
+}
+
+// FirstWalk returns the first walk of a process that found holders, or nil.
+func (s *Snapshot) FirstWalk(process int) *Walked {
+	for i := range s.Walks {
+		if w := &s.Walks[i]; w.Process == process && w.Failure == "" {
+			return w
+		}
+	}
+	return nil
+}
+
+// placeOlder returns how many bytes from before the attach an allocator has at the moment of a
+// snapshot. If the allocator has not reported by then, they are those that a walk knows, at most what
+// NVML says, and Balance.OlderTensors includes them.
+func (s *Snapshot) placeOlder(index int, t *WalkTotals) uint64 {
+	if live := s.TensorsOn(index, t.Device); live != nil {
+		return live.Older
+	}
+	b := s.BalanceOf(index, t.Device)
+	if b < 0 {
+		return t.Older
+	}
+	x := &s.Balances[b]
+	older := min(t.Older, minus(min(x.Baseline, x.Usage), x.OlderTensors))
+	x.OlderTensors += older
+	return older
+}
+
+// WalkOpened marks the begin of a walk of a process's memory, whose figures are as of then. The next
+// Walk of the process ends it.
+type WalkOpened struct {
+	PID  uint32
+	Time uint64 // ns of CLOCK_MONOTONIC
+}
+
+// Walk is what one walk of a process's memory found: which objects keep its memory. See package
+// holders.
+type Walk struct {
+	PID      uint32
+	Time     uint64 // as in WalkOpened
+	Took     uint64 // ns until the copy of the process's memory was complete
+	Failure  string // why it found nothing: "cannot read this Python"; "" if it did
+	Problems []string
+	Holders  []Holder
+	Storages []Storage
+}
+
+// Holder is a path that keeps memory alive. Its text is untrusted, but cleaned.
+type Holder struct {
+	Device     int32
+	Path       string   // with a star for each number: "model.layers.*.weight"
+	Frames     []string // the same as frames of a stack, the root first
+	Class      string   // the path from its innermost class on: "Trainer.history[*]"; "" if none
+	Also       []string // further paths to the same storages
+	Container  string   // class of the innermost container: "list"; "" without one
+	Containers int      // how many different containers
+	Entries    int      // of all of them; -1: unknown
+	Found      bool     // the path leads from Python to the storages
+}
+
+// Storage is memory that a holder keeps.
+type Storage struct {
+	Address uint64
+	Bytes   uint64 // of the storage
+	// Size of its block, if the block was allocated since the attach; 0: it is older. Of an
+	// Allocation without meaning.
+	Block      uint64
+	Holder     uint32 // index into Walk.Holders
+	InMotion   bool   // it or its holder changed while they were read
+	Allocation bool   // memory that the driver gave out, not PyTorch's allocator
+}
+
+// Walked is a Walk in the books: what each holder keeps, as of Time. Of memory of PyTorch's
+// allocator, the bytes are those of blocks, so that Held and what no storage explains add up to the
+// allocator's total.
+type Walked struct {
+	Process    int
+	Time, Took uint64 // as in Walk
+	Failure    string
+	Problems   []string
+	Held       []Held       // by bytes, largest first
+	Allocators []WalkTotals // by device; none where memory has no addresses, as with PyTorch before 1.10
+	// By index in Held: part of Older that is live at the snapshot's moment. Nil except for the latest
+	// walk of a process that found holders.
+	Left []uint64
+}
+
+// Held is what one holder keeps.
+type Held struct {
+	Holder
+	Bytes, Storages uint64
+	Older           uint64 // part of Bytes that was allocated before the attach
+	InMotion        uint64 // storages that changed while they were read
+	Driver          uint64 // part of Bytes that the driver gave out, not PyTorch's allocator
+}
+
+// WalkTotals is what one of PyTorch's allocators had given out at the time of a walk. What Held
+// explains of it is at most as much.
+type WalkTotals struct {
+	Device              int32
+	Allocated, Held     uint64 // bytes of all blocks, and of those of a storage that the walk found
+	Older, HeldOlder    uint64 // those of them that were allocated before the attach
+	Excess, ExcessOlder uint64 // bytes of storages beyond the allocator's total, which Held leaves out: they were freed meanwhile
+	// The allocator has not reported since the attach: the figures are what the walk found, and it may
+	// have more.
+	Unreported bool
+}
+
+// SiteHolder is the part of a site's live bytes that one holder keeps.
+type SiteHolder struct {
+	Holder int // index into Held of the process's latest Walked
+	Bytes  uint64
+}
+
+// Peak is the books of one process at its peak, since what is left at its end says little about
+// what it needed.
+type Peak struct {
+	Process int    // index into Snapshot.Processes
+	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else what it allocated
+	Time    uint64 // when that was
+	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
+	// peak with a block that is not in the sample; the totals are those of the peak even so.
+	SitesTime  uint64
+	SitesBytes uint64 // Bytes as of then
+	// Its only process is this one, still running. It has live figures only: no History, Growth,
+	// Cohorts, Oldest, Holders, Pools or Objects, and nothing asleep. The cache is spread evenly
+	// over the segments.
+	Books *Snapshot
+	OOM   *OOM // the latest allocation that failed for good because of memory, or nil
+}
+
+// OOM is an allocation that failed for good because there was not enough memory.
+type OOM struct {
+	Time   uint64
+	Bytes  uint64 // requested, or UnknownSize
+	Stack  uint64
+	API    string // "torch" for PyTorch's allocator, else the function
+	Kind   Kind
+	Device int32
+	Count  uint64 // of the process
+}
+
+// PeakOf returns the peak of a process that has ended, or nil.
+func (s *Snapshot) PeakOf(process int) *Peak {
+	for i := range s.Peaks {
+		if s.Peaks[i].Process == process {
+			return &s.Peaks[i]
+		}
+	}
+	return nil
+}

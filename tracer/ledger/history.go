@@ -107,20 +107,6 @@ func (h *history) fill(out []uint64, from, session uint64) {
 	}
 }
 
-// Since returns the time from which on figures show the past of a process (Site.History and
-// Site.Growth): the begin of the session, or that of the process if it began in the later half. A
-// process that begins after a month is shown in as much detail as one that begins at once.
-func (s *Snapshot) Since(process int) uint64 {
-	return sinceOf(s.Begin, s.Processes[process].Begin, s.End)
-}
-
-func sinceOf(session, process, end uint64) uint64 {
-	if process > session && process <= end && process-session > (end-session)/2 {
-		return process
-	}
-	return session
-}
-
 // at returns the live bytes t ns after Begin.
 func (h *history) at(t uint64) uint64 {
 	live := uint64(0)

@@ -8,43 +8,6 @@ import (
 	"strings"
 )
 
-// freeObject ends an object of the kernel driver. Most have no memory of a GPU, and are not booked. The
-// thread's last free, which may be the call that this one is part of, stays the one to undo.
-func (p *poolSet) freeObject(e *Event) {
-	key := liveKey{e.Address, Objects}
-	if n, ok := p.live[key]; ok {
-		p.drop(key, n, e.Time)
-	} else {
-		p.endClient(e)
-	}
-}
-
-// endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
-// its objects back one by one; a program may also close the client, which is its own handle.
-func (p *poolSet) endClient(e *Event) {
-	client := e.Address >> 32
-	if client != e.Address&0xffffffff {
-		return
-	}
-	if p.clients[client] == 0 { // a program may end others in a loop
-		return
-	}
-	p.spend(8 * len(p.sites))
-	for s := range p.all() {
-		if s.space != Objects {
-			continue
-		}
-		for b := s.first; b != 0; {
-			x := p.entries.at(b)
-			here := b
-			b = x.next
-			if x.address>>32 == client {
-				p.drop(liveKey{x.address, Objects}, here, e.Time)
-			}
-		}
-	}
-}
-
 // smallestPage is what sizes of memory of a GPU are multiples of.
 const smallestPage = 4 << 10
 

@@ -2,45 +2,7 @@
 
 package ledger
 
-import (
-	"math"
-
-	"github.com/vramprof/vramprof/tracer/ledger/quota"
-)
-
-const (
-	defaultMaxLive = 8 << 20
-	// Tables that all processes share: see quota.Quota. Beyond its share, new sites and failures of a
-	// process are booked without their stack. Beyond the same share again, they are also booked
-	// without everything else that has no limit of its own.
-	maxSites    = 1 << 18
-	maxFailures = 1 << 14
-	// For one process, beyond its share.
-	maxBareFailures = maxFailures / quota.ProcessPart
-	// Sites, including those of ended processes.
-	maxSitesEver = 1 << 23
-	// Processes, including ended ones. Further ones are not booked.
-	defaultMaxProcesses = 1 << 17
-	// Threads whose last free is remembered, so that it can be undone.
-	maxLastFrees = 1 << 16
-
-	maxWarnings = 256
-	recentBits  = 15
-
-	// CUDA ordinals are lower; a higher one was misread.
-	maxDevices = 256
-
-	// No allocation is larger, as no address space is: a higher size was misread. And no process
-	// allocates more of one kind in its life, so that sums of all kinds fit 64 bits.
-	maxSize = 1 << 48
-	maxSum  = 1 << 60
-
-	// A free that fails with this code came while the process shut its driver down: the memory is
-	// freed nevertheless.
-	resultDeinitialized = 4
-
-	resultUnknown = 999
-)
+import "math"
 
 // Options are options of a Ledger. Most callers set Begin only.
 type Options struct {

@@ -3,19 +3,9 @@
 package ledger
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
-)
-
-const (
-	// Beyond its share, live objects of a process are not followed, and new stacks are booked
-	// without their stack. A process has at most maxObjectSites of the latter.
-	maxObjectSites    = 1 << 12
-	maxAllObjects     = 1 << 18
-	maxAllObjectSites = 1 << 17
-	maxDerived        = 1 << 12
 )
 
 // objects are the driver objects of a process.
@@ -225,23 +215,4 @@ func (p *contexts) contextDerive(e *Event) {
 	if len(x.derived) < maxDerived {
 		x.derived[e.Context] = device
 	}
-}
-
-// objects adds the driver objects of all processes in the snapshot.
-func (v *view) objects() {
-	for _, p := range v.list {
-		for _, s := range p.process.objects.sites {
-			if s.device == UnknownDevice {
-				s.device = p.only
-			}
-			v.s.Objects = append(v.s.Objects, Object{
-				Process: p.index, Stack: s.stack, API: s.api, Kind: s.kind, Device: s.device,
-				Live: s.live, Made: s.made, Bytes: s.bytes, Before: s.before, Evicted: s.evicted, Crowded: s.crowded,
-			})
-		}
-	}
-	slices.SortFunc(v.s.Objects, func(a, b Object) int {
-		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Kind, b.Kind), cmp.Compare(b.Live, a.Live), cmp.Compare(b.Made, a.Made),
-			cmp.Compare(a.Device, b.Device), cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.API, b.API))
-	})
 }

@@ -50,18 +50,6 @@ func (o *opener) tell() {
 	o.flush()
 }
 
-// Carried is a piece of the books of another ledger, as its Opening tells them, in the same order.
-// Data means nothing to others: it refers to Stacks and Texts by index.
-//
-// A ledger takes pieces only before its first event. It checks them, and ignores all further ones
-// once one is missing or does not fit: then Snapshot.Warnings has a sentence.
-type Carried struct {
-	Piece  uint32 // counts the pieces of an opening from 0
-	Stacks []uint64
-	Texts  []string // untrusted
-	Data   []byte
-}
-
 const (
 	// carriedVersion changes when a ledger cannot read the pieces of an earlier one.
 	carriedVersion = 1
@@ -96,20 +84,6 @@ const (
 	carriedRecents     // the recent past of sites of a process; earlier captures have none
 	carriedRounding    // what the driver rounds up by; likewise
 )
-
-// opener tells the pieces of an opening.
-type opener struct {
-	carrier
-	to        Books
-	whole     bool // of a checkpoint
-	piece     uint32
-	kind      carriedKind         // of the current piece
-	processes []*process          // those that are told
-	member    map[*member]uint32  // their new numbers; nil: none
-	site      map[*site]uint32    // new numbers
-	pool      map[*pool]uint32    // likewise; they count from 1
-	groups    map[*cohorts]uint32 // new number of their first site plus 1
-}
 
 // none is the number of no process.
 const none = math.MaxUint32

@@ -70,14 +70,6 @@ func carryMemory(c *carrier, p *process, m *memoryOf) {
 	c.check(m.number == 0 || m.entry.address == m.number && m.number <= p.lastMemory())
 }
 
-// lastMemory returns the latest number of physical memory.
-func (p *driver) lastMemory() uint64 {
-	if p.physical == nil {
-		return 0
-	}
-	return p.physical.last
-}
-
 func takeFrees(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 {
 		var tid uint32

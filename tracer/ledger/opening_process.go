@@ -246,12 +246,6 @@ func (c *carrier) pool(x *pool) {
 	c.flags(&x.destroyed)
 }
 
-// carriedPool is a pool of a process by its number.
-type carriedPool struct {
-	process *process
-	number  uint32
-}
-
 // poolOf returns the number of a carried pool in its process; 0 and false if it is not of the process.
 func (c *carrier) poolOf(p *process, n uint32) (uint32, bool) {
 	list := c.l.opening.pools

@@ -7,26 +7,6 @@ import (
 	"slices"
 )
 
-// opening is the state of a ledger that takes the pieces of an opening.
-type opening struct {
-	pieces  uint32 // taken so far
-	whole   bool   // all were taken
-	rounded bool   // it has carryRounding
-
-	// Until the end of the opening.
-	endings uint64              // of the process with the most
-	sites   []carriedSite       // by number
-	pools   []carriedPool       // by number - 1
-	warned  map[string]uint32   // number of the process that a warning is of
-	figures map[*process]uint64 // sum of the figures of its sites that must not overflow
-}
-
-// carriedSite is a site of a process.
-type carriedSite struct {
-	process *process
-	site    *site
-}
-
 // takeCarried takes a piece of an opening.
 func (l *Ledger) takeCarried(in *Carried) {
 	if l.full() || l.opening == nil && (in.Piece != 0 || l.numbers > 0) || l.opening != nil && !l.carrying {

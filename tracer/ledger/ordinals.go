@@ -136,18 +136,53 @@ func (p *poolSet) doubtOrdinals() {
 	}
 }
 
-// HeldOrdinals returns the ordinals on which a process has held memory that the driver counts as its
-// own ever since the latest UsageOpened. It is to be called before the UsageReading that follows.
-func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {
-	p := l.byPID[pid]
-	if p == nil || !l.opened {
-		return nil
-	}
-	l.spend(len(p.totals))
+// usedDevice returns the one device that the process is known to have allocated on. It returns
+// UnknownDevice if there is none, and several if there are more.
+func (p *torch) usedDevice() (device int32, several bool) {
+	device = UnknownDevice
 	for i := range p.totals {
-		if t := &p.totals[i]; t.Device >= 0 && t.Kind.Owned() && t.low > 0 && !slices.Contains(list, t.Device) {
-			list = append(list, t.Device)
+		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() && t.Device != device {
+			if device != UnknownDevice {
+				return UnknownDevice, true
+			}
+			device = t.Device
 		}
 	}
-	return list
+	for i := range p.tensors {
+		if d := p.tensors[i].device; d >= 0 && d != device {
+			if device != UnknownDevice {
+				return UnknownDevice, true
+			}
+			device = d
+		}
+	}
+	return device, false
 }
+
+// onlyGPU returns the GPU that alone carries the process, or UnknownDevice and "" if there are
+// several or none is known. The ordinal alone can be unknown.
+func (p *gpuMap) onlyGPU(uuids []string) (ordinal int32, uuid string) {
+	switch {
+	case len(uuids) == 1:
+		ordinal, uuid = 0, uuids[0]
+	case len(p.readings) == 1:
+		uuid = p.readings[0].uuid
+		ordinal = ordinalOf(uuids, uuid)
+	default:
+		return UnknownDevice, ""
+	}
+	for i := range p.totals {
+		t := &p.totals[i]
+		if t.Device >= 0 && t.Device != ordinal && !t.Kind.OnHost() && ordinal != UnknownDevice {
+			return UnknownDevice, "" // its calls use another device
+		}
+	}
+	for i := range p.tensors {
+		if d := p.tensors[i].device; d >= 0 && d != ordinal && ordinal != UnknownDevice {
+			return UnknownDevice, ""
+		}
+	}
+	return ordinal, uuid
+}
+
+func ordinalOf(uuids []string, uuid string) int32 { return int32(slices.Index(uuids, uuid)) }

@@ -65,24 +65,6 @@ func (t *tensors) setPeak(p *process, at highest) {
 	t.changes, t.outside, t.atUsage, t.olderFreed = nil, 0, firstReport{}, history{}
 }
 
-// sumSites sums sites into the totals of the process, and its sample by device and class.
-func (p *heap) sumSites(sites []*site, samples [][SizeClasses]classSample) {
-	for _, s := range sites {
-		switch {
-		case s.kind == aliased:
-		case s.kind == Tensor:
-			c := &samples[s.total][s.class]
-			c.live.objects += s.liveObjects
-			c.live.bytes += s.liveBytes
-		default:
-			for _, i := range [...]uint32{p.total(s.device, s.kind), p.total(allDevices, s.kind)} {
-				p.totals[i].LiveObjects += s.liveObjects
-				p.totals[i].LiveBytes += s.liveBytes
-			}
-		}
-	}
-}
-
 // stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.
 func (s *session) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
 	m := tensorState{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
@@ -145,4 +127,22 @@ func (v *processView) withSites(do func(sites []*site)) {
 			s.liveObjects, s.liveBytes, s.liveSquares, s.inside = x.objects, x.bytes, x.squares, x.inside
 		}
 	})
+}
+
+// sumSites sums sites into the totals of the process, and its sample by device and class.
+func (p *heap) sumSites(sites []*site, samples [][SizeClasses]classSample) {
+	for _, s := range sites {
+		switch {
+		case s.kind == aliased:
+		case s.kind == Tensor:
+			c := &samples[s.total][s.class]
+			c.live.objects += s.liveObjects
+			c.live.bytes += s.liveBytes
+		default:
+			for _, i := range [...]uint32{p.total(s.device, s.kind), p.total(allDevices, s.kind)} {
+				p.totals[i].LiveObjects += s.liveObjects
+				p.totals[i].LiveBytes += s.liveBytes
+			}
+		}
+	}
 }

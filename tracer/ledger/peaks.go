@@ -2,201 +2,8 @@
 
 package ledger
 
-import (
-	"cmp"
-	"slices"
-)
-
-// Peak is the books of one process at its peak, since what is left at its end says little about
-// what it needed.
-type Peak struct {
-	Process int    // index into Snapshot.Processes
-	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else what it allocated
-	Time    uint64 // when that was
-	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
-	// peak with a block that is not in the sample; the totals are those of the peak even so.
-	SitesTime  uint64
-	SitesBytes uint64 // Bytes as of then
-	// Its only process is this one, still running. It has live figures only: no History, Growth,
-	// Cohorts, Oldest, Holders, Pools or Objects, and nothing asleep. The cache is spread evenly
-	// over the segments.
-	Books *Snapshot
-	OOM   *OOM // the latest allocation that failed for good because of memory, or nil
-}
-
-// OOM is an allocation that failed for good because there was not enough memory.
-type OOM struct {
-	Time   uint64
-	Bytes  uint64 // requested, or UnknownSize
-	Stack  uint64
-	API    string // "torch" for PyTorch's allocator, else the function
-	Kind   Kind
-	Device int32
-	Count  uint64 // of the process
-}
-
-// outOfMemory notes an allocation that failed for good.
-func (p *process) outOfMemory(e *Event) {
-	count := uint64(1)
-	if p.oom != nil {
-		count += p.oom.Count
-	}
-	p.stats.OutOfMemory++
-	p.oom = &OOM{Time: e.Time, Bytes: e.Size, Stack: e.Stack, API: e.API, Kind: e.Kind, Device: e.Device, Count: count}
-}
-
 // maxPeaks is how many processes of a snapshot get a Peak, those with the highest ones.
 const maxPeaks = 64
-
-// peakMark is a process's highest bytes at an event. Sites, allocators and readings keep what they
-// had then once they change, which takes the same time for each event, however large the books are.
-type peakMark struct {
-	highest
-	number uint32 // of the maximum: it grows with each
-	torch  bool   // its tensors count, and not its allocations
-	device int32  // GPU of the latest allocation
-	more   bool   // it has allocated on several GPUs
-}
-
-// sitePeak is what a site had at the maximum with that number, if it has changed since.
-type sitePeak struct {
-	objects, bytes uint64
-	number         uint32
-}
-
-// tellPeak is that of an allocator.
-type tellPeak struct {
-	now    toldTotals
-	number uint32
-}
-
-// highMark is a process's highest bytes since AddHighest was called last; its parts keep what they
-// had as for a peakMark. Its number is 0 until the first call: nothing is kept if nobody asks.
-type highMark struct {
-	highest
-	number uint64
-}
-
-// siteHigh and tellHigh are what a site and an allocator had at the highest with that number, if
-// they have changed since.
-type siteHigh struct{ objects, bytes, number uint64 }
-
-type tellHigh struct {
-	now    toldTotals
-	number uint64
-}
-
-// usagePeak is that of an NVML reading.
-type usagePeak struct {
-	last, taken uint64
-	lastLive    []deviceLive
-	number      uint32
-}
-
-// reached notes a value of the process after an event.
-func (p *heap) reached(bytes, time uint64) {
-	if bytes > p.peak.bytes && !p.purged {
-		p.peak.bytes, p.peak.time = bytes, time
-		p.peak.number++
-	}
-	if bytes > p.high.bytes && p.high.number != 0 {
-		p.high.bytes, p.high.time = bytes, time
-		p.high.number++
-	}
-}
-
-// reachedOn notes that an allocation grew a total.
-func (p *heap) reachedOn(grown *Total, time uint64) {
-	x := &p.peak
-	if x.torch || !grown.Kind.Owned() {
-		return
-	}
-	if grown.Device >= 0 && grown.Device != x.device {
-		x.more = x.number != 0 && x.device >= 0
-		x.device = grown.Device
-	}
-	if x.more {
-		p.reached(p.owned(grown.Device), time)
-	} else {
-		p.reached(p.owned(allDevices), time)
-	}
-}
-
-// owned returns what the process allocated and has on a device, or on all.
-func (p *heap) owned(device int32) (bytes uint64) {
-	for i := range p.totals {
-		if t := &p.totals[i]; t.Device == device && t.Kind.Owned() {
-			bytes += t.LiveBytes
-		}
-	}
-	return bytes
-}
-
-// reachedTensors notes what an allocator on a GPU has.
-func (p *heap) reachedTensors(bytes, time uint64) {
-	if bytes == 0 {
-		return
-	}
-	if !p.peak.torch {
-		p.peak.torch, p.peak.bytes, p.high.bytes = true, 0, 0
-	}
-	p.reached(bytes, time)
-}
-
-// keep keeps what a site had at the peak, and at the latest highest. It must come before each change
-// of its live figures.
-func (p *heap) keep(s *site) {
-	if s.peak.number != p.peak.number {
-		s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}
-	}
-	p.keepHigh(s)
-}
-
-func (p *heap) keepHigh(s *site) {
-	switch {
-	case p.high.number == 0:
-	case s.high == nil: // once for each site
-		s.high = &siteHigh{s.liveObjects, s.liveBytes, p.high.number}
-	case s.high.number != p.high.number:
-		*s.high = siteHigh{s.liveObjects, s.liveBytes, p.high.number}
-	}
-}
-
-// keepMoved is keep before an allocation moves to another site: one that was live at the peak moves
-// there too.
-func (p *heap) keepMoved(s *site, sign int64, b *entry) {
-	switch {
-	case b.time > p.peak.time:
-		if s.peak.number != p.peak.number {
-			s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}
-		}
-	case s.peak.number == p.peak.number:
-		s.peak.objects += uint64(sign)
-		s.peak.bytes += uint64(sign) * b.size
-	}
-	switch {
-	case b.time > p.high.time:
-		p.keepHigh(s)
-	case s.high != nil && s.high.number == p.high.number:
-		s.high.objects += uint64(sign)
-		s.high.bytes += uint64(sign) * b.size
-	}
-}
-
-func (p *heap) keepTold(t *tensors) {
-	if t.atPeak.number != p.peak.number {
-		t.atPeak = tellPeak{t.now, p.peak.number}
-	}
-	if t.atHigh.number != p.high.number {
-		t.atHigh = tellHigh{t.now, p.high.number}
-	}
-}
-
-func (p *heap) keepUsage(r *reading) {
-	if r.atPeak.number != p.peak.number {
-		r.atPeak = usagePeak{r.last, r.taken, r.lastLive, p.peak.number}
-	}
-}
 
 // highestOf returns a process's peak: the kernel half sees every block, the books a sample.
 func (p *torch) highestOf() highest {
@@ -209,41 +16,38 @@ func (p *torch) highestOf() highest {
 	return most
 }
 
-// AddPeaks adds Snapshot.Peaks. It must follow the call that took the snapshot: nothing may be
-// booked in between. Its duration grows with the sites of the processes that have ended.
-func (l *Ledger) AddPeaks(s *Snapshot) {
-	type ended struct {
-		*process
-		index int
-		highest
-	}
-	var list []ended
-	l.eachAt(s, func(p *process, index int) {
-		if p.End != 0 && p.peak.bytes != 0 {
-			list = append(list, ended{p, index, p.highestOf()})
+// measured returns the bytes of a process whose highest value is its peak: its tensors, where
+// PyTorch reports them, because segments follow late or never shrink.
+func (p *torch) measured() (bytes uint64) {
+	torch := false
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device != CPUDevice && t.peak.bytes > 0 {
+			torch = true
+			bytes += t.now.allocated
 		}
-	})
-	slices.SortFunc(list, func(a, b ended) int {
-		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.index, b.index))
-	})
-	list = list[:min(len(list), maxPeaks)]
-	slices.SortFunc(list, func(a, b ended) int { return cmp.Compare(a.index, b.index) })
-	s.Peaks = nil
-	for _, x := range list {
-		at := &x.process.peak
-		s.Peaks = append(s.Peaks, Peak{
-			Process: x.index, Bytes: x.bytes, Time: x.time, SitesTime: at.time, SitesBytes: at.bytes,
-			Books: x.booksAtPeak(s, x.highest), OOM: x.oom,
-		})
 	}
+	for i := range p.totals {
+		if t := &p.totals[i]; !torch && t.Device == allDevices && t.Kind.Owned() {
+			bytes += t.LiveBytes
+		}
+	}
+	return bytes
 }
 
-// PeakOf returns the peak of a process that has ended, or nil.
-func (s *Snapshot) PeakOf(process int) *Peak {
-	for i := range s.Peaks {
-		if s.Peaks[i].Process == process {
-			return &s.Peaks[i]
+// highNow returns what a process has of what its peak is of.
+func (p *torch) highNow() (bytes uint64) {
+	if p.peak.torch {
+		for i := range p.tensors {
+			if t := &p.tensors[i]; t.device != CPUDevice {
+				bytes = max(bytes, t.now.allocated)
+			}
+		}
+		return bytes
+	}
+	for i := range p.totals {
+		if on := p.totals[i].Device; (on == allDevices) != p.peak.more {
+			bytes = max(bytes, p.owned(on))
 		}
 	}
-	return nil
+	return bytes
 }

@@ -250,3 +250,49 @@ func (p *driver) release(e *Event) bool {
 	}
 	return true
 }
+
+// unmapped remembers a mapping that ended, if it could be part of a segment.
+func (p *driver) unmapped(x *mapping, time uint64) {
+	b, ok := p.live[liveKey{x.Value.memory, memories}]
+	if !ok {
+		return
+	}
+	if site := p.sites[p.entries.at(b).site]; site.mayBeSegment() {
+		p.sleep(sleeper{start: x.Start, end: x.End, time: time, device: site.device})
+	}
+}
+
+// tellMapped reports a mapping. An alias of physical memory is not booked, and neither is its
+// mapping.
+func (p *driver) tellMapped(x *mapping, time uint64) {
+	if m, ok := p.observedMapping(x); ok {
+		p.observer.Mapped(m, time)
+	}
+}
+
+// tellUnmapped reports the end of a mapping whose memory still lives.
+func (p *driver) tellUnmapped(x *mapping, time uint64) {
+	if m, ok := p.observedMapping(x); ok {
+		p.observer.Unmapped(m, time)
+	}
+}
+
+// observedMapping returns a mapping as an Observer sees it; false if none is to be told.
+func (p *driver) observedMapping(x *mapping) (Mapping, bool) {
+	if p.observer == nil {
+		return Mapping{}, false
+	}
+	n, ok := p.live[liveKey{x.Value.memory, memories}]
+	if !ok {
+		return Mapping{}, false
+	}
+	return Mapping{Memory: p.allocation(n), Start: x.Start, End: x.End, Time: x.Value.time}, true
+}
+
+// lastMemory returns the latest number of physical memory.
+func (p *driver) lastMemory() uint64 {
+	if p.physical == nil {
+		return 0
+	}
+	return p.physical.last
+}

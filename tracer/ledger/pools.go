@@ -7,9 +7,6 @@ import (
 	"slices"
 )
 
-// maxPools bounds the pools of all processes together.
-const maxPools = 1 << 16
-
 type pool struct {
 	handle    uint64
 	device    int32 // or UnknownDevice
@@ -274,22 +271,6 @@ func (p *poolSet) forgetPools() {
 	p.pools, p.noPools, p.poolOf = nil, nil, nil
 }
 
-// eachInPool calls do with what lives in a pool.
-func (p *heap) eachInPool(n uint32, do func(address, size uint64)) {
-	for s := range p.all() {
-		if s.kind != Async {
-			continue
-		}
-		for k := s.first; k != 0; k = p.entries.at(k).next {
-			if b := p.entries.at(k); b.extra == n && b.size > 0 {
-				do(b.address, b.size)
-			}
-			p.spend(1)
-		}
-	}
-	p.spend(len(p.sites))
-}
-
 // heldBy returns the least and the most that the driver holds for a pool.
 func (p *poolSet) heldBy(x *pool) (least, most uint64) {
 	if p.options.unrounded {
@@ -334,4 +315,26 @@ func (x *pool) on() int32 {
 		return x.latest
 	}
 	return x.device
+}
+
+// movePool moves an allocation from the default pool of the unknown device to that of the device.
+func (p *poolSet) movePool(b *entry, device int32) {
+	switch x := &p.pools[b.extra]; {
+	case x.device != UnknownDevice:
+		return
+	case x.handle != 0:
+		x.latest = device
+		return
+	}
+	_, n := p.poolFor(0, device)
+	if n == 0 {
+		return
+	}
+	x := &p.pools[b.extra]
+	x.objects--
+	x.used -= b.size
+	x.reserve -= b.size
+	x.chunks.remove(b.address, b.size)
+	p.pools[n].add(b.address, b.size)
+	b.extra = n
 }

@@ -2,21 +2,7 @@
 
 package ledger
 
-import (
-	"math"
-	"slices"
-)
-
-const (
-	// allDevices is the device of a total over all devices of a process.
-	allDevices = math.MinInt32
-
-	// Events of an ended process may be delayed by this, ns.
-	grace = 5e9
-
-	// Shortest time between two purges, ns.
-	purgeStep = 1e9
-)
+import "math"
 
 // process has the books of one process. Its parts are layers, each of which embeds the one below and
 // calls nothing above: heap, torch, gpuMap, poolSet, contexts, driver. A method stands in the lowest
@@ -26,17 +12,6 @@ type process struct {
 	older      *process // the process that had the pid before, or nil
 	oom        *OOM
 	stacksLost uint64 // Stats.StacksBy
-}
-
-// driver has what the calls of the driver told: allocations, virtual memory, exports.
-type driver struct {
-	contexts
-	undo
-	physical     *physical // nil without the virtual memory API
-	failures     map[failureKey]*Failure
-	bareFailures int                 // sites of failures beyond its share
-	exported     []uint64            // its keys in session.exports, oldest first
-	owners       map[siteKey][]owner // of what sites imported
 }
 
 // apply books an event of the process.
@@ -90,37 +65,6 @@ func (p *process) applyRare(e *Event) {
 	}
 }
 
-// isVoid reports whether an event changes nothing in any books, so that it is no sign of a process.
-func (e *Event) isVoid() bool {
-	if e.Kind.IsObject() {
-		return e.Op != ObjectCreate && e.Op != ObjectEnd && e.Op != GreenCreate && e.Op != GreenDestroy
-	}
-	switch e.Op {
-	case Alloc:
-		switch {
-		case e.Kind == Tensor || e.Space == Blocks:
-			return !e.isBlock() && !e.hasTotals()
-		case e.Address == 0:
-			return true // cudaMalloc(0) succeeds with a null pointer
-		}
-		return e.Size == 0 && e.Space == Addresses
-	case Free:
-		return e.Address == 0
-	case Alias:
-		return e.Address == 0 || e.Space == Blocks
-	case Unmap:
-		return e.Address == 0 || e.Size == 0
-	case ContextDestroy:
-		return e.Context == 0
-	case Totals:
-		return !e.hasTotals()
-	case AllocFailed, Map, Retain, Export, ContextDerive, ContextRetain, ContextRelease, ContextReset,
-		PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect, PoolCurrent, Allocator, AddressFree:
-		return false
-	}
-	return true
-}
-
 // end ends the process, and leaves its live allocations as they are.
 func (p *process) end(time uint64, replaced bool) {
 	p.End, p.Replaced = max(time, p.Begin, 1), replaced
@@ -158,24 +102,6 @@ func (p *process) purge() {
 	p.forgetExports(len(p.exported))
 }
 
-// purgeSite drops the entries of a site, and returns how many of them have an unknown size.
-func (p *heap) purgeSite(s *site) (unsized uint64) {
-	if s.first != 0 {
-		s.oldest = p.entries.at(s.first).time
-	}
-	for n := s.first; n != 0; {
-		b := p.entries.at(n)
-		next := b.next
-		if b.size == 0 && s.kind != aliased {
-			unsized++
-		}
-		p.dropEntry(liveKey{b.address, s.space}, n)
-		n = next
-	}
-	s.first, s.last = 0, 0
-	return unsized
-}
-
 // leave gives back what the process holds of all tables: it leaves the books.
 func (p *process) leave() {
 	p.spend(64*len(p.sites) + len(p.archived) + len(p.tensors))
@@ -192,30 +118,20 @@ func (p *process) leave() {
 	p.older = nil
 }
 
-// onlyGPU returns the GPU that alone carries the process, or UnknownDevice and "" if there are
-// several or none is known. The ordinal alone can be unknown.
-func (p *gpuMap) onlyGPU(uuids []string) (ordinal int32, uuid string) {
-	switch {
-	case len(uuids) == 1:
-		ordinal, uuid = 0, uuids[0]
-	case len(p.readings) == 1:
-		uuid = p.readings[0].uuid
-		ordinal = ordinalOf(uuids, uuid)
-	default:
-		return UnknownDevice, ""
+// compact gives the memory of free places back if they are more than three of four.
+func (p *process) compact() {
+	if p.entries.used >= leastEntries && len(p.live) <= int(p.entries.used)/4 {
+		p.moveEntries()
+		p.forgetNeighbors()
 	}
-	for i := range p.totals {
-		t := &p.totals[i]
-		if t.Device >= 0 && t.Device != ordinal && !t.Kind.OnHost() && ordinal != UnknownDevice {
-			return UnknownDevice, "" // its calls use another device
-		}
-	}
-	for i := range p.tensors {
-		if d := p.tensors[i].device; d >= 0 && d != ordinal && ordinal != UnknownDevice {
-			return UnknownDevice, ""
-		}
-	}
-	return ordinal, uuid
 }
 
-func ordinalOf(uuids []string, uuid string) int32 { return int32(slices.Index(uuids, uuid)) }
+// outOfMemory notes an allocation that failed for good.
+func (p *process) outOfMemory(e *Event) {
+	count := uint64(1)
+	if p.oom != nil {
+		count += p.oom.Count
+	}
+	p.stats.OutOfMemory++
+	p.oom = &OOM{Time: e.Time, Bytes: e.Size, Stack: e.Stack, API: e.API, Kind: e.Kind, Device: e.Device, Count: count}
+}

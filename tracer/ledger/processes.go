@@ -189,13 +189,3 @@ func (l *Ledger) leave(p *process) {
 		delete(l.users, p.User)
 	}
 }
-
-// eachAt calls do for the processes that are in a snapshot, with their index there.
-func (l *Ledger) eachAt(s *Snapshot, do func(p *process, index int)) {
-	index := indexOf(s.Processes)
-	for _, p := range l.procs {
-		if i, ok := index[p.ID()]; ok {
-			do(p, i)
-		}
-	}
-}

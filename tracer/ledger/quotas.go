@@ -2,9 +2,7 @@
 
 package ledger
 
-import (
-	"math"
-)
+import "math"
 
 // table is a table of the ledger that all processes share.
 type table uint8
@@ -115,10 +113,6 @@ type Limits struct {
 	Sites uint64
 	Live  uint64 // allocations
 }
-
-// everPart is how many sites of ended processes, of 280 bytes each, are kept per possible live
-// site, of 2 KB.
-const everPart = maxSitesEver / maxSites
 
 // Beyond counts how often a process had no room in a table, since its share or the table was used
 // up.

@@ -88,38 +88,6 @@ func (r *Recent) first() uint64 {
 	return 0
 }
 
-// addRecent adds the recent past of another site of the process. It changes none in place.
-func (s *Site) addRecent(part *Site) {
-	switch {
-	case part.Recent == nil:
-		return
-	case s.Recent == nil:
-		s.Recent = part.Recent
-		return
-	}
-	a, b := s.Recent, part.Recent
-	if len(a.Windows) < len(b.Windows) {
-		a, b = b, a
-	}
-	sum := &Recent{a.Newest, slices.Clone(a.Windows), slices.Clone(a.Records)}
-	for i := range b.Windows {
-		x, y := &sum.Windows[i], &b.Windows[i]
-		x.AllocBytes += y.AllocBytes
-		x.LiveBytes += y.LiveBytes
-		x.Floor += y.Floor
-		x.Mean += y.Mean
-		x.LiveObjects += min(y.LiveObjects, math.MaxUint32-x.LiveObjects)
-		x.Seen += min(y.Seen, math.MaxUint32-x.Seen)
-	}
-	for i, y := range b.Records {
-		if i == len(sum.Records) {
-			sum.Records = append(sum.Records, Record{Lowest: math.MaxUint64})
-		}
-		sum.Records[i].add(y)
-	}
-	s.Recent = sum
-}
-
 // add adds the record of another site: that of the sum is at most as high, and varies at most as much.
 func (r *Record) add(y Record) {
 	if r.Lowest == math.MaxUint64 || y.Lowest == math.MaxUint64 {
@@ -143,21 +111,6 @@ func (s *site) newestRecent() (uint64, bool) {
 		return c.newest() >> (recentShift - c.shift), true
 	}
 	return 0, false
-}
-
-// newestRecent returns the number of the process's newest finest window, given its sites; 0 if it
-// does not run for as long as the shortest horizon is.
-func (v *processView) newestRecent(sites []*site) uint64 {
-	newest := uint64(0)
-	for _, s := range sites {
-		if x, ok := s.newestRecent(); ok {
-			newest = max(newest, x)
-		}
-	}
-	if minus(v.Begin, v.all.s.Begin)>>recentShift >= recentStart(newest, 0) {
-		return 0
-	}
-	return newest
 }
 
 // recentAt returns the recent past of a site up to a window; nil if it is unknown.

@@ -63,3 +63,14 @@ func (p *torch) reserved(t *tensors, here func(device int32) bool) uint64 {
 	}
 	return sum
 }
+
+// olderSegments returns what an allocator had reserved in segments from before the attach.
+func (p *torch) olderSegments(r *firstReport, here func(device int32) bool) uint64 {
+	bytes := r.reserved
+	for _, x := range r.driver {
+		if s := p.sites[x.site]; s.segment && here(s.device) {
+			bytes = minus(bytes, x.bytes)
+		}
+	}
+	return bytes
+}

@@ -13,26 +13,6 @@ type Block struct {
 	Device        int32 // CUDA ordinal
 }
 
-// mayBeSegment reports whether PyTorch's allocator could have made the site's allocations.
-func (s *site) mayBeSegment() bool {
-	return s.kind == Device && s.space == Addresses || s.kind == VMM && s.space == memories
-}
-
-// MarkSegments asks is for the stack of each site that is not known as one of segments yet. Call it
-// before BlockList.
-func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
-	l.spend(16 * len(l.archive.segments))
-	for _, p := range l.procs {
-		l.spend(4 * len(p.sites))
-		for s := range p.all() {
-			if !s.segment && s.stack != 0 && s.mayBeSegment() {
-				s.segment = is(s.stack)
-			}
-		}
-	}
-	l.archive.mark(is)
-}
-
 // extent is a range of addresses that leads to memory of a site.
 type extent struct {
 	start, end uint64
@@ -209,12 +189,6 @@ func (c *cursor) next(x *extent) (from, to uint64, ok bool) {
 		}
 	}
 	return 0, 0, false
-}
-
-// freeRun is the longest run of free bytes in the segments of one device.
-type freeRun struct {
-	device int32
-	bytes  uint64
 }
 
 // findFreeRuns returns the longest run for each device. Mappings side by side are one segment.

@@ -8,12 +8,6 @@ import (
 	"math/bits"
 )
 
-// classKey is what sites of kind Tensor that differ by size class have in common.
-type classKey struct {
-	stack  uint64
-	device int32
-}
-
 func (k *siteKey) classKey() classKey { return classKey{k.stack, k.device} }
 
 // isButForClass reports whether two sites differ by size class only.

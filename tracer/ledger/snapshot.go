@@ -380,3 +380,9 @@ func indexOf(list []Process) map[ProcessID]int {
 	}
 	return index
 }
+
+// Now returns what a GPU uses at the moment of its Snapshot: NVML's last reading, corrected by what
+// was booked since, as the usage of processes is. It is at most the larger of Total and Used.
+func (g *GPU) Now() uint64 {
+	return min(uint64(max(int64(g.Used)+g.Since, 0)), max(g.Total, g.Used))
+}

@@ -10,13 +10,6 @@ type stray struct {
 	tid     uint32
 }
 
-// Most strays of a process, and of all processes. If half of a process's strays still live, there
-// is no room for more, and further ones stay on the unknown device.
-const (
-	maxStrays    = 1 << 14
-	maxAllStrays = 1 << 18
-)
-
 // addStray remembers an allocation whose device may become known later.
 func (p *contexts) addStray(key liveKey, e *Event) {
 	if !e.Kind.Owned() && e.Kind != Managed || key.space == memories || !p.roomForStray() {
@@ -89,28 +82,6 @@ func (p *contexts) moveStrays(device int32, match func(*stray) bool) (bytes uint
 	p.setStrays(rest)
 	p.crowded = false
 	return bytes
-}
-
-// movePool moves an allocation from the default pool of the unknown device to that of the device.
-func (p *poolSet) movePool(b *entry, device int32) {
-	switch x := &p.pools[b.extra]; {
-	case x.device != UnknownDevice:
-		return
-	case x.handle != 0:
-		x.latest = device
-		return
-	}
-	_, n := p.poolFor(0, device)
-	if n == 0 {
-		return
-	}
-	x := &p.pools[b.extra]
-	x.objects--
-	x.used -= b.size
-	x.reserve -= b.size
-	x.chunks.remove(b.address, b.size)
-	p.pools[n].add(b.address, b.size)
-	b.extra = n
 }
 
 // learn books which device was current in a thread since a time: the thread's allocations since

@@ -74,17 +74,6 @@ type stuckStack struct {
 	api   string
 }
 
-// blockList has the live blocks of a process as they were listed last, and those of the sample that
-// were freed since.
-type blockList struct {
-	blocks []Block // by address; nil if all are in the sample
-	freed  []uint64
-	time   uint64 // of the list; 0: there was none
-}
-
-// maxListed is how many listed blocks of all processes are kept.
-const maxListed = 1 << 22
-
 // keepList keeps a sorted list of blocks for AddStuck. It belongs to the ledger.
 func (p *torch) keepList(list []Block) {
 	sampled := 0
@@ -140,20 +129,6 @@ func (p *torch) unsampled() []Block {
 		}
 	}
 	return kept
-}
-
-// AddStuck adds Snapshot.Stuck. It must follow the call that took the snapshot: nothing may be
-// booked in between. Its duration grows with the live blocks.
-func (l *Ledger) AddStuck(s *Snapshot) {
-	s.Stuck = nil
-	l.eachAt(s, func(p *process, index int) {
-		if !p.purged && len(p.tensors) > 0 {
-			p.addStuck(s, index)
-		}
-	})
-	slices.SortFunc(s.Stuck, func(a, b Stuck) int {
-		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
-	})
 }
 
 // addStuck adds what is stuck of one process's allocators.

@@ -8,15 +8,6 @@ import (
 	"slices"
 )
 
-// heldBlock is a block since the attach that a walk found a holder for.
-type heldBlock struct {
-	address, size uint64
-	holder        uint32 // index into Held
-}
-
-// maxHeldBlocks is of how many blocks of all processes the holders are kept one by one.
-const maxHeldBlocks = 1 << 21
-
 // keepHeldBlocks keeps which block each holder of the latest walk keeps. Storages are sorted by
 // address, and to has the place of each holder among those that were kept.
 func (p *process) keepHeldBlocks(in *Walk, to map[uint32]uint32) {

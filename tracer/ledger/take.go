@@ -130,38 +130,6 @@ func (v *processView) show(s *Snapshot) {
 	}
 }
 
-// totalsOf returns the totals of a process. If it uses one GPU only, known and unknown device are
-// one, and the sum over all devices has the peak of both together.
-func (p *torch) totalsOf(only int32, moments []tensorState) []Total {
-	var list []Total
-	for _, t := range p.totals {
-		sums := only != UnknownDevice && !t.Kind.OnHost()
-		if sums != (t.Device == allDevices) || t.AllocObjects == 0 {
-			continue
-		}
-		if sums {
-			t.Device = only
-		}
-		list = append(list, t.Total)
-	}
-	for i := range p.tensors {
-		t := &p.tensors[i]
-		live, freed := moments[i].live, moments[i].freed
-		if live == (count{}) && freed == (count{}) {
-			continue
-		}
-		list = append(list, Total{
-			Device: t.device, Kind: Tensor, LiveObjects: live.objects, LiveBytes: live.bytes,
-			AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
-			PeakBytes: max(t.livePeak.bytes, live.bytes), PeakTime: t.livePeak.time,
-		})
-	}
-	slices.SortFunc(list, func(a, b Total) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kind, b.Kind))
-	})
-	return list
-}
-
 // shownKey is the key by which a site is shown.
 type shownKey struct {
 	siteKey

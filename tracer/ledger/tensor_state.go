@@ -18,20 +18,6 @@ type toldTotals struct {
 	liveKnown bool // otherwise live follows from the classes
 }
 
-// highest is a maximum and its time.
-type highest struct{ bytes, time uint64 }
-
-func (h *highest) reach(bytes, time uint64) {
-	if bytes > h.bytes {
-		h.bytes, h.time = bytes, time
-	}
-}
-
-// hasTotals reports whether an event has totals of an allocator of a GPU.
-func (e *Event) hasTotals() bool {
-	return e.Told != 0 && e.Space == Blocks && tensorDevice(e.Device) >= 0
-}
-
 // tellTotals books the totals in an event of an allocator.
 func (p *torch) tellTotals(e *Event) {
 	if e.hasTotals() && !p.purged {

@@ -17,9 +17,6 @@ func SizeClass(size uint64) int {
 	return min(1+4*log+int(size>>(log+7)&3), SizeClasses-1)
 }
 
-// Most bytes of live and of freed blocks of one device, so that sums of all fit 64 bits.
-const maxTensors = maxSum / 2
-
 // torch has the books of the PyTorch allocators of a process.
 type torch struct {
 	heap
@@ -82,28 +79,6 @@ func (f *firstReport) moved(from, to uint32, b *entry) {
 	}
 }
 
-// Most sites of a firstReport: a program has few before its first tensor.
-const maxSiteLive = 1 << 12
-
-// maxHalvings is how often the kernel half halves a probability at most. Weights are at most
-// 2^maxHalvings.
-const maxHalvings = 12
-
-// sampled returns what a block of the sample stands for among those of its size class: if the
-// probability was p/2^halvings, it counts as 2^halvings blocks. The exact totals of the class
-// account for p.
-func sampled(size uint64, halvings uint32) count {
-	return count{1 << halvings, size << halvings}
-}
-
-// tensorDevice returns the device of a block: a GPU, the host, or UnknownDevice.
-func tensorDevice(device int32) int32 {
-	if uint32(device) >= maxDevices && device != CPUDevice {
-		return UnknownDevice
-	}
-	return device
-}
-
 // tensorsOn returns the index in p.tensors of a device. A process uses few.
 func (p *torch) tensorsOn(device int32) uint32 {
 	p.spend(len(p.tensors))
@@ -115,11 +90,6 @@ func (p *torch) tensorsOn(device int32) uint32 {
 	p.limiter.tensors++
 	p.tensors = append(p.tensors, tensors{device: device})
 	return uint32(len(p.tensors) - 1)
-}
-
-// isBlock reports whether an allocation is of a block that can be booked.
-func (e *Event) isBlock() bool {
-	return e.Kind == Tensor && e.Space == Blocks && e.Address != 0 && e.Size != 0 && e.Size <= maxSize
 }
 
 // allocTensor books a block of the sample. The free of a live block at the same address was not
@@ -232,4 +202,18 @@ func (p *heap) driverLive(device int32) (list []siteLive) {
 		}
 	}
 	return list
+}
+
+// freeRun is the longest run of free bytes in the segments of one device.
+type freeRun struct {
+	device int32
+	bytes  uint64
+}
+
+// blockList has the live blocks of a process as they were listed last, and those of the sample that
+// were freed since.
+type blockList struct {
+	blocks []Block // by address; nil if all are in the sample
+	freed  []uint64
+	time   uint64 // of the list; 0: there was none
 }

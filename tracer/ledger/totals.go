@@ -5,6 +5,7 @@ package ledger
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // ClassTotals counts the blocks of one size class that were allocated since the attach.
@@ -42,25 +43,6 @@ type tensorReading struct {
 
 // tensorClass has the exact totals of one size class.
 type tensorClass struct{ live, freed count }
-
-// setTensors books a reading of the allocators' totals, made at time. Allocators that are not
-// listed keep their last reading, also after the end of their process. A pid means its newest
-// process; pids that were never traced are ignored.
-//
-// It warns if more is live than the allocator reports as allocated. A reading may have half of what
-// a busy process allocated and freed since the one before, so it tolerates that much until the
-// process pauses or ends.
-func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
-	l.newest = max(l.newest, time)
-	for i := range totals {
-		if l.full() {
-			return
-		}
-		if p := l.byPID[totals[i].PID]; p != nil && !p.purged {
-			p.setTotals(time, &totals[i])
-		}
-	}
-}
 
 // setTotals books a reading of one allocator's totals.
 func (p *torch) setTotals(time uint64, x *TensorTotals) {
@@ -135,14 +117,6 @@ func newReading(x *TensorTotals, reuse []tensorClass) tensorReading {
 	return r
 }
 
-// take adds a part to a sum, up to the bounds of the sum.
-func (sum *count) take(part *count) {
-	part.objects = min(part.objects, maxTensors-sum.objects)
-	part.bytes = min(part.bytes, maxTensors-sum.bytes)
-	sum.objects += part.objects
-	sum.bytes += part.bytes
-}
-
 // class returns the exact totals of a size class.
 func (r *tensorReading) class(n int) tensorClass {
 	if n < len(r.classes) {
@@ -151,4 +125,69 @@ func (r *tensorReading) class(n int) tensorClass {
 	return tensorClass{}
 }
 
-func minus(a, b uint64) uint64 { return max(a, b) - b }
+// totalsOf returns the totals of a process. If it uses one GPU only, known and unknown device are
+// one, and the sum over all devices has the peak of both together.
+func (p *torch) totalsOf(only int32, moments []tensorState) []Total {
+	var list []Total
+	for _, t := range p.totals {
+		sums := only != UnknownDevice && !t.Kind.OnHost()
+		if sums != (t.Device == allDevices) || t.AllocObjects == 0 {
+			continue
+		}
+		if sums {
+			t.Device = only
+		}
+		list = append(list, t.Total)
+	}
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		live, freed := moments[i].live, moments[i].freed
+		if live == (count{}) && freed == (count{}) {
+			continue
+		}
+		list = append(list, Total{
+			Device: t.device, Kind: Tensor, LiveObjects: live.objects, LiveBytes: live.bytes,
+			AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
+			PeakBytes: max(t.livePeak.bytes, live.bytes), PeakTime: t.livePeak.time,
+		})
+	}
+	slices.SortFunc(list, func(a, b Total) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kind, b.Kind))
+	})
+	return list
+}
+
+// holdsMemory reports whether the books have live memory of the process that the driver counts as its
+// own, or that PyTorch's allocators had before the attach.
+func (p *torch) holdsMemory() bool {
+	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
+		return t.Device != allDevices && t.Kind.Owned() && t.LiveBytes > 0
+	}) || slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device >= 0 && t.now.reserved > 0 })
+}
+
+// isNameless reports whether an allocator reports addresses of its own structures, not of blocks.
+func (p *torch) isNameless(device int32) bool {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device {
+			return t.now.known && t.now.reserved == 0
+		}
+	}
+	return false
+}
+
+// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
+func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device && t.first.seen {
+			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
+		}
+	}
+	totals := WalkTotals{Device: device, Unreported: true}
+	for i := range held {
+		if h := &held[i]; h.Device == device {
+			totals.Older += min(h.Older, maxTensors-totals.Older)
+		}
+	}
+	totals.Allocated = totals.Older
+	return totals
+}

@@ -34,9 +34,6 @@ type endedMapping struct {
 	of memoryOf
 }
 
-// maxKept is how many ended mappings are kept in case their unmapping failed.
-const maxKept = 1 << 18
-
 // memoryOf returns what is needed to revive a memory.
 func (p *driver) memoryOf(number uint64) memoryOf {
 	m, ok := p.physical.memories[number]
@@ -130,4 +127,107 @@ func (u *undo) forgetNeighbors() {
 		}
 		u.released[tid] = r
 	}
+}
+
+// remember keeps the effect of a thread's latest free.
+func (p *driver) remember(tid uint32, last lastFree) {
+	if before, ok := p.lastFree[tid]; ok {
+		if before.outcome != lessPhysical {
+			p.lastFree[tid] = last
+			return
+		}
+		p.forgetFree(tid)
+	}
+	if p.purged {
+		return
+	}
+	if !p.hasRoomFor(tableFrees, 0) {
+		if p.held[tableFrees] == 0 {
+			p.beyond[tableFrees]++
+			return
+		}
+		p.forgetFrees()
+	}
+	p.hold(tableFrees)
+	p.withUndo().lastFree[tid] = last
+}
+
+// forgetFree drops the effect of a thread's latest free.
+func (p *driver) forgetFree(tid uint32) {
+	last, ok := p.lastFree[tid]
+	if !ok {
+		return
+	}
+	delete(p.lastFree, tid)
+	p.give(tableFrees)
+	if last.outcome == lessPhysical {
+		p.giveAll(tableUnmapped, len(p.released[tid].ended))
+		delete(p.released, tid)
+	}
+}
+
+// forgetFrees drops the latest frees of all threads. Most have ended; at worst, some failed frees
+// are not undone.
+func (p *driver) forgetFrees() {
+	for tid := range p.lastFree {
+		p.forgetFree(tid)
+	}
+	p.lastFree, p.released = nil, nil
+}
+
+// freeFailed undoes the last free of the thread.
+func (p *driver) freeFailed(e *Event) {
+	last, ok := p.lastFree[e.TID]
+	if !ok || e.Address != 0 && e.Address != last.entry.address {
+		return
+	}
+	if last.outcome != lessPhysical {
+		p.forgetFree(e.TID)
+	}
+	switch {
+	case last.outcome == unmatched:
+		p.stats.UnmatchedFrees--
+		if last.entry.size != 0 { // an unmapping failed
+			start, end := span(last.entry.address, last.entry.size)
+			p.forgetAddresses(start, end)
+		}
+	case e.Result == resultDeinitialized:
+	case last.outcome == lessPhysical:
+		p.undoPhysical(e)
+	case p.purged: // its site is archived
+	default:
+		p.restore(&last, e.Time)
+	}
+}
+
+// renumberFrees changes the numbers of sites in what may be undone.
+func (u *undo) renumberFrees(to func(n uint32) uint32) {
+	for tid, x := range u.lastFree {
+		if x.outcome == freed {
+			x.entry.site = to(x.entry.site)
+			u.lastFree[tid] = x
+		}
+	}
+	for tid, r := range u.released {
+		if r.held.number != 0 {
+			r.held.entry.site = to(r.held.entry.site)
+		}
+		for i := range r.ended {
+			if x := &r.ended[i]; x.of.number != 0 {
+				x.of.entry.site = to(x.of.entry.site)
+			}
+		}
+		u.released[tid] = r
+	}
+}
+
+// driver has what the calls of the driver told: allocations, virtual memory, exports.
+type driver struct {
+	contexts
+	undo
+	physical     *physical // nil without the virtual memory API
+	failures     map[failureKey]*Failure
+	bareFailures int                 // sites of failures beyond its share
+	exported     []uint64            // its keys in session.exports, oldest first
+	owners       map[siteKey][]owner // of what sites imported
 }

@@ -89,3 +89,47 @@ func (s *Snapshot) unplaced(only []string) []unplaced {
 	}
 	return sums
 }
+
+// bookedSince sets Since of all GPUs, which NVML read last at a time. A GPU with MIG instances has
+// their memory.
+func (s *Snapshot) bookedSince(read uint64) {
+	since := map[string]int64{}
+	for i := range s.Balances {
+		b := &s.Balances[i]
+		switch end := s.Processes[b.Process].End; {
+		case end == 0:
+			since[b.UUID] += b.Since
+		case end > read && b.Time == read:
+			since[b.UUID] -= int64(b.Usage)
+		}
+	}
+	s.unreadSince(read, since)
+	for i := range s.GPUs {
+		if g := &s.GPUs[i]; g.Parent != "" {
+			since[g.Parent] += since[g.UUID]
+		}
+	}
+	for i := range s.GPUs {
+		s.GPUs[i].Since = since[s.GPUs[i].UUID]
+	}
+}
+
+// unreadSince adds what processes hold that began after NVML's last reading.
+func (s *Snapshot) unreadSince(read uint64, since map[string]int64) {
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		if p.End != 0 || p.Begin <= read {
+			continue
+		}
+		for k := range p.Totals {
+			t := &p.Totals[k]
+			switch {
+			case !t.Kind.Owned():
+			case t.Device >= 0 && int(t.Device) < len(p.Devices):
+				since[p.Devices[t.Device]] += int64(t.LiveBytes)
+			case len(s.GPUs) == 1:
+				since[s.GPUs[0].UUID] += int64(t.LiveBytes)
+			}
+		}
+	}
+}

@@ -52,60 +52,6 @@ type deviceLive struct {
 	rounding
 }
 
-// setUsage books one NVML reading of all processes, made at time. It ignores pids that were never
-// traced.
-//
-// The first reading of a process on a GPU sets its Baseline: usage minus the live bytes booked by
-// then, at least 0. For a process that was running at the attach, that is its context and all
-// earlier allocations. For a process or a GPU of it that was first seen later, it is the first reading
-// after its first allocation there, since until then its context (some 300 MiB) is under
-// construction. Later memory that
-// is not booked is Gap: modules loaded lazily, memory of functions that are not traced. The sizes
-// of freed memory from before the attach are unknown; Baseline stays, and Gap becomes negative by
-// that much. A reading during which the process allocated is of some moment since UsageOpened: see
-// excess.
-func (l *Ledger) setUsage(time uint64, usages []Usage) {
-	if l.full() {
-		return
-	}
-	if l.firstUsage == 0 {
-		l.firstUsage = time
-	}
-	l.gpus.read = max(l.gpus.read, time)
-	l.gpus.mark(time)
-	l.eachAlive(func(p *process) {
-		for k := range p.readings {
-			p.readings[k].present = false
-		}
-	})
-	for i := range usages {
-		p := l.byPID[usages[i].PID]
-		if p == nil || p.End != 0 {
-			continue // unknown, or NVML has not noticed the exit yet
-		}
-		if l.full() {
-			return
-		}
-		l.spend(len(l.gpus.list))
-		p.setUsage(time, &usages[i], l.gpus.list)
-	}
-	split := slices.ContainsFunc(l.gpus.list, func(g GPU) bool { return g.Parent != "" })
-	for i := range usages {
-		if p := l.byPID[usages[i].PID]; p != nil && p.End == 0 && !usages[i].Rough {
-			if l.full() {
-				return
-			}
-			l.spend(16 * (len(p.readings) + len(p.totals) + len(p.tensors)))
-			if !split {
-				p.doubtOrdinals()
-			}
-			p.deduce(time)
-		}
-	}
-	l.opened = false
-	l.eachAlive(func(p *process) { p.endOrphans(time) })
-}
-
 // setUsage books what NVML reports of the process on one of its GPUs.
 func (p *contexts) setUsage(time uint64, u *Usage, gpus []GPU) {
 	p.spend(16 * (len(p.readings) + len(p.totals) + len(p.tensors) + len(p.devices)))
@@ -191,21 +137,6 @@ func moveLive(list []deviceLive, from *site, device int32, size uint64, more int
 		return list
 	}
 	return append(list, deviceLive{device: device, kind: from.kind, bytes: size, rounding: rounding{known: more}})
-}
-
-// openUsage begins a reading of NVML: the next UsageReading is of a moment since then.
-func (l *Ledger) openUsage() {
-	if l.full() {
-		return
-	}
-	l.opened = true
-	l.eachAlive(func(p *process) {
-		l.spend(len(p.totals))
-		for k := range p.totals {
-			t := &p.totals[k]
-			t.low, t.high = t.LiveBytes, t.LiveBytes
-		}
-	})
 }
 
 // tensorsAtUsage keeps the state of PyTorch's allocators at a reading.
@@ -295,14 +226,6 @@ func sumOn(uuid string, live []deviceLive, uuids []string, only string) (sum hel
 		}
 	}
 	return sum
-}
-
-// holdsMemory reports whether the books have live memory of the process that the driver counts as its
-// own, or that PyTorch's allocators had before the attach.
-func (p *torch) holdsMemory() bool {
-	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
-		return t.Device != allDevices && t.Kind.Owned() && t.LiveBytes > 0
-	}) || slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device >= 0 && t.now.reserved > 0 })
 }
 
 // balances compares usage and books of one process; number is its index in the snapshot.

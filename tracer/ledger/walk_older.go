@@ -17,70 +17,6 @@ const (
 	foundRanks
 )
 
-// rankedBytes has bytes by rank.
-type rankedBytes [foundRanks]uint64
-
-// olderSet is what the latest walk took for memory from before the attach.
-type olderSet struct {
-	held   []rankedBytes // by index in Walked.Held
-	gone   []rankedBytes // likewise: part of held whose addresses were given out since
-	blocks []olderBlock  // by address
-}
-
-// olderBlock is one storage of an olderSet.
-type olderBlock struct {
-	address, size uint64
-	holder        uint32 // index in Walked.Held
-	rank          uint8
-	gone          bool // its address was given out since
-}
-
-// find returns the storage at an address, or nil.
-func (o *olderSet) find(address uint64) *olderBlock {
-	n := len(o.blocks)
-	if n == 0 || address < o.blocks[0].address || address > o.blocks[n-1].address {
-		return nil
-	}
-	i, ok := slices.BinarySearchFunc(o.blocks, address, func(b olderBlock, address uint64) int { return cmp.Compare(b.address, address) })
-	if !ok {
-		return nil
-	}
-	return &o.blocks[i]
-}
-
-// leave notes that a storage was freed, since its address was given out again.
-func (o *olderSet) leave(b *olderBlock) {
-	if b == nil || b.gone {
-		return
-	}
-	b.gone = true
-	if int(b.holder) < len(o.gone) {
-		o.gone[b.holder][b.rank] += b.size
-	}
-}
-
-// gaveOut notes that an allocator gave out an address.
-func (w *walks) gaveOut(address uint64) {
-	if w.open != nil && len(w.open.given) < maxFreed {
-		w.open.given[address] = struct{}{}
-	}
-	w.older.leave(w.older.find(address))
-}
-
-// gaveOutAll notes that blocks, sorted by address, were given out since the attach.
-func (w *walks) gaveOutAll(list []Block) {
-	at := 0
-	for i := range w.older.blocks {
-		b := &w.older.blocks[i]
-		for at < len(list) && list[at].Address < b.address {
-			at++
-		}
-		if at < len(list) && list[at].Address == b.address {
-			w.older.leave(b)
-		}
-	}
-}
-
 // keepOlder keeps what a walk found of memory from before the attach in place of what the walk before
 // found.
 func (p *process) keepOlder(j *joined) {
@@ -167,23 +103,6 @@ func (p *process) shown(x Walked, latest bool) Walked {
 	return j.walked
 }
 
-// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
-func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
-	for i := range p.tensors {
-		if t := &p.tensors[i]; t.device == device && t.first.seen {
-			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
-		}
-	}
-	totals := WalkTotals{Device: device, Unreported: true}
-	for i := range held {
-		if h := &held[i]; h.Device == device {
-			totals.Older += min(h.Older, maxTensors-totals.Older)
-		}
-	}
-	totals.Allocated = totals.Older
-	return totals
-}
-
 func totalsOn(list []WalkTotals, device int32) *WalkTotals {
 	for i := range list {
 		if list[i].Device == device {
@@ -227,23 +146,6 @@ func (p *process) divideOlder(s *Snapshot, index int) {
 	}
 }
 
-// placeOlder returns how many bytes from before the attach an allocator has at the moment of a
-// snapshot. If the allocator has not reported by then, they are those that a walk knows, at most what
-// NVML says, and Balance.OlderTensors includes them.
-func (s *Snapshot) placeOlder(index int, t *WalkTotals) uint64 {
-	if live := s.TensorsOn(index, t.Device); live != nil {
-		return live.Older
-	}
-	b := s.BalanceOf(index, t.Device)
-	if b < 0 {
-		return t.Older
-	}
-	x := &s.Balances[b]
-	older := min(t.Older, minus(min(x.Baseline, x.Usage), x.OlderTensors))
-	x.OlderTensors += older
-	return older
-}
-
 func (b *rankedBytes) add(bytes uint64, rank uint8) {
 	b[rank] += min(bytes, maxTensors-b[rank])
 }
@@ -260,14 +162,4 @@ func (b *rankedBytes) sum() (sum uint64) {
 		sum += min(n, maxTensors-sum)
 	}
 	return sum
-}
-
-// isNameless reports whether an allocator reports addresses of its own structures, not of blocks.
-func (p *torch) isNameless(device int32) bool {
-	for i := range p.tensors {
-		if t := &p.tensors[i]; t.device == device {
-			return t.now.known && t.now.reserved == 0
-		}
-	}
-	return false
 }

@@ -42,16 +42,6 @@ func (v *view) olderOfWalks() {
 	}
 }
 
-// addHolders divides what lives of a site by holder, as it was divided at the latest walk.
-func (p *process) addHolders(out *Site, key siteKey) {
-	if p.walks == nil || out.LiveBytes == 0 {
-		return
-	}
-	if held := p.walks.sites[key]; held != nil {
-		p.walks.divide(out, held)
-	}
-}
-
 // divide gives a site the parts that its holders had.
 func (w *walks) divide(out *Site, held *heldSite) {
 	known := len(w.list[len(w.list)-1].Held)
@@ -85,19 +75,6 @@ func (s *Site) mergeHolders(part *Site) {
 
 // notInTime is why a walk that has not ended found nothing.
 const notInTime = "its memory was not read in time"
-
-// AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that ended
-// after the snapshot was taken and is as of its moment. If no walk has found anything yet, and one is
-// under way, that walk counts as failed.
-func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
-	p := l.walkOf(pid, s.End)
-	if p == nil || p.walks == nil {
-		return
-	}
-	if index := slices.IndexFunc(s.Processes, func(x Process) bool { return x.ID() == p.ID() }); index >= 0 {
-		p.replaceWalks(s, index)
-	}
-}
 
 // replaceWalks is AddWalk for a process with that index in the snapshot.
 func (p *process) replaceWalks(s *Snapshot, index int) {

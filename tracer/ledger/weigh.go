@@ -174,17 +174,6 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	return out
 }
 
-// olderSegments returns what an allocator had reserved in segments from before the attach.
-func (p *torch) olderSegments(r *firstReport, here func(device int32) bool) uint64 {
-	bytes := r.reserved
-	for _, x := range r.driver {
-		if s := p.sites[x.site]; s.segment && here(s.device) {
-			bytes = minus(bytes, x.bytes)
-		}
-	}
-	return bytes
-}
-
 // spreadCache scales the cached bytes of a process's segments so that they add up to the cache: the
 // blocks were listed at another moment than the totals were read.
 func (t *Tensors) spreadCache(sites []Site) {
@@ -275,36 +264,6 @@ func (x *share) site(process int, device int32, api string) *Site {
 		LiveObjects: x.live.objects, LiveBytes: x.live.bytes,
 		AllocObjects: x.live.objects + x.freed.objects, AllocBytes: x.live.bytes + x.freed.bytes,
 	}
-}
-
-// apportion divides a total by weights into whole numbers that add up to it: it rounds each share
-// down and gives the rest to those with the largest remainders, the first of equal ones. It returns
-// false if no weight is above 0. The sums of weights and of total must fit 64 bits.
-func apportion(total uint64, weights []uint64) ([]uint64, bool) {
-	var sum uint64
-	for _, w := range weights {
-		sum += w
-	}
-	if sum == 0 {
-		return nil, total == 0
-	}
-	shares, left := make([]uint64, len(weights)), total
-	remainders, order := make([]uint64, len(weights)), make([]int, len(weights))
-	for i, w := range weights {
-		hi, lo := bits.Mul64(total, w)
-		shares[i], remainders[i] = bits.Div64(hi, lo, sum) // w <= sum, so the share fits
-		left -= shares[i]
-		order[i] = i
-	}
-	if left > 0 {
-		slices.SortFunc(order, func(a, b int) int {
-			return cmp.Or(cmp.Compare(remainders[b], remainders[a]), cmp.Compare(a, b))
-		})
-		for _, i := range order[:left] {
-			shares[i]++
-		}
-	}
-	return shares, true
 }
 
 // tensorSite returns the shown part of one site. Its past is that of its sample, times the weight

@@ -50,7 +50,7 @@ func TestLinesAndCurvesShowTheHighestSinceTheLastRedraw(t *testing.T) {
 	list, _ := steps(6)
 	m := New(Options{Flat: true})
 	for i, x := range list {
-		m.take(m.reader.read(x))
+		m.take(m.feed.reader.read(x))
 		if i == 0 {
 			continue // the first reading begins the first interval
 		}
@@ -113,7 +113,7 @@ func TestThePeakIsThatOfTheSummary(t *testing.T) {
 	for name, moments := range map[string][]Moment{"whole": list, "late": list[5:], "ended": {end}, "whole, ended": append(list[:6:6], end)} {
 		m := New(Options{})
 		for _, x := range moments {
-			m.take(m.reader.read(x))
+			m.take(m.feed.reader.read(x))
 		}
 		if got := m.shown.processes[0].peak; got != want {
 			t.Errorf("%s: the screen has a peak of %d, the summary one of %d", name, got, want)

@@ -4,6 +4,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,9 +132,7 @@ func SitesAsOfText(s *ledger.Snapshot, x *ledger.Peak) string {
 	if x.SitesBytes >= x.Bytes || x.SitesTime+near > x.Time && x.Time+near > x.SitesTime {
 		return ""
 	}
-	percent := format.Count(x.SitesBytes*100/max(x.Bytes, 1), "%")
-	percent = strings.TrimSuffix(percent, "s")
-	return "sites as of " + format.Span(Minus(x.SitesTime, s.Begin)) + ", when it had " + percent + " of the peak"
+	return fmt.Sprintf("sites as of %s, when it had %d %% of the peak", format.Span(Minus(x.SitesTime, s.Begin)), x.SitesBytes*100/max(x.Bytes, 1))
 }
 
 // RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB", or

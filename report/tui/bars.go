@@ -21,19 +21,22 @@ func (x *scene) gpuBars() []string {
 			list = append(list, x.p.paint(dim, format.Cut(fmt.Sprintf("   %s (1 shows them)", format.Count(uint64(len(b.gpus)-i), "more GPU")), s.width)))
 			break
 		}
-		list = append(list, x.gpuBar(&b.gpus[i], s.width))
+		line, _ := x.gpuBar(&b.gpus[i])
+		list = append(list, line)
 	}
 	return list
 }
 
 const leastBar = 8 // columns
 
-// gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m".
-func (x *scene) gpuBar(g *gpu, width int) string {
+// gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m",
+// without the bar where it has no room.
+func (x *scene) gpuBar(g *gpu) (line string, hasBar bool) {
+	width := x.size.width
 	name := cell("GPU "+g.label, 5+max(x.b.labelWidth(), 2), true)
 	figures := " " + format.Pad(format.Bytes(g.used), -8) + " of " + format.Pad(totalText(g.total), -8) + " " + format.Pad(shareText(g), -4)
 	if g.total == 0 { // there is nothing to compare with
-		return x.p.paint(plain, format.Cut(name+format.Bytes(g.used)+", its size is unknown", width))
+		return x.p.paint(plain, format.Cut(name+format.Bytes(g.used)+", its size is unknown", width)), false
 	}
 	tail, s := "", plain
 	if full := g.fullText(); full != "" {
@@ -50,9 +53,9 @@ func (x *scene) gpuBar(g *gpu, width int) string {
 	}
 	room = min(room, 100)
 	if room < leastBar {
-		return x.p.paint(shareStyle(g), format.Cut(strings.TrimRight(name+figures, " "), width))
+		return x.p.paint(shareStyle(g), format.Cut(strings.TrimRight(name+figures, " "), width)), false
 	}
-	return x.p.paint(bold, name) + x.p.bar(g, room) + x.p.paint(shareStyle(g), figures) + x.p.paint(s, strings.TrimRight(tail, " "))
+	return x.p.paint(bold, name) + x.p.bar(g, room) + x.p.paint(shareStyle(g), figures) + x.p.paint(s, strings.TrimRight(tail, " ")), true
 }
 
 // untraced memory stands at the end of what is used.

@@ -24,8 +24,8 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 	list := []string{strings.TrimSpace(m.titleLine(m.width)), ""}
 	bars := false
 	for i := range b.gpus {
-		line := all.gpuBar(&b.gpus[i], m.width)
-		bars = bars || strings.Contains(line, "[")
+		line, hasBar := all.gpuBar(&b.gpus[i])
+		bars = bars || hasBar
 		list = append(list, line)
 	}
 	if bars {

@@ -94,6 +94,23 @@ func TestAMomentThatWasPassedOverIsInTheHighest(t *testing.T) {
 	}
 }
 
+// TestMomentsAreDrawnWhileMoreWait: where summing up takes longer than a redraw, one always waits.
+func TestMomentsAreDrawnWhileMoreWait(t *testing.T) {
+	list := over(moments()["torch"], 4)
+	m := screenOf(120, 40, Options{}, list[0])
+	m.View()
+	_, sum := m.Update(list[1])
+	for _, x := range list[2:] {
+		m.Update(x)
+		m.View()
+		before := m.drawn
+		_, sum = m.Update(sum())
+		if m.View(); m.drawn == before || sum == nil {
+			t.Fatal("the screen stays as it was while a moment waits")
+		}
+	}
+}
+
 // TestThePeakIsThatOfTheSummary, on a screen that saw the whole session, on one that came late, and
 // after the end.
 func TestThePeakIsThatOfTheSummary(t *testing.T) {

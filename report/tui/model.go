@@ -48,9 +48,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.feed.receive(msg)
 	case booksMsg:
 		m.take(msg.books)
-		next := m.feed.next()
-		m.stale = next == nil
-		return m, next
+		return m, m.feed.next()
 	case doneMsg:
 		m.actions.done(msg)
 	case tea.WindowSizeMsg:

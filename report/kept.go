@@ -290,9 +290,9 @@ func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
 	return list
 }
 
-// holderDoubts returns what the latest walk of a process could not read, and why it failed; neither of a
+// HolderDoubts returns what the latest walk of a process could not read, and why it failed; neither of a
 // process of which nobody expects holders.
-func holderDoubts(s *ledger.Snapshot, process int) (problems, failures []string) {
+func HolderDoubts(s *ledger.Snapshot, process int) (problems, failures []string) {
 	found, failed := MostKept(s)
 	for _, k := range found {
 		if k.Process == process {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -49,4 +50,16 @@ func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
 		lines = append(lines, PartLine{PartTerms[i].Name, int64(PartTerms[i].Bytes(x))})
 	}
 	return append(lines, PartLine{"unexplained", x.Unexplained}), PartUsage(x)
+}
+
+const lineColumns = 60 // most columns of a line of code inside a sentence
+
+// LineText returns the line of the user's own code in a stack: "train.py:42 Trainer.step".
+func LineText(st callstack.Stacks, stack uint64, api string) string {
+	list := frames.Visible(st, stack, api)
+	f := &list[frames.Headline(list)]
+	if f.Mark {
+		return "an unknown line (" + untrusted.Clean(api) + ")"
+	}
+	return frames.Text(f, lineColumns)
 }

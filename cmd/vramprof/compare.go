@@ -11,6 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
@@ -79,7 +80,7 @@ func compareFiles(c *cli.Context) error {
 		return usageError{fmt.Errorf("%s has GPU memory of %s: name another capture, or two moments of it (%s@5m %s@end)",
 			list[0].path, format.Count(uint64(len(columns)), "process"), list[0].path, list[0].path)}
 	}
-	comparison := report.Compare(columns)
+	comparison := compare.New(columns)
 	if c.Bool("json") {
 		return json.WriteComparison(c.App.Writer, comparison)
 	}
@@ -90,8 +91,8 @@ func compareFiles(c *cli.Context) error {
 type comparedFile struct {
 	path    string
 	at      moment
-	given   bool           // the command line names the moment
-	profile *report.Column // nil for a capture
+	given   bool            // the command line names the moment
+	profile *compare.Column // nil for a capture
 	reader  *capture.Reader
 	last    *ledger.Snapshot
 	done    func()
@@ -138,7 +139,7 @@ func (f *comparedFile) ended(by string) bool {
 		return false
 	}
 	n := 0
-	users, _ := report.Users(f.last)
+	users, _ := compare.Users(f.last)
 	for _, i := range users {
 		if f.last.Processes[i].End != 0 {
 			n++
@@ -149,7 +150,7 @@ func (f *comparedFile) ended(by string) bool {
 
 // columnsOf returns the columns of all files. Where no moment was asked for and one of them ended
 // before its session, all are shown at their peak: an end and a peak cannot be compared.
-func columnsOf(c *cli.Context, list []*comparedFile, by string) (columns []report.Column, err error) {
+func columnsOf(c *cli.Context, list []*comparedFile, by string) (columns []compare.Column, err error) {
 	peak := false
 	for _, f := range list {
 		peak = peak || !f.given && f.ended(by)
@@ -172,11 +173,11 @@ func columnsOf(c *cli.Context, list []*comparedFile, by string) (columns []repor
 }
 
 // columns returns the column of a capture, or one for each of its processes.
-func (f *comparedFile) columns(c *cli.Context, by string) ([]report.Column, error) {
+func (f *comparedFile) columns(c *cli.Context, by string) ([]compare.Column, error) {
 	of := []int{-1}
 	if by == byProcess {
 		var others int
-		if of, others = report.Users(f.last); others > 0 {
+		if of, others = compare.Users(f.last); others > 0 {
 			fmt.Fprintf(c.App.ErrWriter, "vramprof: %s: %d processes with less GPU memory than the first %d are not compared\n", untrusted.Clean(f.path), others, len(of))
 		}
 	}
@@ -208,9 +209,9 @@ func (f *comparedFile) columns(c *cli.Context, by string) ([]report.Column, erro
 
 // columnsAt returns the columns of processes at times, without those that began later. Process -1
 // means all.
-func (f *comparedFile) columnsAt(snapshots map[uint64]*ledger.Snapshot, of []int, times []uint64, st callstack.Stacks) (columns []report.Column) {
+func (f *comparedFile) columnsAt(snapshots map[uint64]*ledger.Snapshot, of []int, times []uint64, st callstack.Stacks) (columns []compare.Column) {
 	if len(of) == 1 && of[0] < 0 {
-		return []report.Column{report.NewColumn(snapshots[times[0]], st)}
+		return []compare.Column{compare.NewColumn(snapshots[times[0]], st)}
 	}
 	for i := 0; i < len(of); { // processes at one time together
 		s, at := snapshots[times[i]], times[i]
@@ -220,7 +221,7 @@ func (f *comparedFile) columnsAt(snapshots map[uint64]*ledger.Snapshot, of []int
 				these = append(these, process)
 			}
 		}
-		columns = append(columns, report.NewColumns(s, st, these)...)
+		columns = append(columns, compare.NewColumns(s, st, these)...)
 	}
 	return columns
 }

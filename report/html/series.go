@@ -46,30 +46,22 @@ type markData struct {
 	API     int   `json:"api"`
 }
 
-type siteKey struct {
-	process int // in the page
-	stack   uint64
-	api     string
-	kind    ledger.Kind
-	device  int32
-}
-
 // overTime follows entries over a timeline.
 type overTime struct {
 	b         *builder
 	tl        *timeline.Timeline
-	processes []int // of the timeline, in the page
-	peak      int   // index into tl.Times; -1: none
-	points    []int // what the page has of tl.Times
-	grid      []int // and of those, where it has all entries
-	sites     map[siteKey]*timeline.Site
-	rows      map[[2]int]int // row of a process and GPU of the page
-	gpus      []int          // of the rows
-	sums      [][]int64      // of what sites have, by row and plane
+	processes []int                               // of the timeline, in the page
+	peak      int                                 // index into tl.Times; -1: none
+	points    []int                               // what the page has of tl.Times
+	grid      []int                               // and of those, where it has all entries
+	sites     map[timeline.SiteKey]*timeline.Site // by process of the page
+	rows      map[[2]int]int                      // row of a process and GPU of the page
+	gpus      []int                               // of the rows
+	sums      [][]int64                           // of what sites have, by row and plane
 }
 
 func newOverTime(b *builder, tl *timeline.Timeline) *overTime {
-	o := &overTime{b: b, tl: tl, sites: map[siteKey]*timeline.Site{}, rows: map[[2]int]int{}}
+	o := &overTime{b: b, tl: tl, sites: map[timeline.SiteKey]*timeline.Site{}, rows: map[[2]int]int{}}
 	for i := range tl.Processes {
 		p := &tl.Processes[i]
 		at := slices.IndexFunc(b.s.Processes, func(q ledger.Process) bool { return q.PID == p.PID && q.Begin == p.Begin })
@@ -80,7 +72,9 @@ func newOverTime(b *builder, tl *timeline.Timeline) *overTime {
 	}
 	for i := range tl.Sites {
 		x := &tl.Sites[i]
-		o.sites[siteKey{o.processes[x.Process], x.Stack, x.API, x.Kind, x.Device}] = x
+		key := x.Key()
+		key.Process = o.processes[x.Process]
+		o.sites[key] = x
 	}
 	for i := range tl.Rows {
 		r := &tl.Rows[i]
@@ -213,7 +207,9 @@ func (o *overTime) series(at func(k int) int64) []int64 {
 // not have it. e has its process, GPU and plane.
 func (o *overTime) site(h *report.Holding, e *entry) []int64 {
 	x := h.Site
-	known := o.sites[siteKey{e.process, x.Stack, x.API, x.Kind, x.Device}]
+	key := timeline.KeyOf(x)
+	key.Process = e.process
+	known := o.sites[key]
 	if known == nil || x.Kind == ledger.Imported || h.Plane == report.PlaneAsleep {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -81,7 +81,7 @@ type KeeperReport struct {
 }
 
 // WriteComparison writes a CompareReport.
-func WriteComparison(w io.Writer, c *report.Comparison) error {
+func WriteComparison(w io.Writer, c *compare.Comparison) error {
 	r := CompareReport{Version: CompareVersion, Total: comparedReport(&c.Total), Rows: []ComparedLine{}, Odd: []OddReport{}}
 	for i := range c.Columns {
 		r.Columns = append(r.Columns, columnReport(&c.Columns[i], c.Names[i]))
@@ -105,11 +105,11 @@ func WriteComparison(w io.Writer, c *report.Comparison) error {
 	return nil
 }
 
-func comparedReport(r *report.ComparedRow) ComparedReport {
+func comparedReport(r *compare.Row) ComparedReport {
 	return ComparedReport{r.Bytes, r.Median, r.Min, r.Max, r.Difference, r.Odd}
 }
 
-func columnReport(c *report.Column, name string) ColumnReport {
+func columnReport(c *compare.Column, name string) ColumnReport {
 	r := ColumnReport{
 		Name: name, File: untrusted.Clean(c.File), Moment: untrusted.Clean(c.Moment), AfterNS: c.After, Host: untrusted.Clean(c.Host), Processes: c.All,
 		PID: c.Process.PID, Comm: untrusted.Clean(c.Process.Comm), Rank: untrusted.Clean(c.Process.Rank), Pod: untrusted.Clean(c.Process.Pod),

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -79,7 +78,7 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 	}
 	for _, g := range h.Grown() {
 		r.Grown = append(r.Grown, GrownReport{
-			Holder: g.Path, Class: g.Class, Path: g.Steps, Place: place(&g.HolderLine), Device: g.On,
+			Holder: g.Path, Class: g.Class, Path: g.Steps, Place: g.Place, Device: g.On,
 			Bytes: g.By.Bytes, BytesPerMinute: g.PerMinute, Storages: g.By.Storages, Entries: g.By.Entries,
 		})
 	}
@@ -94,7 +93,7 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 
 func holderReport(l *report.HolderLine) HolderReport {
 	r := HolderReport{
-		Holder: l.Path, Class: l.Class, Path: l.Steps, Place: place(l), Now: l.Now, Device: l.On, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
+		Holder: l.Path, Class: l.Class, Path: l.Steps, Place: l.Place, Now: l.Now, Device: l.On, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		Container: l.Container, Containers: l.Containers, Also: l.Also,
 	}
 	if l.Containers > 0 && l.Entries >= 0 {
@@ -102,6 +101,3 @@ func holderReport(l *report.HolderLine) HolderReport {
 	}
 	return r
 }
-
-// place returns "main() (train.py:7)" of a path that begins there.
-func place(l *report.HolderLine) string { return strings.TrimPrefix(l.Place, " of ") }

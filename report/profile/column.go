@@ -11,12 +11,13 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Column returns the GPU memory of a profile for a comparison. The caller adds the file.
-func (p Profile) Column() report.Column {
-	var c report.Column
+func (p Profile) Column() compare.Column {
+	var c compare.Column
 	if p.p.TimeNanos > 0 {
 		c.Time = time.Unix(0, p.p.TimeNanos)
 	}
@@ -25,9 +26,9 @@ func (p Profile) Column() report.Column {
 		if x.Value[bytes] == 0 {
 			continue
 		}
-		h := report.Held{Frame: p.line(x), Plane: label(x, "plane"), Bytes: x.Value[bytes]}
+		h := compare.Held{Frame: p.line(x), Plane: label(x, "plane"), Bytes: x.Value[bytes]}
 		if holder := label(x, "holder"); holder != "" && holder != report.NoHolder {
-			h.Keepers = []report.Keeper{{Path: holder, Bytes: h.Bytes}}
+			h.Keepers = []compare.Keeper{{Path: holder, Bytes: h.Bytes}}
 		}
 		c.Held = append(c.Held, h)
 		pid := number(x, "pid")

@@ -5,7 +5,7 @@ package profile
 import (
 	"testing"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -14,8 +14,8 @@ import (
 func TestAProfileIsTheSameColumnAsItsCapture(t *testing.T) {
 	for name, s := range map[string]*ledger.Snapshot{"ranks": reporttest.RanksSnapshot(1), "torch": reporttest.TorchSnapshot()} {
 		st := reporttest.TorchStacks()
-		column, read := report.NewColumn(s, st), New(s, st).Column()
-		c := report.Compare([]report.Column{column, read})
+		column, read := compare.NewColumn(s, st), New(s, st).Column()
+		c := compare.New([]compare.Column{column, read})
 		for i := range c.Rows {
 			if r := &c.Rows[i]; r.Bytes[0] != r.Bytes[1] {
 				t.Errorf("%s: %+v has %d bytes in the capture, %d in the profile", name, r.Frame, r.Bytes[0], r.Bytes[1])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -82,20 +83,20 @@ func valueOf(p *profile.Profile, name string) int {
 
 // Diff sums the GPU memory of two profiles by line of the user's own code, plane, device and
 // program, and by holder. Pids are ignored: those of two runs differ.
-func Diff(a, b Profile) report.Difference {
-	d := report.Difference{Lines: diffLines(a, b)}
+func Diff(a, b Profile) compare.Difference {
+	d := compare.Difference{Lines: diffLines(a, b)}
 	d.Holders, d.Known = diffHolders(a, b)
 	return d
 }
 
-func diffLines(a, b Profile) []report.Change {
+func diffLines(a, b Profile) []compare.Change {
 	type key struct {
 		report.LineKey
 		where string
 	}
 	at := map[key]int{}
-	var rows []report.Change
-	add := func(from Profile, value func(*report.Change) *int64) {
+	var rows []compare.Change
+	add := func(from Profile, value func(*compare.Change) *int64) {
 		bytes := valueOf(from.p, "inuse_space")
 		for _, x := range from.p.Sample {
 			if x.Value[bytes] == 0 {
@@ -108,14 +109,14 @@ func diffLines(a, b Profile) []report.Change {
 			if !ok {
 				i = len(rows)
 				at[k] = i
-				rows = append(rows, report.Change{Frame: f, Where: where})
+				rows = append(rows, compare.Change{Frame: f, Where: where})
 			}
 			*value(&rows[i]) += x.Value[bytes]
 		}
 	}
-	add(a, func(c *report.Change) *int64 { return &c.Before })
-	add(b, func(c *report.Change) *int64 { return &c.After })
-	slices.SortStableFunc(rows, func(x, y report.Change) int {
+	add(a, func(c *compare.Change) *int64 { return &c.Before })
+	add(b, func(c *compare.Change) *int64 { return &c.After })
+	slices.SortStableFunc(rows, func(x, y compare.Change) int {
 		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
 	})
 	return rows
@@ -136,7 +137,7 @@ func (p Profile) line(x *profile.Sample) callstack.Frame {
 }
 
 // diffHolders sums the GPU memory of two profiles by holder, device and program.
-func diffHolders(a, b Profile) (list []report.HolderChange, known [2]bool) {
+func diffHolders(a, b Profile) (list []compare.HolderChange, known [2]bool) {
 	type key struct{ holder, where string }
 	at := map[key]int{}
 	for k, p := range []*profile.Profile{a.p, b.p} {
@@ -152,7 +153,7 @@ func diffHolders(a, b Profile) (list []report.HolderChange, known [2]bool) {
 			if !ok {
 				i = len(list)
 				at[by] = i
-				list = append(list, report.HolderChange{Holder: name, Where: by.where})
+				list = append(list, compare.HolderChange{Holder: name, Where: by.where})
 			}
 			*[]*int64{&list[i].Before, &list[i].After}[k] += x.Value[bytes]
 		}
@@ -160,8 +161,8 @@ func diffHolders(a, b Profile) (list []report.HolderChange, known [2]bool) {
 	if !known[0] || !known[1] {
 		return nil, known
 	}
-	list = slices.DeleteFunc(list, func(c report.HolderChange) bool { return c.Before == c.After })
-	slices.SortStableFunc(list, func(x, y report.HolderChange) int {
+	list = slices.DeleteFunc(list, func(c compare.HolderChange) bool { return c.Before == c.After })
+	slices.SortStableFunc(list, func(x, y compare.HolderChange) int {
 		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(x.Holder, y.Holder))
 	})
 	return list, known

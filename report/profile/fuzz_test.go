@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/text"
 )
@@ -62,7 +63,7 @@ func FuzzReadProfile(f *testing.F) {
 			}
 			_ = WriteDifference(io.Discard, pair[0], pair[1])
 			out.Reset()
-			c := report.Compare([]report.Column{pair[0].Column(), pair[1].Column(), good.Column()})
+			c := compare.New([]compare.Column{pair[0].Column(), pair[1].Column(), good.Column()})
 			if err := text.WriteComparison(&out, c, report.Options{}, text.Screen{Width: 100}); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -28,7 +29,7 @@ const noneOdd = "None is odd: neither a line of code nor the sum differs much"
 
 // WriteComparison writes which columns are odd, and a table with a row for each line of the user's
 // own code: all columns if they fit, else the least, the median, the most and the odd ones.
-func WriteComparison(w io.Writer, c *report.Comparison, o report.Options, screen Screen) error {
+func WriteComparison(w io.Writer, c *compare.Comparison, o report.Options, screen Screen) error {
 	p := comparedPage{newPage(screen), c, o.Limit()}
 	p.head()
 	p.line(plain, 0, "")
@@ -41,7 +42,7 @@ func WriteComparison(w io.Writer, c *report.Comparison, o report.Options, screen
 
 type comparedPage struct {
 	*page
-	*report.Comparison
+	*compare.Comparison
 	top int
 }
 
@@ -83,7 +84,7 @@ func (p *comparedPage) head() {
 // described returns the columns that have a legend: all if they are few, else the odd ones.
 func (p *comparedPage) described() (list []int) {
 	for i := range p.Columns {
-		if len(p.Columns) <= mostLegend || slices.ContainsFunc(p.Odd[:min(len(p.Odd), mostOdd)], func(o report.Odd) bool { return o.Column == i }) {
+		if len(p.Columns) <= mostLegend || slices.ContainsFunc(p.Odd[:min(len(p.Odd), mostOdd)], func(o compare.Odd) bool { return o.Column == i }) {
 			list = append(list, i)
 		}
 	}
@@ -91,7 +92,7 @@ func (p *comparedPage) described() (list []int) {
 }
 
 // momentText returns "each at its peak", "at the end, after 12m30s".
-func momentText(c *report.Column, same bool) string {
+func momentText(c *compare.Column, same bool) string {
 	switch {
 	case c.Moment == "peak":
 		return "each at its peak"
@@ -104,7 +105,7 @@ func momentText(c *report.Column, same bool) string {
 }
 
 // legend returns what the name of a column does not show: "a.vram, python3 [42], peak at 8.0s".
-func (p *comparedPage) legend(c *report.Column, sameFile, sameHost, sameMoment bool) string {
+func (p *comparedPage) legend(c *compare.Column, sameFile, sameHost, sameMoment bool) string {
 	var parts []string
 	if !sameFile {
 		parts = append(parts, untrusted.Clean(c.File))
@@ -154,7 +155,7 @@ func (p *comparedPage) sentences() {
 
 // odd writes "rank 3 has 4.10 GiB more than the median: 12.3 GiB, the median is 8.20 GiB", and
 // below it the lines that it has more of.
-func (p *comparedPage) odd(o *report.Odd) {
+func (p *comparedPage) odd(o *compare.Odd) {
 	name := p.Names[o.Column]
 	rows := o.Rows
 	if o.InAll {
@@ -179,7 +180,7 @@ func (p *comparedPage) odd(o *report.Odd) {
 }
 
 // keeper writes who keeps what a column has of a row: "1.06 GiB of it is kept by model.losses[*]".
-func (p *comparedPage) keeper(k *report.Keeper, bytes int64) {
+func (p *comparedPage) keeper(k *compare.Keeper, bytes int64) {
 	if k.Path == "" {
 		return
 	}
@@ -210,7 +211,7 @@ func (p *comparedPage) other() string {
 	return "the median"
 }
 
-func (p *comparedPage) otherFigure(r *report.ComparedRow) string {
+func (p *comparedPage) otherFigure(r *compare.Row) string {
 	if len(p.Columns) == 2 {
 		return p.Names[0] + " has " + format.SignedBytes(r.Median)
 	}
@@ -225,7 +226,7 @@ func moreOrLess(n int64) string {
 }
 
 // comparedFrame returns the frame of a row, with the name that reports have for a mark.
-func comparedFrame(r *report.ComparedRow) callstack.Frame {
+func comparedFrame(r *compare.Row) callstack.Frame {
 	f := r.Frame
 	if f.Mark {
 		f.Function = report.MarkName(f.Function)
@@ -234,7 +235,7 @@ func comparedFrame(r *report.ComparedRow) callstack.Frame {
 }
 
 // comparedName returns the name of a row inside a sentence: "train.py:42 step", "PyTorch cache".
-func comparedName(r *report.ComparedRow, width int) string {
+func comparedName(r *compare.Row, width int) string {
 	f := comparedFrame(r)
 	return frames.Text(&f, max(min(width-8, 60), leastLine))
 }
@@ -258,7 +259,7 @@ func (p *comparedPage) doubts() {
 	who := map[string][]string{}
 	named := map[int]bool{} // columns with holders in the sentences
 	for i := range p.Odd {
-		if slices.ContainsFunc(p.Odd[i].Keepers, func(k report.Keeper) bool { return k.Path != "" }) {
+		if slices.ContainsFunc(p.Odd[i].Keepers, func(k compare.Keeper) bool { return k.Path != "" }) {
 			named[p.Odd[i].Column] = true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -16,21 +16,21 @@ import (
 type comparedColumn struct {
 	name   string
 	width  int
-	figure func(r *report.ComparedRow) string
+	figure func(r *compare.Row) string
 }
 
 // tableColumns returns the columns that fit beside lines of code: the median and all, or all, or the
 // least, the median, the most and the odd ones. It returns nil on a screen that is too narrow.
 func (p *comparedPage) tableColumns() []comparedColumn {
-	cell := func(name string, figure func(r *report.ComparedRow) string) comparedColumn {
+	cell := func(name string, figure func(r *compare.Row) string) comparedColumn {
 		width := min(max(format.Width(name)+2, leastCell), mostCell)
 		return comparedColumn{format.CutFront(name, width-2), width, figure}
 	}
 	file := func(k int) comparedColumn {
-		return cell(p.Names[k], func(r *report.ComparedRow) string { return format.SignedBytes(r.Bytes[k]) })
+		return cell(p.Names[k], func(r *compare.Row) string { return format.SignedBytes(r.Bytes[k]) })
 	}
-	difference := cell("difference", func(r *report.ComparedRow) string { return format.Difference(r.Difference) })
-	median := cell("median", func(r *report.ComparedRow) string { return format.SignedBytes(r.Median) })
+	difference := cell("difference", func(r *compare.Row) string { return format.Difference(r.Difference) })
+	median := cell("median", func(r *compare.Row) string { return format.SignedBytes(r.Median) })
 	room := func(list []comparedColumn) int {
 		n := p.width - 2
 		for i := range list {
@@ -48,8 +48,8 @@ func (p *comparedPage) tableColumns() []comparedColumn {
 	case room(all) >= usualLine, len(p.Columns) == 2 && room(all) >= leastLine:
 		return all
 	}
-	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return format.SignedBytes(r.Min) }), median,
-		cell("most", func(r *report.ComparedRow) string { return format.SignedBytes(r.Max) })}
+	some := []comparedColumn{difference, cell("least", func(r *compare.Row) string { return format.SignedBytes(r.Min) }), median,
+		cell("most", func(r *compare.Row) string { return format.SignedBytes(r.Max) })}
 	if room(some) < usualLine {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (p *comparedPage) table() {
 		line += "  "
 		p.line(s, 0, line+frames.Text(f, p.width-format.Width(line)))
 	}
-	write := func(s style, r *report.ComparedRow) {
+	write := func(s style, r *compare.Row) {
 		if columns == nil {
 			p.narrowRow(s, r)
 			return
@@ -88,13 +88,13 @@ func (p *comparedPage) table() {
 		write(plain, &p.Rows[i])
 	}
 	if rest := p.Rows[min(len(p.Rows), p.top):]; len(rest) > 0 {
-		sum := report.SumRows(rest, fmt.Sprintf("%d more (-T shows more)", len(rest)))
+		sum := compare.Sum(rest, fmt.Sprintf("%d more (-T shows more)", len(rest)))
 		write(dim, &sum)
 	}
 }
 
 // movedLines writes on which lines the columns have a row, if they differ.
-func (p *comparedPage) movedLines(r *report.ComparedRow) {
+func (p *comparedPage) movedLines(r *compare.Row) {
 	if r.Lines == nil {
 		return
 	}
@@ -108,7 +108,7 @@ func (p *comparedPage) movedLines(r *report.ComparedRow) {
 }
 
 // narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
-func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
+func (p *comparedPage) narrowRow(s style, r *compare.Row) {
 	p.headLine(s, format.Difference(r.Difference), comparedFrame(r))
 	var parts []string
 	switch {

@@ -10,41 +10,42 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // ranks compares the ranks of one capture.
-func ranks(n int) *report.Comparison {
+func ranks(n int) *compare.Comparison {
 	s := reporttest.RanksSnapshot(n)
-	var columns []report.Column
+	var columns []compare.Column
 	for i := range s.Processes {
-		c := report.NewColumns(s, reporttest.TorchStacks(), []int{i})[0]
+		c := compare.NewColumns(s, reporttest.TorchStacks(), []int{i})[0]
 		c.File, c.Moment = "run.vram", "end"
 		columns = append(columns, c)
 	}
-	return report.Compare(columns)
+	return compare.New(columns)
 }
 
 // versions compares two captures; lines of model.py have moved in the second.
-func versions() *report.Comparison {
-	var columns []report.Column
+func versions() *compare.Comparison {
+	var columns []compare.Column
 	for i, s := range []int{0, 3} {
-		c := report.NewColumns(reporttest.RanksSnapshot(4), reporttest.TorchStacks(), []int{s})[0]
+		c := compare.NewColumns(reporttest.RanksSnapshot(4), reporttest.TorchStacks(), []int{s})[0]
 		c.File, c.Moment, c.Process.Rank, c.Process.LocalRank = []string{"before.vram", "after.vram"}[i], "peak", "", ""
 		for k := range c.Held {
 			if f := &c.Held[k].Frame; f.Line == 88 && i == 1 {
 				f.Line = 91
-				c.Held[k].Keepers = []report.Keeper{{Path: `local "trainer".history[*] of main() (train.py:7)`, Bytes: 4 << 30}}
+				c.Held[k].Keepers = []compare.Keeper{{Path: `local "trainer".history[*] of main() (train.py:7)`, Bytes: 4 << 30}}
 			}
 		}
 		columns = append(columns, c)
 	}
 	columns[1].Doubts = []string{"12 events were lost because buffers were full: counts and bytes can be too high or too low"}
-	return report.Compare(columns)
+	return compare.New(columns)
 }
 
-func comparisonText(t *testing.T, c *report.Comparison, width int) string {
+func comparisonText(t *testing.T, c *compare.Comparison, width int) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := WriteComparison(&b, c, report.Options{Top: 4}, Screen{Width: width}); err != nil {
@@ -54,7 +55,7 @@ func comparisonText(t *testing.T, c *report.Comparison, width int) string {
 }
 
 func TestComparisonsAreStable(t *testing.T) {
-	for name, c := range map[string]*report.Comparison{"ranks4-": ranks(4), "ranks8-": ranks(8), "ranks64-": ranks(64), "versions": versions()} {
+	for name, c := range map[string]*compare.Comparison{"ranks4-": ranks(4), "ranks8-": ranks(8), "ranks64-": ranks(64), "versions": versions()} {
 		for _, width := range []int{40, 44, 80, 120} {
 			reporttest.Golden(t, fmt.Sprintf("compare-%s%d.txt", name, width), []byte(comparisonText(t, c, width)))
 		}
@@ -69,12 +70,12 @@ func TestComparisonsFitEveryScreen(t *testing.T) {
 		columns[i].File = strings.Repeat("很", 60) + fmt.Sprint(i) + "\x1b[31m\n"
 		columns[i].Host = "\x1b" + strings.Repeat("h", 90)
 		columns[i].Doubts = append(columns[i].Doubts, "\x1b[2J很 doubt")
-		columns[i].Held = append(columns[i].Held, report.Held{
+		columns[i].Held = append(columns[i].Held, compare.Held{
 			Frame: callstack.Frame{Function: strings.Repeat("f", 200) + "\x1b", File: "/" + strings.Repeat("很/", 80) + "x.py", Line: 1 << 30, Python: true},
-			Plane: "\x1b", Bytes: int64(i) << 62, Keepers: []report.Keeper{{Path: strings.Repeat("model.", 50) + "weight", Bytes: int64(i) << 61}},
+			Plane: "\x1b", Bytes: int64(i) << 62, Keepers: []compare.Keeper{{Path: strings.Repeat("model.", 50) + "weight", Bytes: int64(i) << 61}},
 		})
 	}
-	for name, c := range map[string]*report.Comparison{"versions": versions(), "hostile": report.Compare(columns), "3": ranks(3), "5": ranks(5), "64": ranks(64)} {
+	for name, c := range map[string]*compare.Comparison{"versions": versions(), "hostile": compare.New(columns), "3": ranks(3), "5": ranks(5), "64": ranks(64)} {
 		for width := minWidth; width <= 200; width++ {
 			if reporttest.CheckText(t, comparisonText(t, c, width), width); t.Failed() {
 				t.Fatalf("%s at %d columns:\n%s", name, width, comparisonText(t, c, width))

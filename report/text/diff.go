@@ -10,13 +10,14 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 )
 
 // WriteDiff writes which lines of the user's own code, and which holders, have more or less GPU
 // memory after than before, from the result of profile.Diff. The names are those of the two files or
 // moments.
-func WriteDiff(w io.Writer, d report.Difference, names [2]string, o report.Options, screen Screen) error {
+func WriteDiff(w io.Writer, d compare.Difference, names [2]string, o report.Options, screen Screen) error {
 	changes := d.Lines
 	var before, after int64
 	for i := range changes {
@@ -28,7 +29,7 @@ func WriteDiff(w io.Writer, d report.Difference, names [2]string, o report.Optio
 	p.line(plain, 0, "")
 	p.text(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", format.Difference(after-before), format.SignedBytes(before), format.SignedBytes(after)))
 	p.line(plain, 0, "")
-	changes = slices.DeleteFunc(slices.Clone(changes), func(c report.Change) bool { return c.Before == c.After })
+	changes = slices.DeleteFunc(slices.Clone(changes), func(c compare.Change) bool { return c.Before == c.After })
 	for _, c := range changes[:min(len(changes), o.Limit())] {
 		p.headLine(plain, format.Pad(format.Difference(c.After-c.Before), -10), c.Frame)
 		p.list(dim, min(12, p.width/6), ", ", format.SignedBytes(c.Before)+" → "+format.SignedBytes(c.After), c.Where)
@@ -41,7 +42,7 @@ func WriteDiff(w io.Writer, d report.Difference, names [2]string, o report.Optio
 }
 
 // holderChanges writes which holders keep more or less.
-func holderChanges(p *page, d *report.Difference, names [2]string, o report.Options) {
+func holderChanges(p *page, d *compare.Difference, names [2]string, o report.Options) {
 	if !d.Known[0] && !d.Known[1] {
 		return
 	}

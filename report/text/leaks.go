@@ -238,3 +238,11 @@ func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (lis
 	}
 	return list
 }
+
+// WriteSite writes one site as WriteLeaks does, with its whole stack. Rank is its number among
+// others.
+func WriteSite(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, rank int, screen Screen) error {
+	p := newPage(screen)
+	leakSite(p, s, st, report.KeptBy(s)[x.Process].OfSites([]*ledger.Site{x}), rank, x, 0)
+	return p.writeTo(w)
+}

@@ -4,6 +4,7 @@ package text
 
 import (
 	"io"
+	"strconv"
 
 	"github.com/dustin/go-humanize"
 
@@ -95,4 +96,119 @@ func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 	if len(list) > o.Limit() {
 		p.text(dim, 0, format.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")
 	}
+}
+
+const (
+	leastLine   = 12 // columns of a line of code beside its figures
+	usualLine   = 24 // likewise, before columns are left out or shortened
+	planeColumn = 12
+	deviceCell  = 8
+	objectCell  = 11
+	mostProcess = 24
+)
+
+// tableColumns are the columns of a table of lines of code: figures, a count of objects, process,
+// plane and device.
+type tableColumns struct {
+	figures []int // widths
+	objects bool  // there is room for the count
+	process int   // width
+	pids    bool  // the process is only its pid
+	ranks   bool  // the process has its rank
+	narrow  bool  // no room for a table: each row takes two lines
+}
+
+// tableColumns chooses the columns for the rows of a table. On a narrow screen first the count of
+// objects goes, then the names of processes.
+func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, objects bool, figures ...int) tableColumns {
+	c := tableColumns{figures: figures, objects: objects}
+	pid := len("pid")
+	for i := range rows {
+		process := &s.Processes[rows[i].Process]
+		c.process = max(c.process, min(format.Width(format.Process(process)), mostProcess), len("process"))
+		pid = max(pid, len(strconv.Itoa(int(process.PID))))
+	}
+	room := p.width - c.width()
+	if most := rankColumns(s, rows); most > 0 && room-most >= usualLine {
+		c.ranks = true
+		c.process += most
+		room -= most
+	}
+	if room < usualLine && c.objects {
+		c.objects = false
+		room += objectCell
+	}
+	if room < usualLine {
+		c.pids = true
+		room += c.process - pid
+		c.process = pid
+	}
+	c.narrow = room < leastLine
+	return c
+}
+
+// rankColumns returns the columns that the ranks of processes take, 0 without any.
+func rankColumns(s *ledger.Snapshot, rows []report.Row) (most int) {
+	for i := range rows {
+		most = max(most, format.Width(rankText(&s.Processes[rows[i].Process])))
+	}
+	return min(most, mostProcess)
+}
+
+// rankText returns " rank 3", "" without a rank.
+func rankText(p *ledger.Process) string {
+	if rank := format.Digits(p.Rank); rank != "" {
+		return " rank " + rank
+	}
+	return ""
+}
+
+// width returns the columns in front of the line of code.
+func (c *tableColumns) width() int {
+	n := 2 + c.process + 2 + planeColumn + deviceCell
+	for _, w := range c.figures {
+		n += w
+	}
+	if c.objects {
+		n += objectCell
+	}
+	return n
+}
+
+// text returns a row up to its line of code.
+func (c *tableColumns) text(figures []string, objects, process, plane, device string) string {
+	text := ""
+	for i, figure := range figures {
+		text += format.Pad(figure, -c.figures[i])
+	}
+	if c.objects {
+		text += format.Pad(objects, -objectCell)
+	}
+	return text + "  " + format.Pad(process, c.process+2) + format.Pad(plane, planeColumn) + format.Pad(device, deviceCell)
+}
+
+func (c *tableColumns) processHead() string {
+	if c.pids {
+		return "pid"
+	}
+	return "process"
+}
+
+func (c *tableColumns) processCell(p *ledger.Process) string {
+	if c.pids {
+		return strconv.Itoa(int(p.PID))
+	}
+	if rank := rankText(p); c.ranks {
+		return format.Cut(narrowName(p, c.process-format.Width(rank))+rank, c.process)
+	}
+	return narrowName(p, c.process)
+}
+
+// planeShort returns the name of a plane in a narrow column.
+func planeShort(plane string) string {
+	switch plane {
+	case report.PlaneCache, report.PlaneRounding, report.PlaneBefore, report.PlaneUnexplained:
+		return plane
+	}
+	return report.PlaneName(plane)
 }

@@ -70,13 +70,20 @@ type rowKey struct {
 	device  int32 // where there is no uuid
 }
 
-type siteKey struct {
-	process int
-	stack   uint64
-	api     string
-	kind    ledger.Kind
-	device  int32
+// SiteKey identifies a site of a timeline. Process is an index into a list of the owner's.
+type SiteKey struct {
+	Process int
+	Stack   uint64
+	API     string
+	Kind    ledger.Kind
+	Device  int32
 }
+
+// KeyOf returns the key of a site of a snapshot.
+func KeyOf(x *ledger.Site) SiteKey { return SiteKey{x.Process, x.Stack, x.API, x.Kind, x.Device} }
+
+// Key returns the key of a site of a timeline.
+func (x *Site) Key() SiteKey { return SiteKey{x.Process, x.Stack, x.API, x.Kind, x.Device} }
 
 // builder collects the snapshots of a session. A process keeps its first index.
 type builder struct {
@@ -84,14 +91,14 @@ type builder struct {
 	sizes     *Sizes
 	rows      map[rowKey]int
 	first     map[int]int // row by process
-	sites     map[siteKey]int
+	sites     map[SiteKey]int
 	processes map[ledger.ProcessID]int
 	last      []int // processes of the latest snapshot
 	most      int   // largest sites of a snapshot whose bytes are kept; 0: all
 }
 
 func newBuilder() *builder {
-	return &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[ledger.ProcessID]int{}}
+	return &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[SiteKey]int{}, processes: map[ledger.ProcessID]int{}}
 }
 
 // replace takes a snapshot of a moment that is the last one so far, or follows it.
@@ -259,7 +266,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 
 // site adds the bytes of the k-th site of a snapshot, whose process has its first index.
 func (b *builder) site(k, i, steps int, at uint64, x *ledger.Site, live uint64) {
-	key := siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}
+	key := KeyOf(x)
 	n, ok := b.sites[key]
 	if !ok {
 		if b.most > 0 && (k >= b.most || live == 0) {

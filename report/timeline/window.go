@@ -158,7 +158,7 @@ func (b *builder) renumber(used []bool) {
 	for i, n := range b.last {
 		b.last[i] = place[n]
 	}
-	b.rows, b.first, b.sites, b.processes = map[rowKey]int{}, map[int]int{}, map[siteKey]int{}, map[ledger.ProcessID]int{}
+	b.rows, b.first, b.sites, b.processes = map[rowKey]int{}, map[int]int{}, map[SiteKey]int{}, map[ledger.ProcessID]int{}
 	for i := range t.Processes {
 		b.processes[t.Processes[i].ID()] = i
 	}
@@ -177,7 +177,7 @@ func (b *builder) renumber(used []bool) {
 	for i := range t.Sites {
 		x := &t.Sites[i]
 		x.Process = place[x.Process]
-		b.sites[siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}] = i
+		b.sites[x.Key()] = i
 	}
 }
 

@@ -2,29 +2,62 @@
 
 package tui
 
-import tea "charm.land/bubbletea/v2"
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// actions are what the keys w and s do, in another goroutine.
+type actions struct {
+	profile   func(*ledger.Snapshot) (path string, err error) // as in Options
+	capture   func(on bool) (path string, err error)
+	capturing bool
+	busy      bool       // one is at work
+	status    *happening // what the latest did; nil: none, or it was long ago
+	age       int        // of status, in moments
+}
+
+// doneMsg is what the key w or s did.
+type doneMsg struct {
+	text    string
+	err     error
+	capture bool // it was s
+	on      bool
+}
+
+// maxStatus is for how many moments the result of w or s stays, unless something happens.
+const maxStatus = 10
+
+// take counts a moment.
+func (a *actions) take(news bool) {
+	if a.age++; news || a.age > maxStatus {
+		a.status = nil
+	}
+}
 
 // writeProfile has a profile written of what is shown.
-func (m *Model) writeProfile() tea.Cmd {
-	if m.o.Profile == nil || m.shown == nil || m.busy {
-		m.tell(m.o.Profile == nil, "no profile can be written here")
+func (a *actions) writeProfile(b *books) tea.Cmd {
+	if a.profile == nil || b == nil || a.busy {
+		a.tell(a.profile == nil, "no profile can be written here")
 		return nil
 	}
-	m.busy = true
-	write, s := m.o.Profile, m.shown.high()
+	a.busy = true
+	write, s := a.profile, b.high()
 	return func() tea.Msg {
 		path, err := write(s)
 		return doneMsg{text: "profile written: " + path, err: err}
 	}
 }
 
-func (m *Model) toggleCapture() tea.Cmd {
-	if m.o.Capture == nil || m.busy {
-		m.tell(m.o.Capture == nil, "no capture can be started here")
+func (a *actions) toggleCapture() tea.Cmd {
+	if a.capture == nil || a.busy {
+		a.tell(a.capture == nil, "no capture can be started here")
 		return nil
 	}
-	m.busy = true
-	on, start := !m.capturing, m.o.Capture
+	a.busy = true
+	on, start := !a.capturing, a.capture
 	return func() tea.Msg {
 		path, err := start(on)
 		text := "capture goes on until s: " + path
@@ -35,20 +68,35 @@ func (m *Model) toggleCapture() tea.Cmd {
 	}
 }
 
-func (m *Model) tell(when bool, text string) {
+func (a *actions) tell(when bool, text string) {
 	if when {
-		m.status, m.statusAge = &happening{text: text, style: warning}, 0
+		a.status, a.age = &happening{text: text, style: warning}, 0
 	}
 }
 
-func (m *Model) done(msg doneMsg) {
-	m.busy, m.statusAge = false, 0
-	m.status = &happening{text: tidy(msg.text), style: good}
+func (a *actions) done(msg doneMsg) {
+	a.busy, a.age = false, 0
+	a.status = &happening{text: tidy(msg.text), style: good}
 	if msg.err != nil {
-		m.status = &happening{text: tidy(msg.err.Error()), style: alarm}
+		a.status = &happening{text: tidy(msg.err.Error()), style: alarm}
 		return
 	}
 	if msg.capture {
-		m.capturing = msg.on
+		a.capturing = msg.on
 	}
+}
+
+// draw returns what w and s did, else what happened last.
+func (a *actions) draw(x *scene) string {
+	h := a.status
+	if h == nil {
+		h = x.chronicle.last()
+	}
+	switch {
+	case a.busy:
+		return x.p.paint(dim, format.Cut("writing…", x.size.width))
+	case h == nil:
+		return ""
+	}
+	return x.p.paint(h.style, format.Cut(format.Join(h.clock, h.text), x.size.width))
 }

@@ -10,30 +10,33 @@ import (
 )
 
 // gpuBars returns the GPUs above the views, a line each.
-func (m *Model) gpuBars(s screen) []string {
+func (x *scene) gpuBars() []string {
+	b, s := x.b, x.size
 	if s.gpus == 0 {
 		return nil
 	}
-	b := m.shown
 	list := make([]string, 0, s.gpus)
 	for i := range b.gpus[:s.gpus] {
 		if i == s.gpus-1 && len(b.gpus) > s.gpus {
-			list = append(list, m.palette.paint(dim, format.Cut(fmt.Sprintf("   %s (1 shows them)", format.Count(uint64(len(b.gpus)-i), "more GPU")), s.width)))
+			list = append(list, x.p.paint(dim, format.Cut(fmt.Sprintf("   %s (1 shows them)", format.Count(uint64(len(b.gpus)-i), "more GPU")), s.width)))
 			break
 		}
-		list = append(list, m.gpuBar(&b.gpus[i], s.width))
+		line, _ := x.gpuBar(&b.gpus[i])
+		list = append(list, line)
 	}
 	return list
 }
 
 const leastBar = 8 // columns
 
-// gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m".
-func (m *Model) gpuBar(g *gpu, width int) string {
-	name := cell("GPU "+g.label, 5+max(m.shown.labelWidth(), 2), true)
+// gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m",
+// without the bar where it has no room.
+func (x *scene) gpuBar(g *gpu) (line string, hasBar bool) {
+	width := x.size.width
+	name := cell("GPU "+g.label, 5+max(x.b.labelWidth(), 2), true)
 	figures := " " + format.Pad(format.Bytes(g.used), -8) + " of " + format.Pad(totalText(g.total), -8) + " " + format.Pad(shareText(g), -4)
 	if g.total == 0 { // there is nothing to compare with
-		return m.palette.paint(plain, format.Cut(name+format.Bytes(g.used)+", its size is unknown", width))
+		return x.p.paint(plain, format.Cut(name+format.Bytes(g.used)+", its size is unknown", width)), false
 	}
 	tail, s := "", plain
 	if full := g.fullText(); full != "" {
@@ -50,18 +53,17 @@ func (m *Model) gpuBar(g *gpu, width int) string {
 	}
 	room = min(room, 100)
 	if room < leastBar {
-		return m.palette.paint(shareStyle(g), format.Cut(strings.TrimRight(name+figures, " "), width))
+		return x.p.paint(shareStyle(g), format.Cut(strings.TrimRight(name+figures, " "), width)), false
 	}
-	return m.palette.paint(bold, name) + m.bar(g, room) + m.palette.paint(shareStyle(g), figures) + m.palette.paint(s, strings.TrimRight(tail, " "))
+	return x.p.paint(bold, name) + x.p.bar(g, room) + x.p.paint(shareStyle(g), figures) + x.p.paint(s, strings.TrimRight(tail, " ")), true
 }
 
 // untraced memory stands at the end of what is used.
 const untracedFill = '∙'
 
 // bar draws what a GPU uses: each plane with its sign and colour, then what is not traced.
-func (m *Model) bar(g *gpu, width int) string {
-	var b painted
-	b.p = m.palette
+func (p *palette) bar(g *gpu, width int) string {
+	b := painted{p: p}
 	b.WriteByte('[')
 	inner := width
 	whole := max(float64(g.total), float64(g.used), 1)
@@ -87,9 +89,9 @@ func (m *Model) bar(g *gpu, width int) string {
 
 // legend returns "█ tensors  ▓ cache  ▒ other CUDA  ░ before  ? unexplained  ∙ not traced", in as
 // many lines as it needs; of a GPU with its bytes, without what it has none of.
-func (m *Model) legend(g *gpu, width int) []string {
+func (p *palette) legend(g *gpu, width int) []string {
 	var list []string
-	b := painted{p: m.palette}
+	b := painted{p: p}
 	used := 0
 	write := func(s style, fill rune, name string, bytes int64) {
 		if g != nil {

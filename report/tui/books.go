@@ -3,6 +3,7 @@
 package tui
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -79,6 +80,11 @@ type process struct {
 type rowKey struct {
 	process ledger.ProcessID
 	gpu     gpuKey
+}
+
+// compare orders keys, so that what is chosen of equals is always the same.
+func (k *rowKey) compare(x *rowKey) int {
+	return cmp.Or(cmp.Compare(k.process.PID, x.process.PID), cmp.Compare(k.process.Begin, x.process.Begin), cmp.Compare(k.gpu.uuid, x.gpu.uuid), cmp.Compare(k.gpu.device, x.gpu.device))
 }
 
 // line sums the memory of one plane that comes from one line of code, in one process on one GPU.

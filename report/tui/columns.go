@@ -252,7 +252,7 @@ func Columns() []string {
 	for _, c := range gpuColumns(b) {
 		names[c.name] = true
 	}
-	for _, c := range (&Model{shown: b}).lineColumns() {
+	for _, c := range lineColumns(&scene{b: b}, false) {
 		names[c.name] = true
 	}
 	list := make([]string, 0, len(names))
@@ -261,4 +261,12 @@ func Columns() []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+func namesOf[R any](list []column[R]) []string {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].name
+	}
+	return names
 }

@@ -28,6 +28,36 @@ func (d *reading) readDoubts() {
 	}
 }
 
+// doubtsPage is what the books lack, with remarks and advice.
+type doubtsPage struct{ scrolled }
+
+func (doubtsPage) lines(x *scene) []string {
+	b, width := x.b, x.size.width
+	if b == nil {
+		return nil
+	}
+	list := []string{x.p.paint(bold, "What the figures leave open"), ""}
+	if len(b.doubts) == 0 {
+		list = append(list, "Nothing was lost.")
+	}
+	for _, text := range b.doubts {
+		list = append(list, wrap("- ", text, width)...)
+	}
+	if remarks := b.remarkTexts(); len(remarks) > 0 {
+		list = append(list, "", x.p.paint(bold, "Remarks"), "")
+		for _, text := range remarks {
+			list = append(list, wrap("- ", text, width)...)
+		}
+	}
+	if b.Judged != nil && len(b.Judged.judgement.Advice) > 0 {
+		list = append(list, "", x.p.paint(bold, "Advice"), "")
+		for _, text := range b.Judged.judgement.Advice {
+			list = append(list, wrap("- ", tidy(text), width)...)
+		}
+	}
+	return list
+}
+
 // remarks returns what else is to be said of a moment. It costs too much for every one.
 func (b *books) remarkTexts() (list []string) {
 	for _, text := range append(report.TorchTexts(b.Snapshot), report.Remarks(b.Snapshot, b.Stacks)...) {

@@ -2,12 +2,7 @@
 
 package tui
 
-import (
-	"regexp"
-	"strings"
-
-	tea "charm.land/bubbletea/v2"
-)
+import "regexp"
 
 // maxFilter is the longest filter, in characters.
 const maxFilter = 200
@@ -44,37 +39,3 @@ func (f *filter) passes(texts ...string) bool {
 	}
 	return false
 }
-
-func (m *Model) setFilter(text string) {
-	if text == m.filter.text {
-		return
-	}
-	m.filter = newFilter(text)
-	if !m.typing {
-		m.input.SetValue(text)
-	}
-	m.cursors[m.view] = cursor{}
-	m.lists.drop()
-}
-
-// typeFilter edits the filter. It chooses rows at once.
-func (m *Model) typeFilter(msg tea.KeyPressMsg) tea.Cmd {
-	switch msg.String() {
-	case "ctrl+c":
-		return tea.Quit
-	case "enter", "esc":
-		m.typing = false
-		m.input.Blur()
-		if msg.String() == "esc" {
-			m.setFilter("")
-			m.input.SetValue("")
-		}
-		return nil
-	}
-	var cmd tea.Cmd
-	m.input, cmd = m.input.Update(msg)
-	m.applyFilter()
-	return cmd
-}
-
-func (m *Model) applyFilter() { m.setFilter(tidy(strings.TrimSpace(m.input.Value()))) }

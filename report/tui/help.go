@@ -38,17 +38,21 @@ var helpTexts = []string{
 	"verdict: ! leaking, + growing; one-off, steady and cache are harmless. Enter on a line shows the evidence.",
 }
 
-func (m *Model) helpLines(width int) []string {
+// helpPage is what the keys do, and what the figures mean.
+type helpPage struct{ scrolled }
+
+func (helpPage) lines(x *scene) []string {
+	width := x.size.width
 	var list []string
 	for _, g := range helpGroups {
-		list = append(list, m.palette.paint(bold, format.Cut(g.title, width)))
+		list = append(list, x.p.paint(bold, format.Cut(g.title, width)))
 		for _, k := range g.keys {
 			h := k.Help()
 			list = append(list, wrap("  "+format.Pad(h.Key, 14)+" ", h.Desc, width)...)
 		}
 		list = append(list, "")
 	}
-	list = append(append(list, m.legend(nil, width)...), "")
+	list = append(append(list, x.p.legend(nil, width)...), "")
 	for _, text := range helpTexts {
 		list = append(list, wrap("", text, width)...)
 		list = append(list, "")

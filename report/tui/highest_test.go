@@ -50,7 +50,7 @@ func TestLinesAndCurvesShowTheHighestSinceTheLastRedraw(t *testing.T) {
 	list, _ := steps(6)
 	m := New(Options{Flat: true})
 	for i, x := range list {
-		m.take(m.reader.read(x))
+		m.take(m.feed.reader.read(x))
 		if i == 0 {
 			continue // the first reading begins the first interval
 		}
@@ -94,6 +94,23 @@ func TestAMomentThatWasPassedOverIsInTheHighest(t *testing.T) {
 	}
 }
 
+// TestMomentsAreDrawnWhileMoreWait: where summing up takes longer than a redraw, one always waits.
+func TestMomentsAreDrawnWhileMoreWait(t *testing.T) {
+	list := over(moments()["torch"], 4)
+	m := screenOf(120, 40, Options{}, list[0])
+	m.View()
+	_, sum := m.Update(list[1])
+	for _, x := range list[2:] {
+		m.Update(x)
+		m.View()
+		before := m.drawn
+		_, sum = m.Update(sum())
+		if m.View(); m.drawn == before || sum == nil {
+			t.Fatal("the screen stays as it was while a moment waits")
+		}
+	}
+}
+
 // TestThePeakIsThatOfTheSummary, on a screen that saw the whole session, on one that came late, and
 // after the end.
 func TestThePeakIsThatOfTheSummary(t *testing.T) {
@@ -113,7 +130,7 @@ func TestThePeakIsThatOfTheSummary(t *testing.T) {
 	for name, moments := range map[string][]Moment{"whole": list, "late": list[5:], "ended": {end}, "whole, ended": append(list[:6:6], end)} {
 		m := New(Options{})
 		for _, x := range moments {
-			m.take(m.reader.read(x))
+			m.take(m.feed.reader.read(x))
 		}
 		if got := m.shown.processes[0].peak; got != want {
 			t.Errorf("%s: the screen has a peak of %d, the summary one of %d", name, got, want)

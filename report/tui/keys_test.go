@@ -38,6 +38,12 @@ func wantText(t *testing.T, m *Model, what string, texts ...string) {
 	}
 }
 
+// processAt returns the process of the cursor.
+func processAt(m *Model) *process {
+	m.rows()
+	return m.views.processes.atCursor()
+}
+
 func TestQAndControlCQuit(t *testing.T) {
 	for _, k := range []tea.KeyPressMsg{keyOf("q"), {Code: 'c', Mod: tea.ModCtrl}} {
 		for _, typing := range []bool{false, k.Mod != 0} {
@@ -111,7 +117,7 @@ func TestArrowsPagesAndEndsMoveTheCursor(t *testing.T) {
 		at  int
 	}{{"j", 1}, {"down", 2}, {"k", 1}, {"up", 0}, {"up", 0}, {"end", n - 1}, {"down", n - 1}, {"home", 0}, {"G", n - 1}, {"g", 0}, {"pgdown", min(n-1, m.frame().bodyRows()-1)}, {"pgup", 0}} {
 		press(m, step.key)
-		if at := m.cursors[viewLines].at; at != step.at {
+		if at := m.views.lines.cursor.at; at != step.at {
 			t.Errorf("after %s the cursor is at %d, want %d", step.key, at, step.at)
 		}
 	}
@@ -121,15 +127,15 @@ func TestTheCursorStaysWithItsRow(t *testing.T) {
 	x := moments()["torch"]
 	m := screenOf(120, 40, Options{}, x)
 	press(m, "j", "j")
-	if p := m.chosenProcess(); p.command != "serve" {
+	if p := processAt(m); p.command != "serve" {
 		t.Fatalf("the cursor is at %s", p.command)
 	}
 	press(m, "r") // serve comes first
-	if p := m.chosenProcess(); p.command != "serve" {
+	if p := processAt(m); p.command != "serve" {
 		t.Errorf("in reversed order the cursor is at %s", p.command)
 	}
 	send(m, x)
-	if p := m.chosenProcess(); p.command != "serve" {
+	if p := processAt(m); p.command != "serve" {
 		t.Errorf("in the next moment the cursor is at %s", p.command)
 	}
 }
@@ -162,15 +168,15 @@ func TestFilterByRegularExpressionOrText(t *testing.T) {
 func TestKeysOfTheFilterAreText(t *testing.T) {
 	m := torchScreen(t)
 	press(m, "/", "q", "?", "3")
-	if m.view != viewProcesses || m.filter.text != "q?3" {
-		t.Errorf("view %d, filter %q", m.view, m.filter.text)
+	if m.view != viewProcesses || m.prompt.filter.text != "q?3" {
+		t.Errorf("view %d, filter %q", m.view, m.prompt.filter.text)
 	}
 	press(m, "backspace", "backspace")
-	if m.filter.text != "q" {
-		t.Errorf("filter %q", m.filter.text)
+	if m.prompt.filter.text != "q" {
+		t.Errorf("filter %q", m.prompt.filter.text)
 	}
 	press(m, "esc")
-	if m.filter.text != "" || m.typing {
+	if m.prompt.filter.text != "" || m.prompt.typing {
 		t.Error("Esc does not clear the filter")
 	}
 }
@@ -183,22 +189,22 @@ func TestSortByAnyColumn(t *testing.T) {
 		press(m, "<")
 	}
 	for range 20 {
-		seen[m.sorts[viewLines]] = true
-		wantText(t, m, "sorted by "+m.sorts[viewLines], "▼")
+		seen[m.views.lines.by] = true
+		wantText(t, m, "sorted by "+m.views.lines.by, "▼")
 		press(m, ">")
 	}
-	for _, name := range namesOf(fit(m.lineColumns(), 120)) {
+	for _, name := range namesOf(fit(m.views.lines.columns(m.scene()), 120)) {
 		if !seen[name] {
 			t.Errorf("lines cannot be sorted by %s", name)
 		}
 	}
 	press(m, "2", "<", "<", "<", "<")
-	if p := m.chosenProcess(); m.sorts[viewProcesses] != "pid" && p == nil {
-		t.Errorf("sorted by %s", m.sorts[viewProcesses])
+	if p := processAt(m); m.views.processes.by != "pid" && p == nil {
+		t.Errorf("sorted by %s", m.views.processes.by)
 	}
-	first := m.lists.processes[0].pid
+	first := m.views.processes.rows[0].pid
 	press(m, "r")
-	if m.rows(); m.lists.processes[0].pid == first {
+	if m.rows(); m.views.processes.rows[0].pid == first {
 		t.Error("r does not reverse the order")
 	}
 	wantText(t, m, "reversed", "▲")
@@ -207,7 +213,7 @@ func TestSortByAnyColumn(t *testing.T) {
 func TestSortOptionIsAColumn(t *testing.T) {
 	for _, name := range Columns() {
 		m := screenOf(200, 50, Options{Sort: name}, moments()["torch"])
-		if m.sorts[viewGPUs] != name && m.sorts[viewProcesses] != name && m.sorts[viewLines] != name {
+		if m.views.gpus.by != name && m.views.processes.by != name && m.views.lines.by != name {
 			t.Errorf("no view is sorted by %s", name)
 		}
 	}
@@ -248,7 +254,7 @@ func TestTreeFoldsAndUnfolds(t *testing.T) {
 		t.Errorf("%d rows of %d after unfolding", m.rows(), n)
 	}
 	press(m, "j", "j", "h", "h")
-	if at := m.cursors[viewLines].at; at != 0 {
+	if at := m.views.lines.cursor.at; at != 0 {
 		t.Errorf("a folded branch goes to its parent: cursor at %d", at)
 	}
 	press(m, "t")

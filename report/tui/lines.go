@@ -3,16 +3,11 @@
 package tui
 
 import (
-	"cmp"
 	"hash/maphash"
 	"strconv"
 
-	"github.com/dustin/go-humanize"
+	"charm.land/bubbles/v2/key"
 
-	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/format"
-	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -31,56 +26,118 @@ type lineRow struct {
 	processes int    // that are summed up
 }
 
-// inScope reports of each process whether its lines are shown: those of one, or else of all that
-// run, or of all that ended if none runs.
-func (m *Model) inScope() []bool {
-	s := m.shown.Snapshot
-	list := make([]bool, len(s.Processes))
-	for i := range list {
-		p := &s.Processes[i]
-		if m.process != (ledger.ProcessID{}) {
-			list[i] = p.ID() == m.process
-		} else {
-			list[i] = p.End == 0 || !m.shown.alive
+// lineView is the view of lines: a list, or a tree of calls.
+type lineView struct {
+	table[lineRow]
+	tree, merged bool
+	folds        map[uint64]bool // branches that the user folded or unfolded
+	grove        grove           // of the tree
+}
+
+// firstColumn returns the column that lines are sorted by at first.
+func (v *lineView) firstColumn() string {
+	if v.tree {
+		return "total"
+	}
+	return "own"
+}
+
+func (v *lineView) toggleTree() {
+	v.tree = !v.tree
+	v.cursor, v.by = cursor{}, v.firstColumn()
+}
+
+func (v *lineView) key(x *scene, i int) any { return x.b.idOf(&v.rows[i]) }
+
+func (v *lineView) columns(x *scene) []column[lineRow] { return lineColumns(x, v.tree) }
+
+func (v *lineView) names(x *scene) []string { return namesOf(fit(v.columns(x), x.size.width)) }
+
+// about returns "of python3 [42]", "tree" and "merged".
+func (v *lineView) about(x *scene) (parts []string) {
+	if text := x.processText(); text != "" {
+		parts = append(parts, text)
+	}
+	if v.tree {
+		parts = append(parts, "tree")
+	}
+	if v.merged {
+		parts = append(parts, "merged")
+	}
+	return parts
+}
+
+func (*lineView) keys() []key.Binding {
+	return []key.Binding{short(bound.open, "stack"), short(bound.tree, "tree/list"), short(bound.merge, "merge")}
+}
+
+// open returns the stacks of the row, if it has any.
+func (v *lineView) open(x *scene) (target, bool) {
+	if rowsOf(v, x) == 0 {
+		return target{}, false
+	}
+	d := newDetail(x.b, v.holdings(x.b, v.atCursor()))
+	return target{page: d}, len(d.shares) > 0
+}
+
+// holdings returns what a row sums.
+func (v *lineView) holdings(b *books, r *lineRow) (list []int32) {
+	if r.node >= 0 {
+		list = v.grove.below(r.node, nil)
+	}
+	for _, i := range r.indices() {
+		for k := b.lines[i].first; k >= 0; k = b.next[k] {
+			list = append(list, k)
 		}
 	}
 	return list
 }
 
-func (m *Model) listLines() {
-	m.lists.lines = m.lists.lines[:0]
-	if m.tree {
-		m.listTree()
+func (v *lineView) draw(x *scene) []string {
+	if rowsOf(v, x) == 0 {
+		what := "nothing is allocated"
+		if x.ofOne() {
+			what = "this process holds nothing that was seen (Esc shows all)"
+		}
+		return []string{"", x.nothing(what)}
+	}
+	return v.drawRows(x, v.columns(x), x.size.bodyHeight())
+}
+
+func (v *lineView) fill(x *scene) {
+	v.rows = v.rows[:0]
+	if v.tree {
+		v.fillTree(x)
 		return
 	}
-	b, scope := m.shown, m.inScope()
+	b, scope := x.b, x.inScope()
 	at, seen := map[lineKey]int{}, map[[2]int]bool{} // seen: row and process
 	for i := range b.lines {
 		l := &b.lines[i]
-		if !scope[l.process] || !m.passesLine(l) {
+		if !scope[l.process] || !x.passesLine(l) {
 			continue
 		}
-		x := lineRow{line: *l, index: int32(i), node: -1, processes: 1}
-		if !m.merged {
-			m.lists.lines = append(m.lists.lines, x)
+		r := lineRow{line: *l, index: int32(i), node: -1, processes: 1}
+		if !v.merged {
+			v.rows = append(v.rows, r)
 			continue
 		}
 		key := lineKey{-1, -1, int32(l.plane), l.frame}
 		n, ok := at[key]
 		if !ok {
-			at[key] = len(m.lists.lines)
-			seen[[2]int{len(m.lists.lines), l.process}] = true
-			x.process, x.parts = -1, []int32{int32(i)}
-			m.lists.lines = append(m.lists.lines, x)
+			at[key] = len(v.rows)
+			seen[[2]int{len(v.rows), l.process}] = true
+			r.process, r.parts = -1, []int32{int32(i)}
+			v.rows = append(v.rows, r)
 			continue
 		}
 		if at := [2]int{n, l.process}; !seen[at] {
 			seen[at] = true
-			m.lists.lines[n].processes++
+			v.rows[n].processes++
 		}
-		m.lists.lines[n].join(l, int32(i))
+		v.rows[n].join(l, int32(i))
 	}
-	m.lists.lines = sortRows(m.lists.lines, m.lineColumns(), m.sorts[viewLines], m.reversed[viewLines])
+	v.rows = sortRows(v.rows, v.columns(x), v.by, v.reversed)
 }
 
 // indices returns the lines of a row, none of a branch.
@@ -117,20 +174,20 @@ func (l *line) addFigures(x *line) {
 	}
 }
 
-func (m *Model) passesLine(l *line) bool {
-	if m.filter.re == nil {
+func (x *scene) passesLine(l *line) bool {
+	if x.filter.re == nil {
 		return true
 	}
-	b := m.shown
+	b := x.b
 	f, p := &b.frames[l.frame], &b.Snapshot.Processes[l.process]
-	return m.filter.passes(f.File, f.Function, tidy(p.Comm), strconv.FormatUint(uint64(p.PID), 10), l.class().String(), planes[l.plane].short)
+	return x.filter.passes(f.File, f.Function, tidy(p.Comm), strconv.FormatUint(uint64(p.PID), 10), l.class().String(), planes[l.plane].short)
 }
 
 var seed = maphash.MakeSeed()
 
 // idOf returns what identifies a row in later moments.
-func (m *Model) idOf(r *lineRow) uint64 {
-	switch b := m.shown; {
+func (b *books) idOf(r *lineRow) uint64 {
+	switch {
 	case r.node >= 0:
 		return r.id
 	case r.parts != nil:
@@ -151,136 +208,4 @@ func (b *books) gpuKey(gpu int) gpuKey {
 		return gpuKey{}
 	}
 	return b.gpus[gpu].key
-}
-
-// lineColumns are the columns of the view of lines, for what it shows.
-func (m *Model) lineColumns() []column[lineRow] {
-	b := m.shown
-	dropOwn, dropTotal := 0, 8
-	if m.tree {
-		dropOwn, dropTotal = 6, 0
-	}
-	list := []column[lineRow]{
-		{name: "own", title: "own", width: 9, drop: dropOwn, text: func(r *lineRow, _ int) string { return ownText(r) }, order: most(func(r *lineRow) int64 { return r.own })},
-		{name: "total", title: "total", width: 9, drop: dropTotal, text: func(r *lineRow, _ int) string { return format.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
-		{name: "count", title: "count", width: 8, drop: 7, text: func(r *lineRow, _ int) string { return countText(r.count) }, order: most(func(r *lineRow) uint64 { return r.count })},
-		{name: "growth", title: "growth/min", width: 10, drop: 5, text: func(r *lineRow, _ int) string { return r.growthText(b.half) }, order: most(func(r *lineRow) int64 { return r.growth })},
-		{name: "oldest", title: "oldest", width: 7, drop: 9, text: func(r *lineRow, _ int) string { return ageText(r.oldest) }, order: most(func(r *lineRow) uint64 { return r.oldest })},
-		{name: "verdict", title: "verdict", width: 9, left: true, drop: 2, text: func(r *lineRow, _ int) string { return classMark(r.class()) }, order: byClass, style: func(r *lineRow) style { return classStyle(r.class()) }},
-	}
-	if !m.tree {
-		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 11, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
-			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
-		if m.process == (ledger.ProcessID{}) && several(m.inScope()) {
-			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 4, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
-		}
-		if len(b.gpus) > 1 {
-			list = append(list, column[lineRow]{name: "gpu", title: "GPU", width: b.labelWidth(), left: true, drop: 10, text: func(r *lineRow, _ int) string { return b.gpuLabel(r.gpu) }, order: least(func(r *lineRow) int { return r.gpu })})
-		}
-	}
-	return append(list, column[lineRow]{name: "line", title: "line", width: max(16, min(m.width*2/5, 48)), flex: true, left: true, text: func(r *lineRow, w int) string { return b.lineText(r, w) },
-		order: func(x, y *lineRow) int { return b.compareFrames(x, y) }, style: func(r *lineRow) style {
-			switch f := &b.frames[r.frame]; {
-			case r.label != "":
-				return bold
-			case r.node >= 0 && !f.Mark && !frames.IsUser(f):
-				return dim
-			}
-			return plain
-		}})
-}
-
-func ownText(r *lineRow) string {
-	if r.node >= 0 && r.own == 0 {
-		return "·"
-	}
-	text := format.SignedBytes(r.own)
-	if r.incomplete {
-		text = "≈" + text
-	}
-	return text
-}
-
-func countText(n uint64) string {
-	if n == 0 {
-		return ""
-	}
-	if n >= 10_000_000 {
-		return humanize.SIWithDigits(float64(n), 1, "")
-	}
-	return humanize.Comma(int64(n))
-}
-
-// growthText is "" of less than leastSpan/3, in which growth has no meaning.
-func (r *lineRow) growthText(half uint64) string {
-	if half < leastSpan/3 {
-		return ""
-	}
-	n := report.PerMinute(r.growth, half)
-	return changeText(n)
-}
-
-func ageText(ns uint64) string {
-	if ns == 0 {
-		return ""
-	}
-	return format.Span(ns)
-}
-
-func byClass(a, b *lineRow) int {
-	return cmp.Or(cmp.Compare(max(b.class(), verdict.Steady), max(a.class(), verdict.Steady)), cmp.Compare(b.growth, a.growth))
-}
-
-// whose returns "python3 [42]" or "3 processes".
-func (b *books) whose(r *lineRow, width int) string {
-	if r.process < 0 || r.processes > 1 {
-		return format.Count(uint64(r.processes), "process")
-	}
-	return processName(b, r.process, width)
-}
-
-// processName returns "python3 [42]" in a width: the name is cut, not the pid.
-func processName(b *books, i, width int) string {
-	p := &b.Snapshot.Processes[i]
-	pid := " [" + strconv.FormatUint(uint64(p.PID), 10) + "]"
-	name := tidy(p.Comm)
-	if name == "" {
-		name = "pid"
-	}
-	return format.Cut(name, max(width-len(pid), 1)) + pid
-}
-
-func (b *books) gpuLabel(gpu int) string {
-	if gpu < 0 {
-		return ""
-	}
-	return b.gpus[gpu].label
-}
-
-func (b *books) lineText(r *lineRow, width int) string {
-	if r.node < 0 {
-		return frames.Text(&b.frames[r.frame], width)
-	}
-	sign := "  "
-	if r.branches {
-		sign = "▸ "
-		if r.open {
-			sign = "▾ "
-		}
-	}
-	front := indent(min(2*r.depth, width/2)) + sign
-	room := max(width-format.Width(front), 1)
-	if r.label != "" {
-		return front + format.Cut(r.label, room)
-	}
-	return front + frames.Text(&b.frames[r.frame], room)
-}
-
-const spaces = "                                                                                                    "
-
-func indent(n int) string { return spaces[:max(0, min(n, len(spaces)))] }
-
-func (b *books) compareFrames(x, y *lineRow) int {
-	f, g := &b.frames[x.frame], &b.frames[y.frame]
-	return cmp.Or(cmp.Compare(x.label, y.label), cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Function, g.Function))
 }

@@ -18,23 +18,24 @@ const maxOnce = 15
 func Once(w io.Writer, x Moment, o Options, width int) error {
 	m := New(o)
 	m.palette, m.width, m.height = nil, max(width, 20), 1<<12
-	b := m.reader.read(x)
+	b := m.feed.reader.read(x)
 	m.take(b)
+	all := m.scene()
 	list := []string{strings.TrimSpace(m.titleLine(m.width)), ""}
 	bars := false
 	for i := range b.gpus {
-		line := m.gpuBar(&b.gpus[i], m.width)
-		bars = bars || strings.Contains(line, "[")
+		line, hasBar := all.gpuBar(&b.gpus[i])
+		bars = bars || hasBar
 		list = append(list, line)
 	}
 	if bars {
-		list = append(list, m.legend(nil, m.width)...)
+		list = append(list, all.p.legend(nil, m.width)...)
 	}
 	if len(b.gpus) > 0 {
 		list = append(list, "")
 	}
-	list = append(list, m.onceProcesses()...)
-	list = append(list, m.onceLines()...)
+	list = append(list, onceProcesses(&m.views.processes, all)...)
+	list = append(list, onceLines(all, &o)...)
 	for i, h := range m.chronicle.list {
 		if i == 0 {
 			list = append(list, "")
@@ -56,34 +57,33 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 	return nil
 }
 
-func (m *Model) onceProcesses() []string {
-	m.view = viewProcesses
-	if m.rows() == 0 {
+func onceProcesses(v *processView, x *scene) []string {
+	if rowsOf(v, x) == 0 {
 		return []string{"No traced process uses CUDA"}
 	}
-	columns := fit(processColumns(m.shown), m.width)
-	list := []string{header(columns, nil, m.sorts[viewProcesses], false, m.width)}
-	for i := range m.lists.processes {
-		list = append(list, row(columns, nil, &m.lists.processes[i], false, m.width))
+	return tableOf(processColumns(x.b), v.rows, v.by, x)
+}
+
+func onceLines(x *scene, o *Options) []string {
+	flat := newViews(&Options{Flat: true, Sort: o.Sort})
+	v := &flat.lines
+	n := rowsOf(v, x)
+	if n == 0 {
+		return nil
+	}
+	list := append([]string{""}, tableOf(v.columns(x), v.rows[:min(n, maxOnce)], v.by, x)...)
+	if n > maxOnce {
+		list = append(list, format.Cut(format.Count(uint64(n-maxOnce), "more line"), x.size.width))
 	}
 	return list
 }
 
-func (m *Model) onceLines() []string {
-	m.view, m.tree = viewLines, false
-	m.sorts[viewLines] = "own"
-	m.sortBy(m.o.Sort)
-	n := m.rows()
-	if n == 0 {
-		return nil
-	}
-	columns := fit(m.lineColumns(), m.width)
-	list := []string{"", header(columns, nil, m.sorts[viewLines], false, m.width)}
-	for i := range m.lists.lines[:min(n, maxOnce)] {
-		list = append(list, row(columns, nil, &m.lists.lines[i], false, m.width))
-	}
-	if n > maxOnce {
-		list = append(list, format.Cut(format.Count(uint64(n-maxOnce), "more line"), m.width))
+// tableOf draws a header and rows without a cursor.
+func tableOf[R any](columns []column[R], rows []R, by string, x *scene) []string {
+	columns = fit(columns, x.size.width)
+	list := []string{header(columns, x.p, by, false, x.size.width)}
+	for i := range rows {
+		list = append(list, row(columns, x.p, &rows[i], false, x.size.width))
 	}
 	return list
 }

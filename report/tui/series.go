@@ -2,7 +2,10 @@
 
 package tui
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 const (
 	// maxPoints is how many moments a series keeps: when it is full, each two become one.
@@ -215,7 +218,7 @@ func (s *series) rest() {
 	if len(gone) <= most {
 		return
 	}
-	slices.SortFunc(gone, func(a, b rowKey) int { return int(int64(s.rows[b].gone) - int64(s.rows[a].gone)) })
+	slices.SortFunc(gone, func(a, b rowKey) int { return cmp.Or(cmp.Compare(s.rows[b].gone, s.rows[a].gone), a.compare(&b)) })
 	for _, key := range gone[most:] {
 		delete(s.rows, key)
 	}

@@ -4,6 +4,7 @@ package tui
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/vramprof/vramprof/report/reporttest"
@@ -59,6 +60,30 @@ func TestSeriesStaySmall(t *testing.T) {
 		if got := x.all.at(i) >> 20; got != next-1 {
 			t.Fatalf("point %d of %d (moments %d to %d) is %d", i, len(s.times), at, next-1, got)
 		}
+	}
+}
+
+func TestOfProcessesThatEndAtOnceTheSameAreKept(t *testing.T) {
+	kept := func() map[rowKey]bool {
+		s, keys := newSeries(), map[rowKey]bool{}
+		for i, ended := range []uint64{0, 1} {
+			b := &books{Moment: Moment{Snapshot: &ledger.Snapshot{End: uint64(i+1) * reporttest.Second}}}
+			for pid := range uint32(2 * maxEndedSeries) {
+				b.processes = append(b.processes, process{key: rowKey{process: ledger.ProcessID{PID: pid}}, live: 1, ended: ended})
+			}
+			s.add(b)
+		}
+		for key := range s.rows {
+			keys[key] = true
+		}
+		return keys
+	}
+	first := kept()
+	if len(first) != maxEndedSeries {
+		t.Errorf("%d rows, want %d", len(first), maxEndedSeries)
+	}
+	if !maps.Equal(first, kept()) {
+		t.Error("other rows are kept of the same moments")
 	}
 }
 

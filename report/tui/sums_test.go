@@ -37,15 +37,15 @@ func TestAllViewsHaveEachByteOnce(t *testing.T) {
 		}
 		press(m, "3")
 		m.rows()
-		for i := range m.lists.lines {
-			if r := &m.lists.lines[i]; r.plane < barPlanes {
+		for i := range m.views.lines.rows {
+			if r := &m.views.lines.rows[i]; r.plane < barPlanes {
 				lines += r.own
 			}
 		}
 		press(m, "t")
 		m.rows()
-		for i := range m.grove.nodes {
-			if n := &m.grove.nodes[i]; n.parent < 0 {
+		for i := range m.views.lines.grove.nodes {
+			if n := &m.views.lines.grove.nodes[i]; n.parent < 0 {
 				tree += n.total
 			}
 		}
@@ -64,8 +64,8 @@ func TestMergedLinesHaveTheSameSum(t *testing.T) {
 		press(m, "3")
 		sum := func() (n int64) {
 			m.rows()
-			for i := range m.lists.lines {
-				n += m.lists.lines[i].own
+			for i := range m.views.lines.rows {
+				n += m.views.lines.rows[i].own
 			}
 			return n
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"charm.land/bubbles/v2/key"
+
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -27,62 +29,74 @@ type trackKey struct {
 	plane int // planeCount: all
 }
 
-// listTracks lists the GPUs and processes, or the planes of the chosen process.
-func (m *Model) listTracks() {
-	m.lists.tracks = m.lists.tracks[:0]
-	b := m.shown
-	if m.process == (ledger.ProcessID{}) {
+// timelineView is the view of memory over time.
+type timelineView struct{ table[trackRow] }
+
+// fill lists the GPUs and processes, or the planes of the chosen process.
+func (v *timelineView) fill(x *scene) {
+	v.rows = v.rows[:0]
+	b := x.b
+	if !x.ofOne() {
 		for i := range b.gpus {
 			g := &b.gpus[i]
 			label := "GPU " + g.label
-			if t := m.series.gpus[g.key]; t != nil && m.filter.passes(label, g.model) {
-				m.lists.tracks = append(m.lists.tracks, trackRow{key: trackKey{rowKey{gpu: g.key}, true, planeCount}, label: label, values: &t.all, now: int64(g.used), style: bold})
+			if t := x.series.gpus[g.key]; t != nil && x.filter.passes(label, g.model) {
+				v.rows = append(v.rows, trackRow{key: trackKey{rowKey{gpu: g.key}, true, planeCount}, label: label, values: &t.all, now: int64(g.used), style: bold})
 			}
 		}
 	}
 	rows := sortRows(b.processes, processColumns(b), "live", false)
 	for i := range rows {
-		x := &rows[i]
-		t := m.series.rows[x.key]
-		if t == nil || m.process != (ledger.ProcessID{}) && x.key.process != m.process {
+		p := &rows[i]
+		t := x.series.rows[p.key]
+		if t == nil || x.ofOne() && p.key.process != x.process {
 			continue
 		}
-		if m.process == (ledger.ProcessID{}) {
-			if m.filter.passes(x.command, x.pid, x.user, x.job) {
-				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain, x.rank})
-			}
-			continue
+		if x.ofOne() {
+			v.addPlanes(x, p, t)
+		} else if x.filter.passes(p.command, p.pid, p.user, p.job) {
+			v.rows = append(v.rows, trackRow{trackKey{p.key, false, planeCount}, processName(b, p.index, trackNames-1), &t.all, p.live, p.key.process, plain, p.rank})
 		}
-		m.listPlanes(x, t)
 	}
 }
 
-func (m *Model) trackLabel(x *process) string {
-	return processName(m.shown, x.index, trackNames-1)
-}
-
-func (m *Model) listPlanes(x *process, t *track) {
+func (v *timelineView) addPlanes(x *scene, p *process, t *track) {
 	on := ""
-	if x.gpu >= 0 && len(m.shown.gpus) > 1 {
-		on = " GPU " + m.shown.gpuLabel(x.gpu)
+	if p.gpu >= 0 && len(x.b.gpus) > 1 {
+		on = " GPU " + x.b.gpuLabel(p.gpu)
 	}
-	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold, x.rank})
+	v.rows = append(v.rows, trackRow{trackKey{p.key, false, planeCount}, "all" + on, &t.all, p.live, p.key.process, bold, p.rank})
 	for k := range planes {
 		if k == hostPlane {
 			on = ""
 		}
-		if v := &t.planes[k]; v.peak > 0 {
-			m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, k}, planes[k].short + on, v, x.planes[k], x.key.process, planes[k].style, ""})
+		if y := &t.planes[k]; y.peak > 0 {
+			v.rows = append(v.rows, trackRow{trackKey{p.key, false, k}, planes[k].short + on, y, p.planes[k], p.key.process, planes[k].style, ""})
 		}
 	}
 }
 
-func (m *Model) chosenTrack() (ledger.ProcessID, bool) {
-	if n := m.rows(); m.view == viewTimeline && n > 0 {
-		x := &m.lists.tracks[min(m.cursors[viewTimeline].at, n-1)]
-		return x.process, x.process != ledger.ProcessID{}
+func (v *timelineView) key(_ *scene, i int) any { return v.rows[i].key }
+
+func (*timelineView) names(*scene) []string { return nil } // it has no columns
+
+func (*timelineView) about(x *scene) []string {
+	if text := x.processText(); text != "" {
+		return []string{text}
 	}
-	return ledger.ProcessID{}, false
+	return nil
+}
+
+func (*timelineView) keys() []key.Binding { return nil }
+
+// open returns the lines of the process.
+func (v *timelineView) open(x *scene) (target, bool) {
+	rowsOf(v, x)
+	t := v.atCursor()
+	if t == nil || t.process == (ledger.ProcessID{}) {
+		return target{}, false
+	}
+	return target{view: viewLines, choice: choice{t.process, x.gpu}}, true
 }
 
 const (
@@ -100,21 +114,21 @@ type chart struct {
 	times                 []uint64
 }
 
-func (m *Model) drawTimeline(s screen) []string {
-	n := m.rows()
+func (v *timelineView) draw(x *scene) []string {
+	n := rowsOf(v, x)
 	if n == 0 {
-		return []string{"", m.nothing("no memory was seen yet", s.width)}
+		return []string{"", x.nothing("no memory was seen yet")}
 	}
-	height := s.bodyHeight()
-	c := m.newChart(s.width)
-	news := m.newsLines(s.width, min(len(m.chronicle.list)-1, (height-2*n-1)/3))
+	height := x.size.bodyHeight()
+	c := newChart(x)
+	news := x.newsLines(min(len(x.chronicle.list)-1, (height-2*n-1)/3))
 	room := height - 1 - len(news)
 	empty := 0 // rows that never held anything: one line is enough
-	for i := range m.lists.tracks {
-		empty += btoi(m.lists.tracks[i].values.peak <= 0)
+	for i := range v.rows {
+		empty += btoi(v.rows[i].values.peak <= 0)
 	}
 	c.lines = max(1, min((room-empty)/max(n-empty, 1), mostTrack))
-	at := &m.cursors[viewTimeline]
+	at := &v.cursor
 	visible := n
 	if c.lines == 1 {
 		visible = max(room, 1)
@@ -122,14 +136,14 @@ func (m *Model) drawTimeline(s screen) []string {
 	at.show(n, visible)
 	var list []string
 	for i := at.from; i < min(n, at.from+visible); i++ {
-		list = append(list, m.drawTrack(c, &m.lists.tracks[i], i == at.at)...)
+		list = append(list, x.drawTrack(c, &v.rows[i], i == at.at)...)
 	}
-	list = append(list[:min(len(list), max(room, 0))], m.axis(&c, s.width))
+	list = append(list[:min(len(list), max(room, 0))], x.axis(&c))
 	return append(list, news...)
 }
 
-func (m *Model) newChart(width int) chart {
-	c := chart{names: trackNames, times: m.series.times, to: m.shown.Snapshot.End}
+func newChart(x *scene) chart {
+	c, width := chart{names: trackNames, times: x.series.times, to: x.b.Snapshot.End}, x.size.width
 	if c.columns = width - c.names - trackScale; c.columns < leastTrack {
 		c.names = max(0, width-trackScale-leastTrack)
 		c.columns = max(width-c.names-trackScale, 1)
@@ -177,11 +191,11 @@ func (c *chart) heights(v *values) []int64 {
 var brailleDots = [2][4]rune{{0x40, 0x04, 0x02, 0x01}, {0x80, 0x20, 0x10, 0x08}} // from the bottom up
 
 // drawTrack draws one row: name, chart and scale. Its top line has the marks.
-func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
-	if x.values.peak <= 0 {
+func (x *scene) drawTrack(c chart, t *trackRow, at bool) []string {
+	if t.values.peak <= 0 {
 		c.lines = 1
 	}
-	heights := c.heights(x.values)
+	heights := c.heights(t.values)
 	bottom, top := scaleOf(heights, c.lines)
 	cells := make([][]rune, c.lines)
 	for i := range cells {
@@ -201,18 +215,18 @@ func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
 			*cell |= brailleDots[d%2][k%4]
 		}
 	}
-	marks := m.marksOf(&c, x)
+	marks := x.marksOf(&c, t)
 	list := make([]string, c.lines)
 	for i := range list {
 		name, side := "", ""
 		switch {
 		case i == 0:
-			name, side = x.label, format.SignedBytes(top)
-			if x.values.peak <= 0 {
+			name, side = t.label, format.SignedBytes(top)
+			if t.values.peak <= 0 {
 				side = ""
 			}
 		case i == 1:
-			name = format.Cut(format.Join(" "+format.SignedBytes(x.now), x.note), max(c.names-1, 0))
+			name = format.Cut(format.Join(" "+format.SignedBytes(t.now), t.note), max(c.names-1, 0))
 		}
 		if i == c.lines-1 && i > 0 {
 			side = format.SignedBytes(bottom)
@@ -220,23 +234,23 @@ func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
 		name = cell(name, c.names, true)
 		switch {
 		case at && i == 0:
-			name = m.palette.paint(chosen, name)
+			name = x.p.paint(chosen, name)
 		case i == 0:
-			name = m.palette.paint(bold, name)
+			name = x.p.paint(bold, name)
 		default:
-			name = m.palette.paint(dim, name)
+			name = x.p.paint(dim, name)
 		}
 		var b painted
-		b.p = m.palette
+		b.p = x.p
 		for k, r := range cells[i] {
 			if mark, ok := marks[k]; ok && i == 0 {
 				b.rune(mark.style, mark.sign)
 			} else {
-				b.rune(trackStyle(x), r)
+				b.rune(trackStyle(t), r)
 			}
 		}
 		b.end()
-		list[i] = name + b.String() + m.palette.paint(dim, strings.TrimRight(cell(" "+side, trackScale, true), " "))
+		list[i] = name + b.String() + x.p.paint(dim, strings.TrimRight(cell(" "+side, trackScale, true), " "))
 	}
 	return list
 }
@@ -268,10 +282,10 @@ func trackStyle(x *trackRow) style {
 }
 
 // marksOf returns what happened to a row, by column. The worst of a column stays.
-func (m *Model) marksOf(c *chart, x *trackRow) map[int]happening {
+func (x *scene) marksOf(c *chart, t *trackRow) map[int]happening {
 	marks := map[int]happening{}
-	for _, h := range m.chronicle.list {
-		if h.sign == 0 || h.time < c.from || h.time > c.to || !m.concerns(&h, x) {
+	for _, h := range x.chronicle.list {
+		if h.sign == 0 || h.time < c.from || h.time > c.to || !x.concerns(&h, t) {
 			continue
 		}
 		k := c.dot(h.time) / 2
@@ -283,15 +297,15 @@ func (m *Model) marksOf(c *chart, x *trackRow) map[int]happening {
 }
 
 // concerns reports whether something happened to the process of a row, or to one on its GPU.
-func (m *Model) concerns(h *happening, x *trackRow) bool {
-	if x.key.gpu {
-		return h.sign != signEnd && m.series.rows[rowKey{h.process, x.key.row.gpu}] != nil
+func (x *scene) concerns(h *happening, t *trackRow) bool {
+	if t.key.gpu {
+		return h.sign != signEnd && x.series.rows[rowKey{h.process, t.key.row.gpu}] != nil
 	}
-	return h.process == x.process && (x.key.plane == planeCount || h.sign != signEnd)
+	return h.process == t.process && (t.key.plane == planeCount || h.sign != signEnd)
 }
 
 // axis returns "-1m40s … now" below the charts, with what the marks mean.
-func (m *Model) axis(c *chart, width int) string {
+func (x *scene) axis(c *chart) string {
 	from, to := "-"+format.Span(c.to-c.from), "now"
 	key := string(signOOM) + " out of memory  " + string(signLeak) + " leak  " + string(signEnd) + " ended"
 	middle := c.columns - format.Width(from) - len(to)
@@ -299,7 +313,7 @@ func (m *Model) axis(c *chart, width int) string {
 		key = ""
 	}
 	line := indent(c.names) + from + format.Pad(centered(key, middle), max(middle, 0)) + to
-	return m.palette.paint(dim, format.Cut(line, width))
+	return x.p.paint(dim, format.Cut(line, x.size.width))
 }
 
 func centered(text string, width int) string {
@@ -307,11 +321,11 @@ func centered(text string, width int) string {
 }
 
 // newsLines returns what happened before what stands at the bottom of the screen.
-func (m *Model) newsLines(width, n int) []string {
+func (x *scene) newsLines(n int) []string {
 	var list []string
-	last := len(m.chronicle.list) - 1
-	for _, h := range m.chronicle.list[max(0, last-max(n, 0)):max(last, 0)] {
-		list = append(list, m.palette.paint(h.style, format.Cut(format.Join(h.clock, h.text), width)))
+	last := len(x.chronicle.list) - 1
+	for _, h := range x.chronicle.list[max(0, last-max(n, 0)):max(last, 0)] {
+		list = append(list, x.p.paint(h.style, format.Cut(format.Join(h.clock, h.text), x.size.width)))
 	}
 	return list
 }

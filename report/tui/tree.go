@@ -6,7 +6,6 @@ import (
 	"hash/maphash"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // grove is the calls of the processes in scope, from main on: what report.CallTree shows, with more
@@ -49,10 +48,9 @@ func (g *grove) child(parent, frame int32, process int) int32 {
 	return n
 }
 
-// plant adds all holdings in scope.
-func (m *Model) plant() *grove {
-	b, scope := m.shown, m.inScope()
-	g := &m.grove
+// plant adds all holdings in scope, those of each process to a branch of its own unless merged.
+func (g *grove) plant(x *scene, merged bool) {
+	b, scope := x.b, x.inScope()
 	if g.at == nil {
 		g.at = map[uint64]int32{}
 	}
@@ -62,7 +60,7 @@ func (m *Model) plant() *grove {
 		g.next = make([]int32, 0, len(b.holdings))
 	}
 	g.next = g.next[:len(b.holdings)]
-	perProcess := !m.merged && m.process == (ledger.ProcessID{}) && several(scope)
+	perProcess := !merged && !x.ofOne() && several(scope)
 	for i := range b.lines {
 		l := &b.lines[i]
 		if !scope[l.process] || l.plane >= barPlanes {
@@ -72,15 +70,6 @@ func (m *Model) plant() *grove {
 			g.add(k, l, perProcess)
 		}
 	}
-	return g
-}
-
-func several(scope []bool) bool {
-	n := 0
-	for _, in := range scope {
-		n += btoi(in)
-	}
-	return n > 1
 }
 
 func (g *grove) add(k int32, l *line, perProcess bool) {
@@ -137,22 +126,23 @@ func (g *grove) figures(k int32, l *line) line {
 // openShare is the share of all memory above which a branch is unfolded by default.
 const openShare = 20 // a twentieth
 
-func (m *Model) listTree() {
-	g := m.plant()
-	m.markPassing(g)
+func (v *lineView) fillTree(x *scene) {
+	g := &v.grove
+	g.plant(x, v.merged)
+	g.markPassing(&x.filter)
 	var roots []int32
 	sum := int64(0)
 	for i := range g.nodes {
-		if x := &g.nodes[i]; x.parent < 0 {
-			roots, sum = append(roots, int32(i)), sum+x.total
+		if n := &g.nodes[i]; n.parent < 0 {
+			roots, sum = append(roots, int32(i)), sum+n.total
 		}
 	}
-	m.listBranches(roots, lineRow{depth: -1}, sum, m.lineColumns())
+	v.addBranches(roots, lineRow{depth: -1}, branches{sum, x.filter.re != nil, v.columns(x)})
 }
 
 // markPassing marks the branches that the filter matches, what they are in, and what is in them.
-func (m *Model) markPassing(g *grove) {
-	if m.filter.re == nil {
+func (g *grove) markPassing(f *filter) {
+	if f.re == nil {
 		for i := range g.nodes {
 			g.nodes[i].passes = true
 		}
@@ -160,13 +150,13 @@ func (m *Model) markPassing(g *grove) {
 	}
 	for i := range g.nodes { // parents come before their branches
 		x := &g.nodes[i]
-		switch f := &g.b.frames[x.frame]; {
+		switch frame := &g.b.frames[x.frame]; {
 		case x.parent >= 0 && g.nodes[x.parent].passes:
 			x.passes = true
 		case x.isProcess:
-			x.passes = m.filter.passes(processName(g.b, x.process, maxLabel))
+			x.passes = f.passes(processName(g.b, x.process, maxLabel))
 		default:
-			x.passes = m.filter.passes(f.Function, f.File)
+			x.passes = f.passes(frame.Function, frame.File)
 		}
 	}
 	for i := len(g.nodes) - 1; i >= 0; i-- {
@@ -178,9 +168,16 @@ func (m *Model) markPassing(g *grove) {
 
 const maxLabel = 40 // columns of the name of a process
 
-// listBranches lists branches in their order, each with what is in it if it is open.
-func (m *Model) listBranches(list []int32, parent lineRow, sum int64, columns []column[lineRow]) {
-	g := &m.grove
+// branches is what all branches of a tree have in common.
+type branches struct {
+	sum      int64 // of all
+	filtered bool
+	columns  []column[lineRow]
+}
+
+// addBranches adds branches in their order, each with what is in it if it is open.
+func (v *lineView) addBranches(list []int32, parent lineRow, of branches) {
+	g := &v.grove
 	rows := make([]lineRow, 0, len(list))
 	for _, n := range list {
 		x := &g.nodes[n]
@@ -194,15 +191,15 @@ func (m *Model) listBranches(list []int32, parent lineRow, sum int64, columns []
 			r.label = processName(g.b, x.process, maxLabel)
 		}
 		r.id = maphash.Comparable(seed, [2]uint64{parent.id, name})
-		r.open = x.total*openShare >= sum || m.filter.re != nil
-		if m.folds[r.id] {
+		r.open = x.total*openShare >= of.sum || of.filtered
+		if v.folds[r.id] {
 			r.open = !r.open
 		}
 		rows = append(rows, r)
 	}
-	rows = sortRows(rows, columns, m.sorts[viewLines], m.reversed[viewLines])
+	rows = sortRows(rows, of.columns, v.by, v.reversed)
 	for _, r := range rows {
-		m.lists.lines = append(m.lists.lines, r)
+		v.rows = append(v.rows, r)
 		if !r.open {
 			continue
 		}
@@ -210,7 +207,7 @@ func (m *Model) listBranches(list []int32, parent lineRow, sum int64, columns []
 		for c := g.nodes[r.node].child; c >= 0; c = g.nodes[c].beside {
 			inside = append(inside, c)
 		}
-		m.listBranches(inside, r, sum, columns)
+		v.addBranches(inside, r, of)
 	}
 }
 
@@ -229,24 +226,25 @@ func (g *grove) below(n int32, list []int32) []int32 {
 const maxFolds = 1 << 12
 
 // fold folds or unfolds the branch of the cursor. What is folded already goes to its parent.
-func (m *Model) fold(folded bool) {
-	if m.view != viewLines || !m.tree || m.rows() == 0 {
+func (v *lineView) fold(x *scene, folded bool) {
+	if !v.tree || rowsOf(v, x) == 0 {
 		return
 	}
-	c := &m.cursors[viewLines]
-	c.at = min(c.at, len(m.lists.lines)-1)
-	r := &m.lists.lines[c.at]
+	c := &v.cursor
+	c.at = min(c.at, len(v.rows)-1)
+	r := &v.rows[c.at]
 	switch {
-	case r.branches && r.open == folded && len(m.folds) < maxFolds:
-		m.folds[r.id] = !m.folds[r.id]
-		m.lists.drop()
+	case r.branches && r.open == folded && len(v.folds) < maxFolds:
+		v.folds[r.id] = !v.folds[r.id]
+		v.made, v.kept = false, nil
+		rowsOf(v, x)
 	case folded:
 		for i := c.at - 1; i >= 0; i-- {
-			if m.lists.lines[i].depth < r.depth {
+			if v.rows[i].depth < r.depth {
 				c.at = i
 				break
 			}
 		}
 	}
-	m.lists.keep(m)
+	v.keep(v, x)
 }

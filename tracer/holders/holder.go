@@ -184,12 +184,21 @@ func (r *Root) begin(b *strings.Builder, named bool) {
 
 // end writes what stands behind the steps.
 func (r *Root) end() string {
+	if where := r.Where(); where != "" {
+		return " of " + where
+	}
+	return ""
+}
+
+// Where returns where a function's variable is: "main() (train.py:7)"; "" for a module, a cycle and
+// what Python does not hold.
+func (r *Root) Where() string {
 	switch r.Kind {
 	case RootLocal, RootTemporary, RootGlobals:
 		if r.Function == "" {
-			return " of " + r.function()
+			return r.function()
 		}
-		place := fmt.Sprintf(" of %s (%s:%d)", r.function(), r.File, r.Line)
+		place := fmt.Sprintf("%s (%s:%d)", r.function(), r.File, r.Line)
 		if r.Ended {
 			place += endedByError
 		}

@@ -16,7 +16,7 @@ type Line struct {
 	Holder     string   // the path, with a star for each number: "model.layers.*.weight"
 	Class      string   // the same path from its innermost class on: "Trainer.history[*]"; "" if none
 	Path       []string // the same path in pieces, as Parts returns them
-	Place      string   // where it begins, of a function's variable: " of main() (train.py:7)"
+	Place      string   // where it begins, of a function's variable: "main() (train.py:7)"
 	Function   string   // of Place: "main()"; "a function" if unknown
 	Now        int      // the line that Function executed when it was read; 0: unknown
 	Device     string   // "cuda:0", "cpu"
@@ -51,7 +51,7 @@ func (r *Result) Lines() []Line {
 			at[k] = n
 			kind := s.Holder.root.Kind
 			list = append(list, Line{
-				Holder: k.pattern, Class: s.Holder.ByClass(), Path: s.Holder.Parts(), Place: s.Holder.root.Place(), Function: s.Holder.root.function(), Now: s.Holder.root.Now, Device: k.device, lengths: map[uint64]int{},
+				Holder: k.pattern, Class: s.Holder.ByClass(), Path: s.Holder.Parts(), Place: s.Holder.root.Where(), Function: s.Holder.root.function(), Now: s.Holder.root.Now, Device: k.device, lengths: map[uint64]int{},
 				Found: kind != RootNone && kind != RootNative,
 			})
 			also = append(also, map[string]uint64{})

@@ -22,7 +22,7 @@ func (h *Holder) Frames() []string {
 			parts = parts[1:]
 		}
 	case RootLocal, RootTemporary, RootGlobals:
-		frames = append(frames, strings.TrimPrefix(root.Place(), " of "))
+		frames = append(frames, root.Where())
 		if root.Kind == RootLocal && root.Name != "" {
 			parts[0] = root.Name
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package compare
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 )
 
@@ -29,7 +30,7 @@ func columnNames(columns []Column) (names []string, byRank bool) {
 			return c.Moment
 		},
 		fileName,
-		func(c *Column) string { return ShortID(c.Process.Pod) },
+		func(c *Column) string { return report.ShortID(c.Process.Pod) },
 		func(c *Column) string { return untrusted.Clean(c.Process.Job) },
 		func(c *Column) string { return untrusted.Clean(c.Host) },
 		processName,

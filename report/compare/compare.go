@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package compare puts GPU memory side by side by line of the user's own code: of processes, files
+// and moments, as columns of which some may be odd, or of two profiles, as differences.
+package compare
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -38,7 +41,7 @@ type Column struct {
 	All     int            // processes with GPU memory
 	Held    []Held
 	Error   uint64   // standard error of the largest line of sampled tensors
-	Doubts  []string // about the figures; see Doubts
+	Doubts  []string // about the figures; see report.Doubts
 	// About the holders of Process: what could not be read; and why none were.
 	HolderDoubts []string
 	NoHolders    []string
@@ -47,8 +50,8 @@ type Column struct {
 // heldBy returns the GPU memory of each process of a snapshot, or of all as if they were process -1.
 // Its bytes add up to NVML's figures, as far as the GPUs are known.
 func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
-	list, kept := map[int][]Held{}, KeptBy(s)
-	for _, h := range Holdings(s) {
+	list, kept := map[int][]Held{}, report.KeptBy(s)
+	for _, h := range report.Holdings(s) {
 		if h.Live == 0 || h.Apart() {
 			continue
 		}
@@ -67,7 +70,7 @@ func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
 }
 
 // keepers returns the known holders of some memory.
-func keepers(list []HeldShare) (known []Keeper) {
+func keepers(list []report.HeldShare) (known []Keeper) {
 	for i := range list {
 		if h := &list[i]; h.Line != nil {
 			known = append(known, Keeper{h.Line.Path, int64(h.Bytes)})
@@ -133,7 +136,7 @@ func NewColumn(s *ledger.Snapshot, st callstack.Stacks) Column {
 }
 
 func newColumn(s *ledger.Snapshot, process int) Column {
-	c := Column{After: Minus(s.End, s.Begin), Time: s.Wall, Host: s.Host, All: 1}
+	c := Column{After: report.Minus(s.End, s.Begin), Time: s.Wall, Host: s.Host, All: 1}
 	if process < 0 {
 		users, others := Users(s)
 		if c.All = len(users) + others; c.All == 1 {
@@ -148,13 +151,13 @@ func newColumn(s *ledger.Snapshot, process int) Column {
 			c.Error = max(c.Error, t.Error)
 		}
 	}
-	for _, d := range Doubts(s) {
-		if d.At != AtHolders {
+	for _, d := range report.Doubts(s) {
+		if d.At != report.AtHolders {
 			c.Doubts = append(c.Doubts, d.Text)
 		}
 	}
 	if process >= 0 {
-		c.HolderDoubts, c.NoHolders = holderDoubts(s, process)
+		c.HolderDoubts, c.NoHolders = report.HolderDoubts(s, process)
 	}
 	return c
 }
@@ -162,15 +165,15 @@ func newColumn(s *ledger.Snapshot, process int) Column {
 // Comparison is the GPU memory of several columns, side by side.
 type Comparison struct {
 	Columns []Column
-	Names   []string      // of the columns; different, clean of control characters
-	ByRank  bool          // Names are ranks: "rank 3"
-	Total   ComparedRow   // all GPU memory
-	Rows    []ComparedRow // the largest difference first; they add up to Total
-	Odd     []Odd         // columns that are unlike the others, the largest difference first
+	Names   []string // of the columns; different, clean of control characters
+	ByRank  bool     // Names are ranks: "rank 3"
+	Total   Row      // all GPU memory
+	Rows    []Row    // the largest difference first; they add up to Total
+	Odd     []Odd    // columns that are unlike the others, the largest difference first
 }
 
-// ComparedRow is a line of code, or a plane without lines, in all columns.
-type ComparedRow struct {
+// Row is a line of code, or a plane without lines, in all columns.
+type Row struct {
 	Frame  callstack.Frame
 	Planes []string // of its bytes: tensor, driver or both; or the plane without lines
 	Bytes  []int64  // by column
@@ -185,32 +188,32 @@ type ComparedRow struct {
 	keepers [][]Keeper // by column; nil without any
 }
 
-// Compare puts columns side by side. There must be at least two.
-func Compare(columns []Column) *Comparison {
+// New puts columns side by side. There must be at least two.
+func New(columns []Column) *Comparison {
 	c := &Comparison{Columns: columns}
 	c.Names, c.ByRank = columnNames(columns)
 	c.Rows = alignRows(columns)
-	c.Total = ComparedRow{Bytes: make([]int64, len(columns))}
+	c.Total = Row{Bytes: make([]int64, len(columns))}
 	if len(c.Rows) > 0 {
-		c.Total = SumRows(c.Rows, "")
+		c.Total = Sum(c.Rows, "")
 	}
 	c.Total.Frame = callstack.Frame{Function: "all GPU memory", Mark: true}
 	for i := range c.Rows {
 		c.Rows[i].measure()
 	}
-	slices.SortStableFunc(c.Rows, func(a, b ComparedRow) int {
-		return cmp.Or(cmp.Compare(Magnitude(b.Difference), Magnitude(a.Difference)), cmp.Compare(b.Max, a.Max))
+	slices.SortStableFunc(c.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(report.Magnitude(b.Difference), report.Magnitude(a.Difference)), cmp.Compare(b.Max, a.Max))
 	})
 	c.judge()
 	return c
 }
 
 // measure computes what follows from Bytes.
-func (r *ComparedRow) measure() {
+func (r *Row) measure() {
 	r.Min, r.Max = slices.Min(r.Bytes), slices.Max(r.Bytes)
 	r.Median = medianOf(r.Bytes)
 	for _, bytes := range r.Bytes {
-		if d := bytes - r.Median; Magnitude(d) > Magnitude(r.Difference) {
+		if d := bytes - r.Median; report.Magnitude(d) > report.Magnitude(r.Difference) {
 			r.Difference = d
 		}
 	}
@@ -230,9 +233,9 @@ func medianOf(list []int64) int64 {
 	return low + (high-low)/2
 }
 
-// SumRows returns the sum of rows under a name.
-func SumRows(rows []ComparedRow, name string) ComparedRow {
-	sum := ComparedRow{Frame: callstack.Frame{Function: name, Mark: true}, Bytes: make([]int64, len(rows[0].Bytes))}
+// Sum returns the sum of rows under a name.
+func Sum(rows []Row, name string) Row {
+	sum := Row{Frame: callstack.Frame{Function: name, Mark: true}, Bytes: make([]int64, len(rows[0].Bytes))}
 	for i := range rows {
 		for k, bytes := range rows[i].Bytes {
 			sum.Bytes[k] += bytes

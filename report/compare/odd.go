@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package compare
 
 import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/vramprof/vramprof/report"
 )
 
 // A column is odd in a row if it differs from the median of all columns by more than each of:
@@ -39,7 +41,7 @@ func (c *Comparison) judge() {
 	for i := range c.Columns {
 		sampling = max(sampling, c.Columns[i].Error)
 	}
-	least := max(oddLeast, min(oddBytes, oddOfAll*float64(Magnitude(c.Total.Median))))
+	least := max(oddLeast, min(oddBytes, oddOfAll*float64(report.Magnitude(c.Total.Median))))
 	c.Total.Odd = c.Total.oddColumns(least)
 	odd := make([]Odd, len(c.Columns))
 	for k := range odd {
@@ -48,7 +50,7 @@ func (c *Comparison) judge() {
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		limit := least
-		if slices.Contains(r.Planes, PlaneTensor) {
+		if slices.Contains(r.Planes, report.PlaneTensor) {
 			limit = max(limit, oddErrors*float64(sampling))
 		}
 		for _, k := range r.oddColumns(limit) {
@@ -71,14 +73,14 @@ func (c *Comparison) judge() {
 
 // apart returns how far a column is from the median of a row.
 func (c *Comparison) apart(row, column int) uint64 {
-	return Magnitude(c.Rows[row].Bytes[column] - c.Rows[row].Median)
+	return report.Magnitude(c.Rows[row].Bytes[column] - c.Rows[row].Median)
 }
 
 // weight is the largest difference of an odd column.
 func (c *Comparison) weight(o *Odd) uint64 {
 	most := uint64(0)
 	if o.InAll {
-		most = Magnitude(o.Difference)
+		most = report.Magnitude(o.Difference)
 	}
 	if len(o.Rows) > 0 {
 		most = max(most, c.apart(o.Rows[0], o.Column))
@@ -88,12 +90,12 @@ func (c *Comparison) weight(o *Odd) uint64 {
 
 // oddColumns returns the columns whose difference from the median exceeds least and what follows
 // from the row.
-func (r *ComparedRow) oddColumns(least float64) (list []int) {
+func (r *Row) oddColumns(least float64) (list []int) {
 	apart := make([]int64, len(r.Bytes))
 	for k, bytes := range r.Bytes {
-		apart[k] = int64(Magnitude(bytes - r.Median))
+		apart[k] = int64(report.Magnitude(bytes - r.Median))
 	}
-	limit := max(least, oddShare*float64(Magnitude(r.Median)))
+	limit := max(least, oddShare*float64(report.Magnitude(r.Median)))
 	if len(r.Bytes) > 2 {
 		limit = max(limit, oddDeviations*float64(medianOf(apart)))
 	}
@@ -106,7 +108,7 @@ func (r *ComparedRow) oddColumns(least float64) (list []int) {
 }
 
 // keep adds the holders of what a column has.
-func (r *ComparedRow) keep(column int, list []Keeper) {
+func (r *Row) keep(column int, list []Keeper) {
 	if len(list) == 0 {
 		return
 	}
@@ -117,7 +119,7 @@ func (r *ComparedRow) keep(column int, list []Keeper) {
 }
 
 // keeper returns the holder that has the most more in a column than in the median column.
-func (r *ComparedRow) keeper(column int) (most Keeper) {
+func (r *Row) keeper(column int) (most Keeper) {
 	if r.keepers == nil || r.Bytes[column] <= r.Median {
 		return Keeper{}
 	}

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package compare
 
 import (
 	"maps"
 	"path"
 	"slices"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
@@ -33,7 +34,7 @@ type comparedFunction struct {
 }
 
 // alignRows sums what the columns hold by line of code and puts lines beside each other.
-func alignRows(columns []Column) []ComparedRow {
+func alignRows(columns []Column) []Row {
 	whole := ambiguousFiles(columns)
 	at := map[functionKey]int{}
 	var list []*comparedFunction
@@ -52,11 +53,11 @@ func alignRows(columns []Column) []ComparedRow {
 			list[i].add(k, &h)
 		}
 	}
-	var rows []ComparedRow
+	var rows []Row
 	for _, f := range list {
 		rows = append(rows, f.rows(columns)...)
 	}
-	return slices.DeleteFunc(rows, func(r ComparedRow) bool {
+	return slices.DeleteFunc(rows, func(r Row) bool {
 		return !slices.ContainsFunc(r.Bytes, func(bytes int64) bool { return bytes != 0 })
 	})
 }
@@ -64,8 +65,8 @@ func alignRows(columns []Column) []ComparedRow {
 // functionOf returns the function of a frame. PyTorch's cache is one row, whenever it was taken from
 // CUDA: how much is older than the attach depends on the moment of the attach.
 func functionOf(f *callstack.Frame) functionKey {
-	if f.Mark && f.Function == MarkOlderCached {
-		return functionKey{MarkCache, "", true}
+	if f.Mark && f.Function == report.MarkOlderCached {
+		return functionKey{report.MarkCache, "", true}
 	}
 	file := f.File
 	if file == "" && f.Mapping != nil {
@@ -113,7 +114,7 @@ func (f *comparedFunction) add(column int, h *Held) {
 // rows returns one row for each line of the function. Where its lines have moved from one file to
 // another, the first line of one is put beside the first of the other, and so on; and where a line
 // was added as well, the whole function is one row.
-func (f *comparedFunction) rows(columns []Column) []ComparedRow {
+func (f *comparedFunction) rows(columns []Column) []Row {
 	sets := f.lineSets()
 	if !f.moved(columns, sets) {
 		var all []int
@@ -121,7 +122,7 @@ func (f *comparedFunction) rows(columns []Column) []ComparedRow {
 			all = append(all, set...)
 		}
 		slices.Sort(all)
-		var rows []ComparedRow
+		var rows []Row
 		for _, line := range slices.Compact(all) {
 			rows = append(rows, f.row(func(k, other int) bool { return other == line }))
 		}
@@ -136,9 +137,9 @@ func (f *comparedFunction) rows(columns []Column) []ComparedRow {
 	if most != least {
 		r := f.row(func(int, int) bool { return true })
 		r.Frame.Line = 0
-		return []ComparedRow{r}
+		return []Row{r}
 	}
-	var rows []ComparedRow
+	var rows []Row
 	for i := range most {
 		r := f.row(func(k, line int) bool { return sets[k][i] == line })
 		r.Lines = make([]int, len(columns))
@@ -183,8 +184,8 @@ func (f *comparedFunction) moved(columns []Column, sets [][]int) bool {
 }
 
 // row sums the lines for which in reports true. The frame is that of the column with the most.
-func (f *comparedFunction) row(in func(column, line int) bool) ComparedRow {
-	r := ComparedRow{Bytes: make([]int64, len(f.lines))}
+func (f *comparedFunction) row(in func(column, line int) bool) Row {
+	r := Row{Bytes: make([]int64, len(f.lines))}
 	most := int64(0)
 	for k, lines := range f.lines {
 		for _, line := range slices.Sorted(maps.Keys(lines)) {

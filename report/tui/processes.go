@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tui
+
+import (
+	"fmt"
+	"slices"
+
+	"charm.land/bubbles/v2/key"
+
+	"github.com/vramprof/vramprof/report/format"
+)
+
+// processView is the view of processes.
+type processView struct{ table[process] }
+
+func (v *processView) fill(x *scene) {
+	b := x.b
+	list := v.rows[:0]
+	for i := range b.processes {
+		p := &b.processes[i]
+		if x.gpu != nil && (p.gpu < 0 || b.gpus[p.gpu].key != *x.gpu) {
+			continue
+		}
+		if x.filter.passes(p.command, p.pid, p.user, p.job, p.class.String()) || x.hasLine(p) {
+			list = append(list, *p)
+		}
+	}
+	list = sortRows(list, processColumns(b), v.by, v.reversed)
+	v.rows = list
+	slices.SortStableFunc(list, func(a, b process) int { return btoi(a.ended != 0) - btoi(b.ended != 0) })
+}
+
+// hasLine reports whether the filter matches a line of code of a process.
+func (x *scene) hasLine(p *process) bool {
+	b := x.b
+	for i := range b.lines {
+		if l := &b.lines[i]; l.process == p.index {
+			if f := &b.frames[l.frame]; !f.Mark && x.filter.passes(f.Function, f.File) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (v *processView) key(_ *scene, i int) any { return v.rows[i].key }
+
+func (*processView) names(x *scene) []string { return namesOf(fit(processColumns(x.b), x.size.width)) }
+
+// about returns "on GPU 1".
+func (*processView) about(x *scene) (parts []string) {
+	if x.b == nil || x.gpu == nil {
+		return nil
+	}
+	for i := range x.b.gpus {
+		if x.b.gpus[i].key == *x.gpu {
+			parts = append(parts, "on GPU "+x.b.gpus[i].label)
+		}
+	}
+	return parts
+}
+
+func (*processView) keys() []key.Binding { return []key.Binding{short(bound.open, "lines")} }
+
+// open returns the lines of the process.
+func (v *processView) open(x *scene) (target, bool) {
+	rowsOf(v, x)
+	p := v.atCursor()
+	if p == nil {
+		return target{}, false
+	}
+	return target{view: viewLines, choice: choice{p.key.process, x.gpu}}, true
+}
+
+// leastPreview is the least height of the lines below the processes.
+const leastPreview = 5
+
+// draw draws the table of processes, with the lines of the one at the cursor below, if they have
+// room.
+func (v *processView) draw(x *scene) []string {
+	height := x.size.bodyHeight()
+	n := rowsOf(v, x)
+	if n == 0 {
+		return []string{"", x.nothing("no traced process uses CUDA")}
+	}
+	columns := processColumns(x.b)
+	preview := height - n - 2 // a blank line and the header
+	if preview < leastPreview {
+		return v.drawRows(x, columns, height)
+	}
+	list := v.drawRows(x, columns, n+1)
+	return append(list, previewOf(x, v.atCursor(), height-len(list))...)
+}
+
+// previewOf shows the largest lines of a process.
+func previewOf(x *scene, p *process, height int) []string {
+	inside := *x
+	inside.filter, inside.choice = filter{}, choice{process: p.key.process}
+	lines := lineView{table: table[lineRow]{listState: listState{by: "own"}}}
+	head := fmt.Sprintf("Lines of %s (Enter shows all)", processName(x.b, p.index, maxLabel))
+	if p.ended != 0 {
+		head = fmt.Sprintf("Lines of %s when it ended (Enter shows all)", processName(x.b, p.index, maxLabel))
+	}
+	width := x.size.width
+	head = x.p.paint(bold, format.Cut(head, width))
+	if rowsOf(&lines, &inside) == 0 {
+		return []string{"", head, x.p.paint(dim, format.Cut("  no memory", width))}
+	}
+	rows := lines.rows[:min(len(lines.rows), max(height-3, 0))] // a blank line and two headers
+	return append([]string{"", head}, tableOf(lines.columns(&inside), rows, lines.by, &inside)...)
+}

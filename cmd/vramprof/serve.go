@@ -17,7 +17,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/notify"
+	"github.com/vramprof/vramprof/internal/serve/notify"
+	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
@@ -25,7 +26,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/sandbox"
-	"github.com/vramprof/vramprof/web"
 )
 
 const (

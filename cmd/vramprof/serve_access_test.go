@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
-	"github.com/vramprof/vramprof/web"
+	"github.com/vramprof/vramprof/internal/serve/web"
 )
 
 func TestOnlyAConfigurationWithUsersChecksPasswords(t *testing.T) {

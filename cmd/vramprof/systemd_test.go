@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/web"
+	"github.com/vramprof/vramprof/internal/serve/web"
 )
 
 func TestServiceHasTheRightsThatServeKeeps(t *testing.T) {

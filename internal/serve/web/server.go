@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/serve/web/owner"
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/web/owner"
 )
 
 // Session is the session that a Server serves. Its methods may be called from any goroutine.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/internal/serve/web/owner"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/web/owner"
 )
 
 const alice, bob, carol = 1000, 1001, 1002

@@ -44,7 +44,7 @@ func TestJSONFitsTheSchemasOfCommands(t *testing.T) {
 		}
 		c := jsonschema.NewCompiler()
 		c.AssertFormat()
-		schema, err := c.Compile(filepath.Join("../docs/schema", name))
+		schema, err := c.Compile(filepath.Join("../../../docs/schema", name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -25,10 +26,10 @@ func isArchive(path string) bool {
 func openArchive(c *cli.Context, path string) (*archive.Archive, error) {
 	a, err := archive.Open(path)
 	if err != nil {
-		return nil, codedError{err, exitError}
+		return nil, fault.New(fault.Failed, err)
 	}
 	if len(a.Captures()) == 0 && len(a.Problems()) == 0 {
-		return nil, codedError{fmt.Errorf("read %s: no capture is in the folder", untrusted.Clean(path)), exitError}
+		return nil, fault.New(fault.Failed, fmt.Errorf("read %s: no capture is in the folder", untrusted.Clean(path)))
 	}
 	return a, nil
 }
@@ -47,14 +48,14 @@ func readArchive(c *cli.Context, path string, moments ...*moment) (*capture.Read
 			return nil, nil, fmt.Errorf("%s: %w", untrusted.Clean(path), err)
 		}
 		if in != nil && in != found.Capture {
-			return nil, nil, usageError{fmt.Errorf("the moments are in different captures of %s: \"vramprof report --between\" and \"vramprof diff %s@MOMENT %s@MOMENT\" compare them", path, path, path)}
+			return nil, nil, fault.Usage(fmt.Errorf("the moments are in different captures of %s: \"vramprof report --between\" and \"vramprof diff %s@MOMENT %s@MOMENT\" compare them", path, path, path))
 		}
 		in, m.found = found.Capture, &found.Time
 	}
 	if in == nil {
 		list := a.Captures()
 		if len(list) == 0 {
-			return nil, nil, codedError{fmt.Errorf("%s: no capture is in it", untrusted.Clean(path)), exitError}
+			return nil, nil, fault.New(fault.Failed, fmt.Errorf("%s: no capture is in it", untrusted.Clean(path)))
 		}
 		in = list[len(list)-1]
 	}
@@ -67,18 +68,18 @@ func (m moment) inArchive(a *archive.Archive) (archive.Moment, error) {
 	from, to, ok := a.Span()
 	switch {
 	case !ok:
-		return archive.Moment{}, codedError{errors.New("no capture is in it"), exitError}
+		return archive.Moment{}, fault.New(fault.Failed, errors.New("no capture is in it"))
 	case m.end:
 		last := list[len(list)-1]
 		return archive.Moment{Capture: last, Time: last.End, Wall: last.To}, nil
 	case m.text == "begin":
 		return archive.Moment{Capture: list[0], Time: list[0].Begin, Wall: list[0].From}, nil
 	case m.wall == nil:
-		return archive.Moment{}, usageError{fmt.Errorf("%q is not a moment of an archive (03:12, 'yesterday 03:12', '%s', -2h, begin, end)", m.text, from.Local().Format("2006-01-02 15:04"))}
+		return archive.Moment{}, fault.Usage(fmt.Errorf("%q is not a moment of an archive (03:12, 'yesterday 03:12', '%s', -2h, begin, end)", m.text, from.Local().Format("2006-01-02 15:04")))
 	}
 	found, err := a.At(m.wall.in(to).Local())
 	if err != nil {
-		return found, codedError{err, exitError}
+		return found, fault.New(fault.Failed, err)
 	}
 	return found, nil
 }

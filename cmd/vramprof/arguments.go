@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/heapscan"
 )
@@ -50,7 +51,7 @@ func driverObjectsFlag() cli.Flag {
 // noArguments returns an error if a command that takes only flags has arguments.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
-		return usageError{fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name)}
+		return fault.Usage(fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name))
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func commandOf(c *cli.Context) ([]string, error) {
 	rest := c.Args().Slice()
 	if len(rest) == 0 {
 		if len(all) > 0 && all[len(all)-1] == "--" {
-			return nil, usageError{errors.New(`no command after "--"`)}
+			return nil, fault.Usage(errors.New(`no command after "--"`))
 		}
 		return nil, nil
 	}
@@ -71,9 +72,9 @@ func commandOf(c *cli.Context) ([]string, error) {
 	}
 	first := rest[0]
 	if _, err := strconv.ParseUint(first, 10, 31); err == nil {
-		return nil, usageError{fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first)}
+		return nil, fault.Usage(fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first))
 	}
-	return nil, usageError{fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " "))}
+	return nil, fault.Usage(fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " ")))
 }
 
 // afterDashes reports whether the arguments follow "--".
@@ -89,7 +90,7 @@ func pidsOf(c *cli.Context) (pids []uint32, err error) {
 		for text := range strings.SplitSeq(list, ",") {
 			pid, err := strconv.ParseUint(text, 10, 31)
 			if err != nil || pid == 0 {
-				return nil, usageError{fmt.Errorf("%q is not a process id", text)}
+				return nil, fault.Usage(fmt.Errorf("%q is not a process id", text))
 			}
 			pids = append(pids, uint32(pid))
 		}
@@ -109,10 +110,10 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 	}
 	if c.IsSet("name") {
 		if c.String("name") == "" {
-			return config, usageError{errors.New("--name is empty (-a traces every process)")}
+			return config, fault.Usage(errors.New("--name is empty (-a traces every process)"))
 		}
 		if _, err := regexp.Compile(c.String("name")); err != nil {
-			return config, usageError{fmt.Errorf("--name: %w", err)}
+			return config, fault.Usage(fmt.Errorf("--name: %w", err))
 		}
 		// The tracer matches several names at once, one per line.
 		config.Name = regexp.MustCompile("(?m:" + c.String("name") + ")")
@@ -131,7 +132,7 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		}
 	}
 	if chosen > 1 {
-		return config, usageError{errors.New("use only one of --pid, --all, --name and a command")}
+		return config, fault.Usage(errors.New("use only one of --pid, --all, --name and a command"))
 	}
 	return config, nil
 }
@@ -149,14 +150,14 @@ func walksOf(c *cli.Context) (*heapscan.Options, error) {
 	default:
 		every, err := parseDuration(when)
 		if err != nil || every < leastEvery {
-			return nil, usageError{fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when)}
+			return nil, fault.Usage(fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when))
 		}
 		o.Every = every
 	}
 	if text := c.String("holders-time"); text != "" { // serve has no such flag
 		last, err := parseDuration(text)
 		if err != nil || last <= 0 {
-			return nil, usageError{fmt.Errorf("--holders-time is a time above 0, not %q (--holders=off looks for none)", text)}
+			return nil, fault.Usage(fmt.Errorf("--holders-time is a time above 0, not %q (--holders=off looks for none)", text))
 		}
 		o.LastTime = last
 	}
@@ -179,7 +180,7 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	case "off":
 		config.NoTensors = true
 	default:
-		return usageError{fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors"))}
+		return fault.Usage(fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors")))
 	}
 	if c.String("sample") == "auto" {
 		config.Sample, config.SampleLimit = autoSample, autoSampleLimit
@@ -187,7 +188,7 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	}
 	sample, err := humanize.ParseBytes(c.String("sample"))
 	if err != nil {
-		return usageError{fmt.Errorf("--sample: %q is neither auto nor a number of bytes (64KiB, 1MiB, 0)", c.String("sample"))}
+		return fault.Usage(fmt.Errorf("--sample: %q is neither auto nor a number of bytes (64KiB, 1MiB, 0)", c.String("sample")))
 	}
 	config.Sample = sample
 	return nil

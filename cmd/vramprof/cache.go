@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
@@ -26,7 +27,7 @@ func cacheFlags() []cli.Flag {
 func (s *session) openCache(c *cli.Context) error {
 	if c.Bool("no-cache") {
 		if c.IsSet("cache") {
-			return usageError{errors.New("use only one of --cache and --no-cache")}
+			return fault.Usage(errors.New("use only one of --cache and --no-cache"))
 		}
 		return nil
 	}
@@ -39,7 +40,7 @@ func (s *session) openCache(c *cli.Context) error {
 	case err == nil:
 		s.config.Tables = cache
 	case c.IsSet("cache"):
-		return codedError{err, exitError}
+		return fault.New(fault.Failed, err)
 	case errors.Is(err, untrusted.ErrUnsafe) || c.Bool("verbose"):
 		fmt.Fprintf(s.stderr, "vramprof: unwind tables are not kept: %s\n", untrusted.Clean(err.Error()))
 	}

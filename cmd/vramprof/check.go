@@ -14,6 +14,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer"
@@ -51,13 +53,13 @@ func check(c *cli.Context) error {
 	}
 	switch {
 	case c.IsSet("pid") && (c.Bool("libraries") || c.Bool("json") || c.Bool("verbose")):
-		return usageError{errors.New("--pid stands alone (vramprof check -p PID)")}
+		return fault.Usage(errors.New("--pid stands alone (vramprof check -p PID)"))
 	case c.IsSet("pid"):
-		return checkPID(c.App.Writer, uint32(c.Uint("pid")), width())
+		return checkPID(c.App.Writer, uint32(c.Uint("pid")), terminal.Width())
 	case c.Bool("libraries"):
-		return checkAllLibraries(c.Context, c.App.Writer, c.Bool("json"), width())
+		return checkAllLibraries(c.Context, c.App.Writer, c.Bool("json"), terminal.Width())
 	case c.Bool("json"):
-		return usageError{errors.New("--json needs --libraries (vramprof check --libraries --json)")}
+		return fault.Usage(errors.New("--json needs --libraries (vramprof check --libraries --json)"))
 	}
 	env, err := preflight.ReadHost()
 	if err != nil {
@@ -69,17 +71,17 @@ func check(c *cli.Context) error {
 		results = append(results, checkPrograms(tracer.LoadPrograms), checkKernelMemory(), checkLibraries())
 	}
 	for _, r := range results {
-		writeResult(c.App.Writer, r, width())
+		writeResult(c.App.Writer, r, terminal.Width())
 	}
 	if code := preflight.ExitCode(results); code != 0 {
-		return codedError{errors.New("vramprof cannot trace here"), code}
+		return fault.Status(code, errors.New("vramprof cannot trace here"))
 	}
 	if !c.Bool("verbose") {
 		return nil
 	}
 	list, err := libraryReports()
 	if err == nil {
-		writeLibraries(c.App.Writer, list, width(), false)
+		writeLibraries(c.App.Writer, list, terminal.Width(), false)
 	}
 	return err
 }
@@ -92,9 +94,9 @@ func writeResult(w io.Writer, r preflight.Result, columns int) {
 		column = len("ok    ")
 		head = strings.TrimRight(head, " ") + "\n" + strings.Repeat(" ", column)
 	}
-	fmt.Fprintf(w, "%s%s\n", head, hanging(untrusted.Clean(r.Detail), columns, column))
+	fmt.Fprintf(w, "%s%s\n", head, terminal.Hanging(untrusted.Clean(r.Detail), columns, column))
 	if r.Remedy != "" && r.Status != preflight.OK {
-		fmt.Fprintf(w, "%*s→ %s\n", column, "", hanging(r.Remedy, columns, column+2))
+		fmt.Fprintf(w, "%*s→ %s\n", column, "", terminal.Hanging(r.Remedy, columns, column+2))
 	}
 }
 

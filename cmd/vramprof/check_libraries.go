@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
 	reportjson "github.com/vramprof/vramprof/report/json"
@@ -59,7 +60,7 @@ func checkAllLibraries(ctx context.Context, w io.Writer, asJSON bool, columns in
 	if name == "" {
 		name = "libcuda.so.1"
 	}
-	fmt.Fprintf(w, "\n%s\n", hanging(name+" as this process loads it", columns, libraryIndent))
+	fmt.Fprintf(w, "\n%s\n", terminal.Hanging(name+" as this process loads it", columns, libraryIndent))
 	for _, text := range entriesText(&r.Entries) {
 		libraryLine(w, text, columns)
 	}
@@ -69,7 +70,7 @@ func checkAllLibraries(ctx context.Context, w io.Writer, asJSON bool, columns in
 const libraryIndent = 4
 
 func libraryLine(w io.Writer, text string, columns int) {
-	fmt.Fprintf(w, "%*s%s\n", libraryIndent, "", hanging(text, columns, libraryIndent))
+	fmt.Fprintf(w, "%*s%s\n", libraryIndent, "", terminal.Hanging(text, columns, libraryIndent))
 }
 
 // writeLibraries writes a paragraph for each library, with a table of its probes if asked for.
@@ -79,7 +80,7 @@ func writeLibraries(w io.Writer, r *reportjson.LibrariesReport, columns int, pro
 	}
 	for i := range r.Libraries {
 		l := &r.Libraries[i]
-		fmt.Fprintf(w, "\n%s\n", hanging(l.Name+" ("+mappedBy(l.PIDs)+")", columns, libraryIndent))
+		fmt.Fprintf(w, "\n%s\n", terminal.Hanging(l.Name+" ("+mappedBy(l.PIDs)+")", columns, libraryIndent))
 		for _, text := range libraryTexts(l) {
 			libraryLine(w, text, columns)
 		}
@@ -144,7 +145,7 @@ func writeProbes(w io.Writer, list []reportjson.ProbeReport, columns int) {
 		}
 		fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
 		if rest := strings.Join(row[cut:], "  "); rest != "" {
-			fmt.Fprintf(w, "%*s%s\n", indent+2, "", hanging(rest, columns, indent+2))
+			fmt.Fprintf(w, "%*s%s\n", indent+2, "", terminal.Hanging(rest, columns, indent+2))
 		}
 	}
 }

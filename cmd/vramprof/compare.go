@@ -9,6 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
@@ -48,11 +50,11 @@ func compareFiles(c *cli.Context) error {
 	by := c.String("by")
 	switch {
 	case c.Args().Len() == 0:
-		return usageError{errors.New("name captures to compare, or one of several processes (vramprof compare rank0.vram rank1.vram)")}
+		return fault.Usage(errors.New("name captures to compare, or one of several processes (vramprof compare rank0.vram rank1.vram)"))
 	case c.IsSet("by") && by != byProcess && by != byFile:
-		return usageError{fmt.Errorf("--by is process or file, not %q", by)}
+		return fault.Usage(fmt.Errorf("--by is process or file, not %q", by))
 	case c.Int("top") < 1:
-		return usageError{errors.New("--top must be at least 1")}
+		return fault.Usage(errors.New("--top must be at least 1"))
 	case by == "" && c.Args().Len() == 1:
 		by = byProcess
 	case by == "":
@@ -76,14 +78,14 @@ func compareFiles(c *cli.Context) error {
 		return err
 	}
 	if len(columns) < 2 {
-		return usageError{fmt.Errorf("%s has GPU memory of %s: name another capture, or two moments of it (%s@5m %s@end)",
-			list[0].path, format.Count(uint64(len(columns)), "process"), list[0].path, list[0].path)}
+		return fault.Usage(fmt.Errorf("%s has GPU memory of %s: name another capture, or two moments of it (%s@5m %s@end)",
+			list[0].path, format.Count(uint64(len(columns)), "process"), list[0].path, list[0].path))
 	}
 	comparison := report.Compare(columns)
 	if c.Bool("json") {
 		return json.WriteComparison(c.App.Writer, comparison)
 	}
-	return text.WriteComparison(c.App.Writer, comparison, report.Options{Top: c.Int("top")}, screen())
+	return text.WriteComparison(c.App.Writer, comparison, report.Options{Top: c.Int("top")}, terminal.Screen())
 }
 
 // comparedFile is a file to compare, with its state at the end.
@@ -106,16 +108,16 @@ func openCompared(c *cli.Context, name, by string) (*comparedFile, error) {
 	}
 	var err error
 	if f.at, err = parseMoment(at); err != nil {
-		return nil, usageError{err}
+		return nil, fault.Usage(err)
 	}
 	p, isProfile, err := readProfile(path, c.Bool(noLimits))
 	switch {
 	case err != nil:
 		return nil, err
 	case isProfile && f.given:
-		return nil, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove %s)", path, at)}
+		return nil, fault.Usage(fmt.Errorf("%s is a profile, which has only one moment (remove %s)", path, at))
 	case isProfile && by == byProcess:
-		return nil, usageError{fmt.Errorf("%s is a profile, which is compared by file (name a second file)", path)}
+		return nil, fault.Usage(fmt.Errorf("%s is a profile, which is compared by file (name a second file)", path))
 	case isProfile:
 		column := p.Mine(mineOf(c)).Column()
 		column.File, f.profile = path, &column

@@ -18,8 +18,10 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/serve/web"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
@@ -84,12 +86,12 @@ func connecting(c *cli.Context) bool { return c.IsSet("connect") }
 // connectTo reads the options of a command that asks a running vramprof serve.
 func connectTo(c *cli.Context) (*remote, error) {
 	if c.Args().Present() {
-		return nil, usageError{fmt.Errorf("unexpected argument %q: --connect asks vramprof serve (another socket: --connect=SOCKET)", c.Args().First())}
+		return nil, fault.Usage(fmt.Errorf("unexpected argument %q: --connect asks vramprof serve (another socket: --connect=SOCKET)", c.Args().First()))
 	}
 	for _, f := range traceFlags() {
 		name := f.Names()[0]
 		if means := name == "pid" || name == "verbose" && c.Command.Name == "leaks"; c.IsSet(name) && !means {
-			return nil, usageError{fmt.Errorf("--%s is only for tracing, and --connect does not trace", name)}
+			return nil, fault.Usage(fmt.Errorf("--%s is only for tracing, and --connect does not trace", name))
 		}
 	}
 	if err := withoutCapture(c, onlyPresent+hasPast, "at", "between", noLimits); err != nil {
@@ -107,7 +109,7 @@ func connectTo(c *cli.Context) (*remote, error) {
 func (r *remote) books(ctx context.Context, whole bool) (*ledger.Snapshot, error) {
 	s, err := r.Books(ctx, whole)
 	if err != nil {
-		return nil, codedError{r.explain(err), r.code(err)}
+		return nil, fault.New(r.kind(err), r.explain(err))
 	}
 	if r.pids == nil && r.only == (archive.Filter{}) {
 		return s, nil
@@ -116,11 +118,11 @@ func (r *remote) books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 		return (r.pids == nil || slices.Contains(r.pids, p.PID)) && passes(r.only, p)
 	})
 	if len(s.Processes) == 0 && r.pids == nil {
-		return nil, codedError{fmt.Errorf("no process in the books of vramprof serve is %s", onlyText(r.only)), exitNoProcess}
+		return nil, fault.New(fault.NoProcess, fmt.Errorf("no process in the books of vramprof serve is %s", onlyText(r.only)))
 	}
 	for _, pid := range r.pids {
 		if !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.PID == pid }) {
-			return nil, codedError{fmt.Errorf("process %d is not in the books of vramprof serve (it does not use CUDA, or it ended long ago)", pid), exitNoProcess}
+			return nil, fault.New(fault.NoProcess, fmt.Errorf("process %d is not in the books of vramprof serve (it does not use CUDA, or it ended long ago)", pid))
 		}
 	}
 	return s, nil
@@ -138,11 +140,11 @@ func (r *remote) explain(err error) error {
 	return err
 }
 
-func (*remote) code(err error) int {
+func (*remote) kind(err error) fault.Kind {
 	if errors.Is(err, fs.ErrPermission) {
-		return exitPrivilege
+		return fault.NoPrivilege
 	}
-	return exitError
+	return fault.Failed
 }
 
 // reportRemote is report --connect.
@@ -153,7 +155,7 @@ func reportRemote(c *cli.Context) error {
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
 	if slices.Contains(playedViews, view.Name) || c.IsSet("html") {
-		return usageError{fmt.Errorf("the views %s and --html need a capture%s%s", strings.Join(playedViews, " and "), onlyPresent, hasPast)}
+		return fault.Usage(fmt.Errorf("the views %s and --html need a capture%s%s", strings.Join(playedViews, " and "), onlyPresent, hasPast))
 	}
 	if view.Snapshot, err = r.books(c.Context, true); err != nil {
 		return err
@@ -165,7 +167,7 @@ func reportRemote(c *cli.Context) error {
 func leaksRemote(c *cli.Context) (*ledger.Snapshot, callstack.Stacks, func(), error) {
 	r, err := connectTo(c)
 	if err == nil && c.IsSet("oom-dir") {
-		err = usageError{errors.New("--oom-dir and --connect exclude each other")}
+		err = fault.Usage(errors.New("--oom-dir and --connect exclude each other"))
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -183,7 +185,7 @@ func exportRemote(c *cli.Context, format output.Format) (func(io.Writer) error, 
 	}
 	if format.NeedsCapture() {
 		able := output.Exported.Only(func(f output.Format) bool { return !f.NeedsCapture() })
-		return nil, usageError{fmt.Errorf("--format %s needs a capture%s (formats: %s)", format.Name, onlyPresent, able)}
+		return nil, fault.Usage(fmt.Errorf("--format %s needs a capture%s (formats: %s)", format.Name, onlyPresent, able))
 	}
 	s, err := r.books(c.Context, true)
 	if err != nil {
@@ -200,7 +202,7 @@ func topRemote(c *cli.Context) error {
 	}
 	for _, name := range []string{"speed", "oom-dir", "no-oom"} {
 		if c.IsSet(name) {
-			return usageError{fmt.Errorf("--%s and --connect exclude each other", name)}
+			return fault.Usage(fmt.Errorf("--%s and --connect exclude each other", name))
 		}
 	}
 	stacks, once := mine(c, r), c.Bool("once") || !screenPossible()
@@ -235,7 +237,7 @@ func topRemote(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, screen())
+	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, terminal.Screen())
 }
 
 // follow shows the server's books until ctx ends, or until the server does.

@@ -10,8 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/filekind"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/profile"
@@ -37,7 +39,7 @@ func diffCommand() *cli.Command {
 
 func diffSessions(c *cli.Context) error {
 	if c.Args().Len() != 2 {
-		return usageError{fmt.Errorf("diff needs two files (see vramprof diff --help)")}
+		return fault.Usage(fmt.Errorf("diff needs two files (see vramprof diff --help)"))
 	}
 	var out output.Destination
 	var profiles [2]profile.Profile
@@ -61,7 +63,7 @@ func diffSessions(c *cli.Context) error {
 		}
 		sayWrote(c, out)
 	}
-	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0].Mine(mineOf(c)), profiles[1].Mine(mineOf(c))), names, report.Options{Top: c.Int("top")}, screen())
+	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0].Mine(mineOf(c)), profiles[1].Mine(mineOf(c))), names, report.Options{Top: c.Int("top")}, terminal.Screen())
 }
 
 // splitMoment splits "run.vram@peak", unless a file has that name.
@@ -79,12 +81,12 @@ func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 	path, at := splitMoment(name)
 	m, err := parseMoment(at)
 	if err != nil {
-		return profile.Profile{}, usageError{err}
+		return profile.Profile{}, fault.Usage(err)
 	}
 	p, isProfile, err := readProfile(path, c.Bool(noLimits))
 	switch {
 	case isProfile && at != "":
-		return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
+		return profile.Profile{}, fault.Usage(fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at))
 	case isProfile || err != nil:
 		return p, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
@@ -38,7 +39,7 @@ func exportCommand() *cli.Command {
 func exportSession(c *cli.Context) error {
 	format, err := output.Exported.Find(c.String("format"))
 	if err != nil {
-		return usageError{err}
+		return fault.Usage(err)
 	}
 	at, between, err := momentsOf(c)
 	if err != nil {
@@ -46,7 +47,7 @@ func exportSession(c *cli.Context) error {
 	}
 	if between != nil && format.WriteDifference == nil {
 		able := output.Exported.Only(func(f output.Format) bool { return f.WriteDifference != nil })
-		return usageError{fmt.Errorf("--between needs --format %s", able.Choice())}
+		return fault.Usage(fmt.Errorf("--between needs --format %s", able.Choice()))
 	}
 	if !connecting(c) {
 		err = checkSource(c)
@@ -107,7 +108,7 @@ func exporter(c *cli.Context, r *capture.Reader, format output.Format, at moment
 	if pids := c.StringSlice("pid"); format.OneProcess && len(pids) > 0 {
 		pid, err := strconv.ParseUint(pids[0], 10, 31)
 		if err != nil || len(pids) > 1 {
-			return nil, usageError{fmt.Errorf("--format %s takes one process id", format.Name)}
+			return nil, fault.Usage(fmt.Errorf("--format %s takes one process id", format.Name))
 		}
 		s.PID = uint32(pid)
 	}

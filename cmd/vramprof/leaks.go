@@ -10,7 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
@@ -39,13 +41,13 @@ func leaksCommand() *cli.Command {
 func leaks(c *cli.Context) error {
 	older, err := parseDuration(c.String("older"))
 	if err != nil {
-		return usageError{fmt.Errorf("--older: %w", err)}
+		return fault.Usage(fmt.Errorf("--older: %w", err))
 	}
 	if c.IsSet("top") && c.Int("top") < 1 {
-		return usageError{errors.New("--top must be at least 1")}
+		return fault.Usage(errors.New("--top must be at least 1"))
 	}
 	if c.Bool("unfreed") && !c.Bool("fail-on-leak") {
-		return usageError{errors.New("--unfreed needs --fail-on-leak")}
+		return fault.Usage(errors.New("--unfreed needs --fail-on-leak"))
 	}
 	dir, err := oomDir(c, "")
 	if err != nil {
@@ -61,9 +63,9 @@ func leaks(c *cli.Context) error {
 	case c.Bool("json"):
 		err = json.WriteLeaks(c.App.Writer, snapshot, stacks, options)
 	case c.Bool("verbose"):
-		err = text.WriteLeaks(c.App.Writer, snapshot, stacks, options, screen())
+		err = text.WriteLeaks(c.App.Writer, snapshot, stacks, options, terminal.Screen())
 	default:
-		err = text.WriteLeaksBrief(c.App.Writer, snapshot, stacks, options, screen())
+		err = text.WriteLeaksBrief(c.App.Writer, snapshot, stacks, options, terminal.Screen())
 	}
 	if err != nil {
 		return err
@@ -72,7 +74,7 @@ func leaks(c *cli.Context) error {
 		return nil
 	}
 	if n := leakCount(snapshot, stacks, options, c.Bool("unfreed")); n > 0 {
-		return codedError{fmt.Errorf("lines that leak: %d", n), exitLeak}
+		return fault.Status(exitLeak, fmt.Errorf("lines that leak: %d", n))
 	}
 	return nil
 }
@@ -86,7 +88,7 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
 		at, err := parseMoment(c.String("at"))
 		if err != nil {
-			return nil, nil, nil, usageError{err}
+			return nil, nil, nil, fault.Usage(err)
 		}
 		r, done, err := openSource(c, &at)
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -160,7 +161,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if c.Command.Name == "vramprof" {
 		name = c.Command.Name
 	}
-	return usageError{fmt.Errorf("%s (see %s --help)", text, name)}
+	return fault.Usage(fmt.Errorf("%s (see %s --help)", text, name))
 }
 
 // noCommand returns an error that lists the commands.
@@ -169,7 +170,7 @@ func noCommand(c *cli.Context, name string) error {
 	for _, command := range c.App.Commands {
 		names = append(names, command.Name)
 	}
-	return usageError{fmt.Errorf("unknown command %q (commands: %s)", name, strings.Join(names, ", "))}
+	return fault.Usage(fmt.Errorf("unknown command %q (commands: %s)", name, strings.Join(names, ", ")))
 }
 
 // flagErrors rewrite errors of package flag, and of the library above it, that name flags with one
@@ -203,29 +204,21 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// usageError is a mistake in the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// codedError is an error with an exit code of its own.
-type codedError struct {
-	error
-	code int
-}
-
-func (e codedError) Unwrap() error { return e.error }
-
 func exitCode(err error) int {
-	var coded codedError
-	var usage usageError
+	mark, marked := fault.Of(err)
 	var unwritten output.Error
 	switch {
-	case errors.As(err, &coded):
-		return coded.code
+	case marked && mark.Kind == fault.WithStatus:
+		return mark.Status
+	case marked && mark.Kind == fault.Failed:
+		return exitError
+	case marked && mark.Kind == fault.NoPrivilege:
+		return exitPrivilege
+	case marked && mark.Kind == fault.NoProcess:
+		return exitNoProcess
 	case errors.As(err, &unwritten):
 		return exitError
-	case errors.As(err, &usage), errors.Is(err, output.ErrTerminal):
+	case marked, errors.Is(err, output.ErrTerminal):
 		return exitUsage
 	case errors.Is(err, tracer.ErrNoProcess):
 		return exitNoProcess

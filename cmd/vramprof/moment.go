@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
@@ -77,7 +78,7 @@ func interval(r *capture.Reader, between [2]moment) (from, to uint64, err error)
 		to, err = between[1].in(r)
 	}
 	if err == nil && from >= to {
-		err = usageError{reversed(between[0].text+","+between[1].text, between[0], between[1])}
+		err = fault.Usage(reversed(between[0].text+","+between[1].text, between[0], between[1]))
 	}
 	return from, to, err
 }
@@ -105,13 +106,13 @@ func (m moment) in(r *capture.Reader) (uint64, error) {
 	}
 	at := begin + uint64(m.after)
 	if at > end {
-		return 0, usageError{fmt.Errorf("%s is after the end of the session (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond))}
+		return 0, fault.Usage(fmt.Errorf("%s is after the end of the session (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond)))
 	}
 	if at < r.Opened() {
 		if m.after == 0 {
 			return r.Opened(), nil
 		}
-		return 0, usageError{fmt.Errorf("%s is before the capture: it has the session from %s on", m.text, time.Duration(r.Opened()-begin).Round(time.Millisecond))}
+		return 0, fault.Usage(fmt.Errorf("%s is before the capture: it has the session from %s on", m.text, time.Duration(r.Opened()-begin).Round(time.Millisecond)))
 	}
 	return at, nil
 }
@@ -122,7 +123,7 @@ func (m moment) ofDay(r *capture.Reader) (uint64, error) {
 	from, to := r.Wall(begin), r.Wall(end)
 	at := m.wall.in(to)
 	if at.Before(from.Truncate(time.Second)) || at.After(to.Add(time.Second)) {
-		return 0, usageError{fmt.Errorf("%s is not in the capture: it begins at %s and ends at %s", showTime(at), showTime(from), showTime(to))}
+		return 0, fault.Usage(fmt.Errorf("%s is not in the capture: it begins at %s and ends at %s", showTime(at), showTime(from), showTime(to)))
 	}
 	return min(begin+uint64(max(at.Sub(from), 0)), end), nil
 }

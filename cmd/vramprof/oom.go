@@ -19,7 +19,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/profile"
@@ -170,8 +172,8 @@ func (r *oomRecorder) record(o oom.Error) {
 
 func (r *oomRecorder) say(text string) {
 	wipe := ""
-	if isTerminal(r.stderr) {
-		wipe = wipeLine // there may be a progress line
+	if terminal.Is(r.stderr) {
+		wipe = terminal.Wipe // there may be a progress line
 	}
 	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
 }
@@ -327,11 +329,11 @@ func oomDir(c *cli.Context, other string) (string, error) {
 	case !c.IsSet("oom-dir"):
 		return other, nil
 	case c.Bool("no-oom"):
-		return "", usageError{errors.New("use only one of --oom-dir and --no-oom")}
+		return "", fault.Usage(errors.New("use only one of --oom-dir and --no-oom"))
 	case dir == "" && other != "":
-		return "", usageError{errors.New("--oom-dir is empty (--no-oom writes no records)")}
+		return "", fault.Usage(errors.New("--oom-dir is empty (--no-oom writes no records)"))
 	case dir == "":
-		return "", usageError{errors.New("--oom-dir is empty")}
+		return "", fault.Usage(errors.New("--oom-dir is empty"))
 	default:
 		return dir, nil
 	}
@@ -355,7 +357,7 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 		err = errors.New("not a directory")
 	}
 	if err != nil {
-		return codedError{fmt.Errorf("write to %s: %w", dir, err), exitError}
+		return fault.New(fault.Failed, fmt.Errorf("write to %s: %w", dir, err))
 	}
 	files := output.NewRecords(open)
 	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/terminal"
 )
 
 // TestReadingShowsProgressOnlyWhenItTakesLong, and clears the line at the end.
@@ -24,14 +26,14 @@ func TestReadingShowsProgressOnlyWhenItTakesLong(t *testing.T) {
 	step(0, 1, "")
 	step(900*time.Millisecond, 50, "")
 	step(0, 200, "")
-	step(100*time.Millisecond, 60, wipeLine+"reading a[31m.vram: 30 %")
+	step(100*time.Millisecond, 60, terminal.Wipe+"reading a[31m.vram: 30 %")
 	step(50*time.Millisecond, 70, "")
-	step(50*time.Millisecond, 80, wipeLine+"reading a[31m.vram: 40 %")
-	step(0, 200, wipeLine)
+	step(50*time.Millisecond, 80, terminal.Wipe+"reading a[31m.vram: 40 %")
+	step(0, 200, terminal.Wipe)
 	step(0, 200, "")
-	step(200*time.Millisecond, 10, wipeLine+"reading a[31m.vram: 5 %")
+	step(200*time.Millisecond, 10, terminal.Wipe+"reading a[31m.vram: 5 %")
 	out.Reset()
-	if end(); out.String() != wipeLine {
+	if end(); out.String() != terminal.Wipe {
 		t.Errorf("at the end it wrote %q", out.String())
 	}
 	if progress, _ := showReading(&out, "x"); progress != nil {
@@ -48,10 +50,10 @@ func TestWalksAtTheEndAreShownAtOnce(t *testing.T) {
 		done  int64
 		want  string
 	}{
-		{0, 0, wipeLine + "reading who keeps the tensors: 0 of 802 processes (Ctrl-C skips)"},
+		{0, 0, terminal.Wipe + "reading who keeps the tensors: 0 of 802 processes (Ctrl-C skips)"},
 		{time.Millisecond, 1, ""},
-		{time.Second, 400, wipeLine + "reading who keeps the tensors: 400 of 802 processes (Ctrl-C skips)"},
-		{0, 802, wipeLine},
+		{time.Second, 400, terminal.Wipe + "reading who keeps the tensors: 400 of 802 processes (Ctrl-C skips)"},
+		{0, 802, terminal.Wipe},
 	} {
 		out.Reset()
 		now = now.Add(step.after)

@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
@@ -70,7 +71,7 @@ func ps(c *cli.Context) error {
 	if c.Bool("json") {
 		return nil
 	}
-	return writeList(c.App.Writer, list, width())
+	return writeList(c.App.Writer, list, terminal.Width())
 }
 
 // writeList writes a table of the given width. The column WORKLOAD appears only if a workload is

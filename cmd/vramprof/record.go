@@ -11,7 +11,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/text"
@@ -43,7 +45,7 @@ func record(c *cli.Context) error {
 	name := output.DefaultName(time.Now())
 	path, capturePath, err := output.Paths(c.String("output"), c.StringSlice("format"), name)
 	if err != nil {
-		return usageError{err}
+		return fault.Usage(err)
 	}
 	dir, err := oomDir(c, output.FolderOf(path, capturePath))
 	if err != nil {
@@ -105,7 +107,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out out
 			return output.Pprof.Write(w, snapshot, stacks)
 		}, name))
 	}
-	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.records()}, screen()))
+	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.records()}, terminal.Screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed

@@ -5,13 +5,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/profile"
@@ -57,10 +58,10 @@ func momentFlags() []cli.Flag {
 
 func reportSession(c *cli.Context) error {
 	if !slices.Contains(views, c.String("view")) {
-		return usageError{fmt.Errorf("unknown view %q (views: %s)", c.String("view"), strings.Join(views, ", "))}
+		return fault.Usage(fmt.Errorf("unknown view %q (views: %s)", c.String("view"), strings.Join(views, ", ")))
 	}
 	if c.Int("top") < 1 {
-		return usageError{fmt.Errorf("--top must be at least 1")}
+		return fault.Usage(fmt.Errorf("--top must be at least 1"))
 	}
 	at, between, err := momentsOf(c)
 	if err != nil {
@@ -75,7 +76,7 @@ func reportSession(c *cli.Context) error {
 	var page output.Destination
 	if c.IsSet("html") {
 		if between != nil {
-			return usageError{fmt.Errorf("--html and --between exclude each other (the page shows every interval)")}
+			return fault.Usage(fmt.Errorf("--html and --between exclude each other (the page shows every interval)"))
 		}
 		if page, err = output.HTML.Open(c.String("html"), c.Bool("force")); err != nil {
 			return err
@@ -83,13 +84,13 @@ func reportSession(c *cli.Context) error {
 		defer page.Discard()
 	}
 	if page != nil && filterOf(c) != (archive.Filter{}) {
-		return usageError{errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)")}
+		return fault.Usage(errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)"))
 	}
 	if between != nil && c.String("view") == "cache" {
-		return usageError{fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval")}
+		return fault.Usage(fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval"))
 	}
 	if between != nil && c.Bool("json") && !slices.Contains(playedViews, c.String("view")) {
-		return usageError{fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and "))}
+		return fault.Usage(fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and ")))
 	}
 	if path := c.Args().First(); c.Args().Len() == 1 && isArchive(path) {
 		return reportArchive(c, path, at, between, page)
@@ -111,17 +112,17 @@ func reportSession(c *cli.Context) error {
 // momentsOf reads --at and --between.
 func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
 	if c.IsSet("at") && c.IsSet("between") {
-		return at, nil, usageError{fmt.Errorf("use only one of --at and --between")}
+		return at, nil, fault.Usage(fmt.Errorf("use only one of --at and --between"))
 	}
 	if c.IsSet("between") {
 		from, to, err := parseInterval(c.String("between"))
 		if err != nil {
-			return at, nil, usageError{err}
+			return at, nil, fault.Usage(err)
 		}
 		return at, &[2]moment{from, to}, nil
 	}
 	if at, err = parseMoment(c.String("at")); err != nil {
-		return at, nil, usageError{err}
+		return at, nil, fault.Usage(err)
 	}
 	return at, nil, nil
 }
@@ -138,9 +139,6 @@ func snapshotAt(r *capture.Reader, m moment) (*ledger.Snapshot, error) {
 func viewOptions(c *cli.Context) report.Options {
 	return report.Options{Top: c.Int("top"), AllFrames: c.Bool("all-frames")}
 }
-
-// screen is the terminal that stdout is, or what stands for one.
-func screen() text.Screen { return text.Screen{Width: width(), Color: colors()} }
 
 func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 	end, err := at.in(r)
@@ -169,17 +167,17 @@ func printView(c *cli.Context, view json.View, o report.Options) error {
 	s, st := view.Snapshot, view.Stacks
 	switch view.Name {
 	case "tree":
-		return text.WriteTree(c.App.Writer, s, st, o, screen())
+		return text.WriteTree(c.App.Writer, s, st, o, terminal.Screen())
 	case "table":
-		return text.WriteTable(c.App.Writer, s, st, o, screen())
+		return text.WriteTable(c.App.Writer, s, st, o, terminal.Screen())
 	case "stats":
-		return text.WriteStats(c.App.Writer, s, view.Sizes, st, o, screen())
+		return text.WriteStats(c.App.Writer, s, view.Sizes, st, o, terminal.Screen())
 	case "cache":
-		return text.WriteCache(c.App.Writer, s, st, o, screen())
+		return text.WriteCache(c.App.Writer, s, st, o, terminal.Screen())
 	case "timeline":
-		return text.WriteTimeline(c.App.Writer, s, view.Timeline, st, o, screen())
+		return text.WriteTimeline(c.App.Writer, s, view.Timeline, st, o, terminal.Screen())
 	}
-	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5), Job: c.IsSet("job")}, screen())
+	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5), Job: c.IsSet("job")}, terminal.Screen())
 }
 
 // writeBetween writes a view of an interval. The summary is the lines that changed most.
@@ -191,7 +189,7 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	view, o := json.View{Name: c.String("view"), Stacks: mine(c, r)}, viewOptions(c)
 	if view.Name != "summary" {
 		if filterOf(c) != (archive.Filter{}) {
-			return usageError{errors.New("--between with --process, --pod or --job has only --view summary")}
+			return fault.Usage(errors.New("--between with --process, --pod or --job has only --view summary"))
 		}
 		if o.Since, err = r.Snapshot(from); err != nil {
 			return err
@@ -214,7 +212,7 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 		return err
 	}
 	names := [2]string{between[0].text, between[1].text}
-	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, screen())
+	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, terminal.Screen())
 }
 
 func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2]profile.Profile, err error) {
@@ -242,9 +240,4 @@ func writePage(c *cli.Context, r *capture.Reader, page output.Destination) error
 		sayWrote(c, page)
 	}
 	return err
-}
-
-// colors reports whether to color stdout.
-func colors() bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(os.Stdout)
 }

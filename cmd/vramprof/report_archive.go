@@ -8,7 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
@@ -55,7 +57,7 @@ func reportArchive(c *cli.Context, path string, at moment, between *[2]moment, p
 	if c.Bool("json") {
 		return json.WriteArchive(c.App.Writer, overview)
 	}
-	return text.WriteArchive(c.App.Writer, overview, report.Options{Top: c.Int("top")}, screen())
+	return text.WriteArchive(c.App.Writer, overview, report.Options{Top: c.Int("top")}, terminal.Screen())
 }
 
 // archiveBetween writes what changed between two moments, which may be in different captures.
@@ -68,7 +70,7 @@ func archiveBetween(c *cli.Context, a *archive.Archive, between [2]moment) error
 		}
 	}
 	if !found[0].Wall.Before(found[1].Wall) {
-		return usageError{reversed(c.String("between"), between[0], between[1])}
+		return fault.Usage(reversed(c.String("between"), between[0], between[1]))
 	}
 	if found[0].Capture == found[1].Capture {
 		r, done, err := readCapture(c, found[0].Capture.Path)
@@ -81,7 +83,7 @@ func archiveBetween(c *cli.Context, a *archive.Archive, between [2]moment) error
 		return writeBetween(c, r, between)
 	}
 	if c.String("view") != "summary" {
-		return usageError{fmt.Errorf("the moments are in different captures of the archive, between which only --view summary shows what changed")}
+		return fault.Usage(fmt.Errorf("the moments are in different captures of the archive, between which only --view summary shows what changed"))
 	}
 	var profiles [2]profile.Profile
 	for i, m := range found {
@@ -102,7 +104,7 @@ func archiveBetween(c *cli.Context, a *archive.Archive, between [2]moment) error
 		}
 	}
 	names := [2]string{wallOf(found[0]), wallOf(found[1])}
-	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, viewOptions(c), screen())
+	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, viewOptions(c), terminal.Screen())
 }
 
 // overviewOf returns what an archive has of the processes that pass a filter.
@@ -172,7 +174,7 @@ func onlyChosen(c *cli.Context, view json.View) (*ledger.Snapshot, error) {
 		return view.Snapshot, nil
 	}
 	if view.Timeline != nil || view.Sizes != nil {
-		return nil, usageError{fmt.Errorf("--view %s shows the whole session (without --process, --pod and --job)", view.Name)}
+		return nil, fault.Usage(fmt.Errorf("--view %s shows the whole session (without --process, --pod and --job)", view.Name))
 	}
 	return chosen(view.Snapshot, only)
 }
@@ -189,7 +191,7 @@ func onlyOf(c *cli.Context, s *ledger.Snapshot) (*ledger.Snapshot, error) {
 func chosen(s *ledger.Snapshot, only archive.Filter) (*ledger.Snapshot, error) {
 	s = s.Only(func(p *ledger.Process) bool { return passes(only, p) })
 	if len(s.Processes) == 0 {
-		return nil, codedError{fmt.Errorf("no process is %s", onlyText(only)), exitNoProcess}
+		return nil, fault.New(fault.NoProcess, fmt.Errorf("no process is %s", onlyText(only)))
 	}
 	return s, nil
 }

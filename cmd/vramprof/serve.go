@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/report/watch"
@@ -142,10 +143,10 @@ func serve(c *cli.Context) error {
 func (s *server) set(c *cli.Context) error {
 	keep, err := parseDuration(c.String("keep"))
 	if err != nil {
-		return usageError{fmt.Errorf("--keep: %w", err)}
+		return fault.Usage(fmt.Errorf("--keep: %w", err))
 	}
 	if _, err := regexp.Compile(c.String("mine")); err != nil {
-		return usageError{fmt.Errorf("--mine: %w", err)}
+		return fault.Usage(fmt.Errorf("--mine: %w", err))
 	}
 	s.keep.Store(int64(keep))
 	return nil

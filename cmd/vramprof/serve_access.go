@@ -11,7 +11,10 @@ import (
 	"strconv"
 
 	"github.com/urfave/cli/v2"
+
 	"go.yaml.in/yaml/v2"
+
+	"github.com/vramprof/vramprof/internal/fault"
 )
 
 // webConfig is what decides who may ask, of the file of --web.config.file.
@@ -52,7 +55,7 @@ func usersOf(c *cli.Context) (list []uint32, err error) {
 		}
 		uid, err := strconv.ParseUint(id, 10, 32)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--web.user: there is no user %q", name)}
+			return nil, fault.Usage(fmt.Errorf("--web.user: there is no user %q", name))
 		}
 		list = append(list, uint32(uid))
 	}

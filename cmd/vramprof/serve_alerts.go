@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
@@ -76,11 +77,11 @@ func (s *server) startAlerts(c *cli.Context) error {
 		if command := c.String("on-" + kind); command != "" {
 			commands[kind] = command
 		} else if c.IsSet("on-" + kind) {
-			return usageError{fmt.Errorf("--on-%s is empty", kind)}
+			return fault.Usage(fmt.Errorf("--on-%s is empty", kind))
 		}
 	}
 	if c.Int("alert-limit") < 1 {
-		return usageError{errors.New("--alert-limit is at least 1")}
+		return fault.Usage(errors.New("--alert-limit is at least 1"))
 	}
 	if len(commands) == 0 {
 		return nil
@@ -88,14 +89,14 @@ func (s *server) startAlerts(c *cli.Context) error {
 	o := notify.Options{Commands: commands, Limit: c.Int("alert-limit"), Timeout: alertTime, Self: "/proc/self/exe", Done: s.alerted}
 	var err error
 	if o.UID, o.GID, err = idsOf(c.String("alert-user")); err != nil {
-		return usageError{fmt.Errorf("--alert-user: %w", err)}
+		return fault.Usage(fmt.Errorf("--alert-user: %w", err))
 	}
 	held, err := sandbox.Effective()
 	if os.Geteuid() != 0 && (err != nil || !held.Has(sandbox.NewSet(unix.CAP_SETUID, unix.CAP_SETGID))) {
 		o.UID, o.GID = 0, 0 // it cannot become another user; the commands have no capabilities anyway
 	}
 	if s.alerts, err = notify.Start(o); err != nil {
-		return codedError{err, exitError}
+		return fault.New(fault.Failed, err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -30,10 +31,10 @@ func archiveFlags() []cli.Flag {
 func archiveOptions(c *cli.Context) (o archive.Options, err error) {
 	size, err := humanize.ParseBytes(c.String("archive-size"))
 	if err != nil || size < archive.LeastSize || size > math.MaxInt64 {
-		return o, usageError{fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), format.Bytes(archive.LeastSize))}
+		return o, fault.Usage(fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), format.Bytes(archive.LeastSize)))
 	}
 	if o.Age, err = parseDuration(c.String("archive-age")); err != nil {
-		return o, usageError{fmt.Errorf("--archive-age: %w", err)}
+		return o, fault.Usage(fmt.Errorf("--archive-age: %w", err))
 	}
 	o.Size, o.Tool = int64(size), "vramprof "+version
 	return o, nil
@@ -56,7 +57,7 @@ func (s *server) openArchive(dir string, o archive.Options) (err error) {
 		err = fmt.Errorf("%w (use another --archive)", err)
 	}
 	if err != nil {
-		return codedError{err, exitError}
+		return fault.New(fault.Failed, err)
 	}
 	s.config.Capture = s.archive
 	return nil

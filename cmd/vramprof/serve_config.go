@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 )
 
@@ -44,12 +45,12 @@ func readServeConfig(c *cli.Context) (*serveConfig, error) {
 	}
 	values, err := x.read()
 	if err != nil {
-		return nil, usageError{err}
+		return nil, fault.Usage(err)
 	}
 	x.values = values
 	for name, list := range values {
 		if err := x.set(name, list); err != nil {
-			return nil, usageError{err}
+			return nil, fault.Usage(err)
 		}
 	}
 	return x, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -46,18 +47,18 @@ func (s *server) listen(c *cli.Context) (_ *listeners, err error) {
 		}
 	}()
 	if err := toolkit.Validate(l.config); err != nil {
-		return nil, usageError{fmt.Errorf("--web.config.file: %w", err)}
+		return nil, fault.Usage(fmt.Errorf("--web.config.file: %w", err))
 	}
 	for _, address := range c.StringSlice("web.listen-address") {
 		socket, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, codedError{fmt.Errorf("listen on %s: %w (use another --web.listen-address)", address, output.Cause(err)), exitError}
+			return nil, fault.New(fault.Failed, fmt.Errorf("listen on %s: %w (use another --web.listen-address)", address, output.Cause(err)))
 		}
 		l.tcp = append(l.tcp, socket)
 	}
 	if dir := c.String("run-dir"); dir != "" {
 		if l.unix, err = listenIn(dir); err != nil {
-			return nil, codedError{err, exitError}
+			return nil, fault.New(fault.Failed, err)
 		}
 	}
 	return l, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -23,14 +24,14 @@ import (
 func (s *server) keepRecords(c *cli.Context) error {
 	keep, dir := c.Int("oom-keep"), c.String("archive")
 	if keep < 0 {
-		return usageError{errors.New("--oom-keep is negative")}
+		return fault.Usage(errors.New("--oom-keep is negative"))
 	}
 	if keep == 0 || dir == "" {
 		return nil
 	}
 	records, err := archive.OpenRecords(dir, keep)
 	if err != nil {
-		return codedError{err, exitError}
+		return fault.New(fault.Failed, err)
 	}
 	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {
 		var record archive.Record

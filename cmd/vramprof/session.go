@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,9 +15,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
@@ -58,7 +56,7 @@ func newSession(c *cli.Context) (*session, error) {
 	}
 	duration, err := parseDuration(c.String("duration"))
 	if err != nil {
-		return nil, usageError{err}
+		return nil, fault.Usage(err)
 	}
 	env, err := preflight.ReadHost()
 	if err != nil {
@@ -66,7 +64,7 @@ func newSession(c *cli.Context) (*session, error) {
 	}
 	memory, err := ceiling.New(c.String("max-memory"))
 	if err != nil {
-		return nil, usageError{err}
+		return nil, fault.Usage(err)
 	}
 	s := &session{
 		config: config, duration: duration, endProgress: func() {}, walking: func(int, int) {}, memory: memory, stderr: c.App.ErrWriter,
@@ -85,7 +83,7 @@ func newSession(c *cli.Context) (*session, error) {
 	}
 	if len(config.Command) > 0 {
 		if _, err := exec.LookPath(config.Command[0]); err != nil {
-			return nil, codedError{fmt.Errorf("start %s: %w", config.Command[0], output.Cause(err)), exitError}
+			return nil, fault.New(fault.Failed, fmt.Errorf("start %s: %w", config.Command[0], output.Cause(err)))
 		}
 	}
 	return s, nil
@@ -206,7 +204,7 @@ func (s *session) commandStatus(ctx context.Context) error {
 	if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal())
 	}
-	return codedError{errors.New(""), code} // the report shows it
+	return fault.Status(code, errors.New("")) // the report shows it
 }
 
 func (s *session) snapshot() *ledger.Snapshot { return s.warned(s.tracer.Snapshot()) }
@@ -244,7 +242,7 @@ func requireHost(ctx context.Context, env preflight.Env) (warnings []string, err
 	for _, r := range preflight.Check(ctx, env) {
 		switch r.Status {
 		case preflight.Fail:
-			return nil, codedError{fmt.Errorf("%s: %s (%s)", r.Name, r.Detail, r.Remedy), max(r.Code, exitError)}
+			return nil, fault.Status(max(r.Code, exitError), fmt.Errorf("%s: %s (%s)", r.Name, r.Detail, r.Remedy))
 		case preflight.Warn:
 			warnings = append(warnings, r.Name+": "+r.Detail)
 		}
@@ -257,21 +255,4 @@ func openNVML(ctx context.Context) (*nvml.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return nvml.Open(ctx, "")
-}
-
-// Columns of text output: width is at least leastColumns, at most mostColumns, and usualColumns
-// without a terminal.
-const leastColumns, mostColumns, usualColumns = 20, 1000, 80
-
-// width returns the number of columns to fill: COLUMNS, the width of the
-// terminal on stdout, or 80.
-func width() int {
-	w, err := strconv.Atoi(os.Getenv("COLUMNS"))
-	if err != nil || w <= 0 {
-		w, _, err = term.GetSize(int(os.Stdout.Fd()))
-	}
-	if err != nil || w <= 0 {
-		return usualColumns
-	}
-	return min(max(w, leastColumns), mostColumns)
 }

@@ -88,15 +88,6 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-func TestWidthIsThatOfTheTerminal(t *testing.T) {
-	for columns, want := range map[string]int{"": 80, "many": 80, "0": 80, "-3": 80, "1": 20, "20": 20, "33": 33, "200": 200, "99999": 1000} {
-		t.Setenv("COLUMNS", columns)
-		if got := width(); got != want {
-			t.Errorf("COLUMNS=%s: %d columns, want %d", columns, got, want)
-		}
-	}
-}
-
 func TestCheckFitsNarrowScreens(t *testing.T) {
 	r := preflight.Result{Name: "return probes", Status: preflight.Fail, Detail: "this kernel kills programs under seccomp", Remedy: "use a newer one"}
 	for columns := 20; columns <= 200; columns++ {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/filekind"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -28,7 +29,7 @@ func checkSource(c *cli.Context) error {
 	if c.Args().Present() || c.IsSet("pid") || c.IsSet("name") || c.Bool("all") {
 		return nil
 	}
-	return usageError{fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name)}
+	return fault.Usage(fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name))
 }
 
 // withoutCapture returns an error if one of the flags is set, which need a capture. The error ends with
@@ -36,7 +37,7 @@ func checkSource(c *cli.Context) error {
 func withoutCapture(c *cli.Context, why string, flags ...string) error {
 	for _, name := range flags {
 		if c.IsSet(name) {
-			return usageError{fmt.Errorf("--%s needs a capture%s", name, why)}
+			return fault.Usage(fmt.Errorf("--%s needs a capture%s", name, why))
 		}
 	}
 	return nil
@@ -49,13 +50,13 @@ func openSource(c *cli.Context, moments ...*moment) (r *capture.Reader, done fun
 		return recordNow(c)
 	}
 	if c.Args().Len() > 1 {
-		return nil, nil, usageError{fmt.Errorf("unexpected argument %q", c.Args().Get(1))}
+		return nil, nil, fault.Usage(fmt.Errorf("unexpected argument %q", c.Args().Get(1)))
 	}
 	for _, f := range traceFlags() {
 		name := f.Names()[0]
 		means := name == "pid" && c.Command.Name == "export" || name == "verbose" && c.Command.Name == "leaks"
 		if c.IsSet(name) && !means {
-			return nil, nil, usageError{fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First())}
+			return nil, nil, fault.Usage(fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First()))
 		}
 	}
 	return readMoments(c, c.Args().First(), moments...)
@@ -78,7 +79,7 @@ func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
 		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
 			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
 		}
-		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
+		return nil, nil, fault.New(fault.Failed, err) // a file's EACCES is not a missing privilege
 	}
 	for _, text := range r.Warnings() {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(text))
@@ -94,7 +95,7 @@ func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
 	}
 	defer s.close()
 	if len(s.config.Command) > 0 {
-		return nil, nil, usageError{fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
+		return nil, nil, fault.Usage(fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name))
 	}
 	file, err := output.Temporary()
 	if err != nil {

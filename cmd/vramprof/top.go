@@ -15,6 +15,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/tui"
@@ -49,10 +51,10 @@ func topCommand() *cli.Command {
 
 func topSession(c *cli.Context) error {
 	if name := c.String("sort"); name != "" && !slices.Contains(tui.Columns(), name) {
-		return usageError{fmt.Errorf("--sort: unknown column %q (columns: %s)", name, strings.Join(tui.Columns(), ", "))}
+		return fault.Usage(fmt.Errorf("--sort: unknown column %q (columns: %s)", name, strings.Join(tui.Columns(), ", ")))
 	}
 	if !(c.Float64("speed") > 0) {
-		return usageError{errors.New("--speed must be above 0")}
+		return fault.Usage(errors.New("--speed must be above 0"))
 	}
 	if connecting(c) {
 		return topRemote(c)
@@ -75,7 +77,7 @@ func topSession(c *cli.Context) error {
 		defer s.close()
 		return s.topOnce(c)
 	}
-	defer discardKeys()
+	defer terminal.DiscardKeys()
 	defer s.close()
 	return s.topLive(c, dir)
 }
@@ -100,7 +102,7 @@ func (s *session) topOnce(c *cli.Context) error {
 
 func writeOnce(c *cli.Context, snapshot *ledger.Snapshot, stacks callstack.Stacks) error {
 	x := tui.Moment{Snapshot: snapshot, Judged: tui.Judge(snapshot, stacks), Stacks: stacks, Ended: true}
-	return tui.Once(c.App.Writer, x, topOptions(c), width())
+	return tui.Once(c.App.Writer, x, topOptions(c), terminal.Width())
 }
 
 func topOptions(c *cli.Context) tui.Options {
@@ -121,7 +123,7 @@ func (s *session) topLive(c *cli.Context, dir string) error {
 	stderr := c.App.ErrWriter
 	here, err := openFolder(".")
 	if err != nil {
-		return codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+		return fault.New(fault.Failed, fmt.Errorf("open the current folder: %w", err))
 	}
 	defer here.Close()
 	fmt.Fprintln(stderr, "vramprof: attaching")
@@ -151,7 +153,7 @@ func (s *session) topLive(c *cli.Context, dir string) error {
 		return err
 	}
 	err = kept.finish(log, snapshot)
-	if e := text.WriteSummary(c.App.Writer, snapshot, mine(c, s.tracer), report.Options{Records: s.ooms.records()}, screen()); err == nil {
+	if e := text.WriteSummary(c.App.Writer, snapshot, mine(c, s.tracer), report.Options{Records: s.ooms.records()}, terminal.Screen()); err == nil {
 		err = e
 	}
 	if failed, _ := c.App.Metadata[failedKey].(error); err == nil && failed == nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/text"
@@ -22,7 +24,7 @@ import (
 func topFile(c *cli.Context) error {
 	at, err := parseMoment(c.String("at"))
 	if err != nil {
-		return usageError{err}
+		return fault.Usage(err)
 	}
 	onScreen := !c.Bool("once") && screenPossible()
 	if onScreen { // how far reading is must not stand on the screen
@@ -75,7 +77,7 @@ func topFile(c *cli.Context) error {
 	if err = errors.Join(playErr, err); err != nil {
 		return err
 	}
-	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, screen())
+	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, terminal.Screen())
 }
 
 // playPause is how often a capture that is played is redrawn.

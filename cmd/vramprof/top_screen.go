@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -40,7 +42,7 @@ const maxScreenOOMs = 100
 
 // screenPossible reports whether stdout is a terminal that can be redrawn, with keys to read.
 func screenPossible() bool {
-	if !isTerminal(os.Stdout) || os.Getenv("TERM") == "dumb" {
+	if !terminal.Is(os.Stdout) || os.Getenv("TERM") == "dumb" {
 		return false
 	}
 	if term.IsTerminal(int(os.Stdin.Fd())) {
@@ -68,7 +70,7 @@ type liveScreen struct {
 func screenHere(c *cli.Context, stacks callstack.Stacks) (*liveScreen, folder, error) {
 	here, err := openFolder(".")
 	if err != nil {
-		return nil, here, codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+		return nil, here, fault.New(fault.Failed, fmt.Errorf("open the current folder: %w", err))
 	}
 	o := topOptions(c)
 	o.Profile = profileWriter(here, stacks)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package terminal
 
 import (
 	"bytes"
@@ -15,10 +15,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
-// paged shows what write writes: in a pager if out is a terminal, else, or without a pager, as it
+// Paged shows what write writes: in a pager if out is a terminal, else, or without a pager, as it
 // is. Text for a terminal is styled.
-func paged(out io.Writer, write func(text io.Writer, styled bool) error) error {
-	terminal := isTerminal(out) && os.Getenv("TERM") != "dumb"
+func Paged(out io.Writer, write func(text io.Writer, styled bool) error) error {
+	terminal := Is(out) && os.Getenv("TERM") != "dumb"
 	var text bytes.Buffer
 	if err := write(&text, terminal); err != nil {
 		return err

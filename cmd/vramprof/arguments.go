@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -148,14 +148,14 @@ func walksOf(c *cli.Context) (*heapscan.Options, error) {
 		return nil, nil
 	case "end":
 	default:
-		every, err := parseDuration(when)
+		every, err := duration.Parse(when)
 		if err != nil || every < leastEvery {
 			return nil, fault.Usage(fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when))
 		}
 		o.Every = every
 	}
 	if text := c.String("holders-time"); text != "" { // serve has no such flag
-		last, err := parseDuration(text)
+		last, err := duration.Parse(text)
 		if err != nil || last <= 0 {
 			return nil, fault.Usage(fmt.Errorf("--holders-time is a time above 0, not %q (--holders=off looks for none)", text))
 		}
@@ -192,25 +192,6 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	}
 	config.Sample = sample
 	return nil
-}
-
-// parseDuration reads a Go duration or plain seconds; "" is 0, no limit.
-func parseDuration(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		seconds, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsNaN(seconds) || math.Abs(seconds) > math.MaxInt64/float64(time.Second) {
-			return 0, fmt.Errorf("%q is not a duration (30s, 10m, or plain seconds)", text)
-		}
-		d = time.Duration(seconds * float64(time.Second))
-	}
-	if d <= 0 {
-		return 0, fmt.Errorf("the duration %q is not positive", text)
-	}
-	return d, nil
 }
 
 // checkProcess returns an error if pid is not a process.

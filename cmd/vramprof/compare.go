@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
@@ -91,7 +92,7 @@ func compareFiles(c *cli.Context) error {
 // comparedFile is a file to compare, with its state at the end.
 type comparedFile struct {
 	path    string
-	at      moment
+	at      source.Moment
 	given   bool           // the command line names the moment
 	profile *report.Column // nil for a capture
 	reader  *capture.Reader
@@ -101,16 +102,16 @@ type comparedFile struct {
 
 // openCompared opens a capture or profile, "run.vram@peak".
 func openCompared(c *cli.Context, name, by string) (*comparedFile, error) {
-	path, at := splitMoment(name)
+	path, at := source.SplitMoment(name)
 	f := &comparedFile{path: path, given: at != "" || c.IsSet("at"), done: func() {}}
 	if at == "" {
 		at = c.String("at")
 	}
 	var err error
-	if f.at, err = parseMoment(at); err != nil {
+	if f.at, err = source.ParseMoment(at); err != nil {
 		return nil, fault.Usage(err)
 	}
-	p, isProfile, err := readProfile(path, c.Bool(noLimits))
+	p, isProfile, err := sourceOptions(c).Profile(path)
 	switch {
 	case err != nil:
 		return nil, err
@@ -123,7 +124,7 @@ func openCompared(c *cli.Context, name, by string) (*comparedFile, error) {
 		column.File, f.profile = path, &column
 		return f, nil
 	}
-	if f.reader, f.done, err = readMoments(c, path, &f.at); err != nil {
+	if f.reader, f.done, err = sourceOptions(c).Open(path, &f.at); err != nil {
 		return nil, err
 	}
 	if f.last, err = f.reader.Snapshot(f.reader.End()); err != nil {
@@ -162,7 +163,7 @@ func columnsOf(c *cli.Context, list []*comparedFile, by string) (columns []repor
 			continue
 		}
 		if peak && !f.given {
-			f.at = moment{text: "peak", peak: true}
+			f.at = source.Peak()
 		}
 		these, err := f.columns(c, by)
 		if err != nil {
@@ -185,13 +186,13 @@ func (f *comparedFile) columns(c *cli.Context, by string) ([]report.Column, erro
 	times := make([]uint64, len(of))
 	for i, process := range of {
 		var err error
-		if f.at.peak {
+		if f.at.IsPeak() {
 			var ok bool
 			if times[i], ok = report.PeakTimeOf(f.last, process); !ok { // it has only a context
 				times[i] = f.reader.End()
 			}
 		} else {
-			times[i], err = f.at.in(f.reader)
+			times[i], err = f.at.In(f.reader)
 		}
 		if err != nil {
 			return nil, err
@@ -203,7 +204,7 @@ func (f *comparedFile) columns(c *cli.Context, by string) ([]report.Column, erro
 	}
 	columns := f.columnsAt(snapshots, of, times, mine(c, f.reader))
 	for i := range columns {
-		columns[i].File, columns[i].Moment = f.path, f.at.text
+		columns[i].File, columns[i].Moment = f.path, f.at.String()
 	}
 	return columns, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/serve/web"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
@@ -115,10 +116,10 @@ func (r *remote) books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 		return s, nil
 	}
 	s = s.Only(func(p *ledger.Process) bool {
-		return (r.pids == nil || slices.Contains(r.pids, p.PID)) && passes(r.only, p)
+		return (r.pids == nil || slices.Contains(r.pids, p.PID)) && source.Passes(r.only, p)
 	})
 	if len(s.Processes) == 0 && r.pids == nil {
-		return nil, fault.New(fault.NoProcess, fmt.Errorf("no process in the books of vramprof serve is %s", onlyText(r.only)))
+		return nil, fault.New(fault.NoProcess, fmt.Errorf("no process in the books of vramprof serve is %s", source.FilterText(r.only)))
 	}
 	for _, pid := range r.pids {
 		if !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.PID == pid }) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
@@ -91,16 +92,16 @@ func exportSession(c *cli.Context) error {
 
 // exporter does everything that can fail before anything is written, and returns the function that
 // writes.
-func exporter(c *cli.Context, r *capture.Reader, format output.Format, at moment, between *[2]moment) (func(io.Writer) error, error) {
+func exporter(c *cli.Context, r *capture.Reader, format output.Format, at source.Moment, between *[2]source.Moment) (func(io.Writer) error, error) {
 	if between != nil {
-		from, to, err := interval(r, *between)
+		from, to, err := source.Interval(r, *between)
 		if err != nil {
 			return nil, err
 		}
 		profiles, err := profilesOf(c, r, from, to)
 		return func(w io.Writer) error { return format.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
-	end, err := at.in(r)
+	end, err := at.In(r)
 	if err != nil {
 		return nil, err
 	}
@@ -113,4 +114,12 @@ func exporter(c *cli.Context, r *capture.Reader, format output.Format, at moment
 		s.PID = uint32(pid)
 	}
 	return format.Prepare(s)
+}
+
+// momentList returns the moments that a command line names.
+func momentList(at *source.Moment, between *[2]source.Moment) []*source.Moment {
+	if between != nil {
+		return []*source.Moment{&between[0], &between[1]}
+	}
+	return []*source.Moment{at}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
@@ -104,7 +105,7 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 	if err := checkProcess(pid); err != nil {
 		return 0, 0, o, err
 	}
-	if wait, err = parseDuration(c.String("duration")); err != nil {
+	if wait, err = duration.Parse(c.String("duration")); err != nil {
 		return 0, 0, o, err
 	}
 	if o.MaxMemory, err = humanize.ParseBytes(c.String("holders-memory")); err != nil || o.MaxMemory < leastCopy {

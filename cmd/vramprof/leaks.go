@@ -10,8 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
@@ -39,7 +41,7 @@ func leaksCommand() *cli.Command {
 }
 
 func leaks(c *cli.Context) error {
-	older, err := parseDuration(c.String("older"))
+	older, err := duration.Parse(c.String("older"))
 	if err != nil {
 		return fault.Usage(fmt.Errorf("--older: %w", err))
 	}
@@ -85,8 +87,8 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 	if connecting(c) {
 		return leaksRemote(c)
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
-		at, err := parseMoment(c.String("at"))
+	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || source.IsArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
+		at, err := source.ParseMoment(c.String("at"))
 		if err != nil {
 			return nil, nil, nil, fault.Usage(err)
 		}
@@ -94,7 +96,7 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		snapshot, err := snapshotAt(r, at)
+		snapshot, err := source.SnapshotAt(r, at)
 		if err != nil {
 			done()
 		}

@@ -9,31 +9,9 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/terminal"
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// Reading a capture shows progress after readingQuiet, at most once per readingPause.
-const (
-	readingQuiet = time.Second
-	readingPause = 100 * time.Millisecond
-)
-
-// showReading shows on a terminal how much of a capture has been read. The line is cleared when
-// reading is complete, and by end.
-func showReading(w io.Writer, path string) (progress func(done, size int64), end func()) {
-	if !terminal.Is(w) {
-		return nil, func() {}
-	}
-	return readingTo(w, path, time.Now)
-}
-
-func readingTo(w io.Writer, path string, now func() time.Time) (progress func(done, size int64), end func()) {
-	return terminal.Advance(w, now, readingQuiet, func(done, size int64) string {
-		return fmt.Sprintf("reading %s: %d %%", untrusted.Clean(path), done*100/size)
-	})
-}
 
 // showWalks shows on a terminal how many processes were walked at the end.
 func showWalks(w io.Writer) (progress func(done, of int64)) {

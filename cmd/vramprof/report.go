@@ -12,6 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
@@ -20,7 +21,6 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 var views = []string{"summary", "tree", "table", "stats", "timeline", "cache"}
@@ -92,7 +92,7 @@ func reportSession(c *cli.Context) error {
 	if between != nil && c.Bool("json") && !slices.Contains(playedViews, c.String("view")) {
 		return fault.Usage(fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and ")))
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && isArchive(path) {
+	if path := c.Args().First(); c.Args().Len() == 1 && source.IsArchive(path) {
 		return reportArchive(c, path, at, between, page)
 	}
 	r, done, err := openSource(c)
@@ -110,38 +110,29 @@ func reportSession(c *cli.Context) error {
 }
 
 // momentsOf reads --at and --between.
-func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
+func momentsOf(c *cli.Context) (at source.Moment, between *[2]source.Moment, err error) {
 	if c.IsSet("at") && c.IsSet("between") {
 		return at, nil, fault.Usage(fmt.Errorf("use only one of --at and --between"))
 	}
 	if c.IsSet("between") {
-		from, to, err := parseInterval(c.String("between"))
+		from, to, err := source.ParseInterval(c.String("between"))
 		if err != nil {
 			return at, nil, fault.Usage(err)
 		}
-		return at, &[2]moment{from, to}, nil
+		return at, &[2]source.Moment{from, to}, nil
 	}
-	if at, err = parseMoment(c.String("at")); err != nil {
+	if at, err = source.ParseMoment(c.String("at")); err != nil {
 		return at, nil, fault.Usage(err)
 	}
 	return at, nil, nil
-}
-
-// snapshotAt replays the session up to a moment.
-func snapshotAt(r *capture.Reader, m moment) (*ledger.Snapshot, error) {
-	at, err := m.in(r)
-	if err != nil {
-		return nil, err
-	}
-	return r.Snapshot(at)
 }
 
 func viewOptions(c *cli.Context) report.Options {
 	return report.Options{Top: c.Int("top"), AllFrames: c.Bool("all-frames")}
 }
 
-func writeView(c *cli.Context, r *capture.Reader, at moment) error {
-	end, err := at.in(r)
+func writeView(c *cli.Context, r *capture.Reader, at source.Moment) error {
+	end, err := at.In(r)
 	if err != nil {
 		return err
 	}
@@ -181,8 +172,8 @@ func printView(c *cli.Context, view json.View, o report.Options) error {
 }
 
 // writeBetween writes a view of an interval. The summary is the lines that changed most.
-func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
-	from, to, err := interval(r, between)
+func writeBetween(c *cli.Context, r *capture.Reader, between [2]source.Moment) error {
+	from, to, err := source.Interval(r, between)
 	if err != nil {
 		return err
 	}
@@ -211,7 +202,7 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	if err != nil {
 		return err
 	}
-	names := [2]string{between[0].text, between[1].text}
+	names := [2]string{between[0].String(), between[1].String()}
 	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, terminal.Screen())
 }
 
@@ -220,7 +211,7 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 	for i, at := range []uint64{from, to} {
 		s, err := r.Snapshot(at)
 		if err == nil {
-			s, err = onlyOf(c, s)
+			s, err = source.Only(s, filterOf(c))
 		}
 		if err != nil {
 			return profiles, err

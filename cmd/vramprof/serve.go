@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/serve/web"
@@ -141,7 +142,7 @@ func serve(c *cli.Context) error {
 
 // set reads the options that a reload may change.
 func (s *server) set(c *cli.Context) error {
-	keep, err := parseDuration(c.String("keep"))
+	keep, err := duration.Parse(c.String("keep"))
 	if err != nil {
 		return fault.Usage(fmt.Errorf("--keep: %w", err))
 	}

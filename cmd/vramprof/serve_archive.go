@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/archive"
@@ -33,7 +34,7 @@ func archiveOptions(c *cli.Context) (o archive.Options, err error) {
 	if err != nil || size < archive.LeastSize || size > math.MaxInt64 {
 		return o, fault.Usage(fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), format.Bytes(archive.LeastSize)))
 	}
-	if o.Age, err = parseDuration(c.String("archive-age")); err != nil {
+	if o.Age, err = duration.Parse(c.String("archive-age")); err != nil {
 		return o, fault.Usage(fmt.Errorf("--archive-age: %w", err))
 	}
 	o.Size, o.Tool = int64(size), "vramprof "+version

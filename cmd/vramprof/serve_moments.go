@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/serve/web"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -79,7 +80,7 @@ func (m moments) Overview(process, pod string) (*report.Archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	return overviewOf(a, archive.Filter{Process: process, Pod: pod}), nil
+	return source.Overview(a, archive.Filter{Process: process, Pod: pod}), nil
 }
 
 func (m moments) stacks(r *capture.Reader) callstack.Stacks { return frames.Mine(r, m.mine) }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -54,7 +55,7 @@ func newSession(c *cli.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	duration, err := parseDuration(c.String("duration"))
+	duration, err := duration.Parse(c.String("duration"))
 	if err != nil {
 		return nil, fault.Usage(err)
 	}

@@ -10,9 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/fault"
-	"github.com/vramprof/vramprof/internal/filekind"
 	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
 )
@@ -45,7 +44,7 @@ func withoutCapture(c *cli.Context, why string, flags ...string) error {
 
 // openSource opens the capture that the command line names, or traces now into a file without a
 // name. In an archive it finds the capture that has all of the moments, and where they are in it.
-func openSource(c *cli.Context, moments ...*moment) (r *capture.Reader, done func(), err error) {
+func openSource(c *cli.Context, moments ...*source.Moment) (r *capture.Reader, done func(), err error) {
 	if !c.Args().Present() {
 		return recordNow(c)
 	}
@@ -59,32 +58,12 @@ func openSource(c *cli.Context, moments ...*moment) (r *capture.Reader, done fun
 			return nil, nil, fault.Usage(fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First()))
 		}
 	}
-	return readMoments(c, c.Args().First(), moments...)
+	return sourceOptions(c).Open(c.Args().First(), moments...)
 }
 
-// readMoments opens a capture, or the capture of an archive that has the moments.
-func readMoments(c *cli.Context, path string, moments ...*moment) (*capture.Reader, func(), error) {
-	if isArchive(path) {
-		return readArchive(c, path, moments...)
-	}
-	return readCapture(c, path)
-}
-
-// readCapture opens a capture and prints its warnings to stderr.
-func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
-	progress, end := showReading(c.App.ErrWriter, path)
-	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
-	if err != nil {
-		end()
-		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
-			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
-		}
-		return nil, nil, fault.New(fault.Failed, err) // a file's EACCES is not a missing privilege
-	}
-	for _, text := range r.Warnings() {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(text))
-	}
-	return r, func() { end(); r.Close() }, nil
+// sourceOptions reads how files are read.
+func sourceOptions(c *cli.Context) source.Options {
+	return source.Options{Unlimited: c.Bool(noLimits), Stderr: c.App.ErrWriter}
 }
 
 // recordNow traces like record, into a file without a name.

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/replay"
@@ -22,7 +23,7 @@ import (
 
 // topFile shows a capture: played on a terminal, else one moment of it.
 func topFile(c *cli.Context) error {
-	at, err := parseMoment(c.String("at"))
+	at, err := source.ParseMoment(c.String("at"))
 	if err != nil {
 		return fault.Usage(err)
 	}
@@ -42,7 +43,7 @@ func topFile(c *cli.Context) error {
 	defer done()
 	stacks := mine(c, r)
 	if !onScreen {
-		snapshot, err := snapshotAt(r, at)
+		snapshot, err := source.SnapshotAt(r, at)
 		if err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func topFile(c *cli.Context) error {
 	}
 	from := replay.First(r)
 	if c.IsSet("at") {
-		if from, err = at.in(r); err != nil {
+		if from, err = at.In(r); err != nil {
 			return err
 		}
 	}

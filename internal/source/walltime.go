@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package source
 
 import (
 	"strings"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/duration"
 )
 
 // wallTime is a moment named by the time of day: "2026-11-22 03:12", "03:12", "yesterday 03:12", or
@@ -25,7 +27,7 @@ func parseWallTime(text string, now time.Time) (w wallTime, ok bool) {
 		return wallTime{}, true
 	}
 	if rest, minus := strings.CutPrefix(text, "-"); minus {
-		d, err := parseDuration(rest)
+		d, err := duration.Parse(rest)
 		return wallTime{back: d}, err == nil && rest != ""
 	}
 	if rest, utc := strings.CutSuffix(text, " UTC"); utc {

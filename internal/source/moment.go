@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package source
 
 import (
 	"errors"
@@ -8,42 +8,58 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// moment is a point in a session: "12m30s" after it began, a time of day, its peak, or its end.
-type moment struct {
+// Moment is a point in a session: "12m30s" after it began, a time of day, its peak, or its end.
+type Moment struct {
 	text  string
 	after time.Duration
 	peak  bool
 	end   bool
 	wall  *wallTime
-	found *uint64 // ns of the capture's clock: where an archive has it; see openArchived
+	found *uint64 // ns of the capture's clock: where an archive has it; see Found and Options.Open
 }
 
-func parseMoment(text string) (moment, error) {
+// Peak is the moment at which a session held most.
+func Peak() Moment { return Moment{text: "peak", peak: true} }
+
+// Found is a moment that was found in an archive, as a time of day.
+func Found(m archive.Moment) Moment { return Moment{text: WallOf(m), found: &m.Time} }
+
+// String returns the moment as it was named.
+func (m Moment) String() string { return m.text }
+
+// IsPeak reports whether it is the peak of a session.
+func (m Moment) IsPeak() bool { return m.peak }
+
+// ParseMoment reads a moment as users name it.
+func ParseMoment(text string) (Moment, error) {
 	switch text {
 	case "", "end":
-		return moment{text: "end", end: true}, nil
+		return Moment{text: "end", end: true}, nil
 	case "peak":
-		return moment{text: text, peak: true}, nil
+		return Peak(), nil
 	case "0", "0s", "begin":
-		return moment{text: "begin"}, nil
+		return Moment{text: "begin"}, nil
 	}
-	d, err := parseDuration(text)
+	d, err := duration.Parse(text)
 	if err != nil {
 		if w, ok := parseWallTime(text, time.Now()); ok {
-			return moment{text: text, wall: &w}, nil
+			return Moment{text: text, wall: &w}, nil
 		}
-		return moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end, 03:12, -2h, '2026-11-22 03:12')", text)
+		return Moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end, 03:12, -2h, '2026-11-22 03:12')", text)
 	}
-	return moment{text: text, after: d}, nil
+	return Moment{text: text, after: d}, nil
 }
 
-// parseInterval reads "A,B" or "A..B".
-func parseInterval(text string) (from, to moment, err error) {
+// ParseInterval reads "A,B" or "A..B".
+func ParseInterval(text string) (from, to Moment, err error) {
 	a, b, ok := strings.Cut(text, ",")
 	if !ok {
 		a, b, ok = strings.Cut(text, "..")
@@ -51,20 +67,21 @@ func parseInterval(text string) (from, to moment, err error) {
 	if !ok {
 		return from, to, fmt.Errorf("%q is not an interval (--between 5m,12m30s)", text)
 	}
-	if from, err = parseMoment(a); err == nil {
-		to, err = parseMoment(b)
+	if from, err = ParseMoment(a); err == nil {
+		to, err = ParseMoment(b)
 	}
 	if err == nil && (from.end || to.ordered() && (to.after == 0 || from.ordered() && from.after >= to.after)) {
-		err = reversed(text, from, to)
+		err = Reversed(text, from, to)
 	}
 	return from, to, err
 }
 
 // ordered reports whether a moment is a time since the session began, which can be compared without
 // a capture.
-func (m moment) ordered() bool { return !m.peak && !m.end && m.wall == nil }
+func (m Moment) ordered() bool { return !m.peak && !m.end && m.wall == nil }
 
-func reversed(text string, from, to moment) error {
+// Reversed returns the error of an interval that ends before it begins.
+func Reversed(text string, from, to Moment) error {
 	why := "is not after"
 	if from.text == to.text {
 		why = "is the same moment as"
@@ -72,19 +89,19 @@ func reversed(text string, from, to moment) error {
 	return fmt.Errorf("--between %s: %s %s %s (the earlier moment comes first)", text, to.text, why, from.text)
 }
 
-// interval returns the times of two moments; the first must be earlier.
-func interval(r *capture.Reader, between [2]moment) (from, to uint64, err error) {
-	if from, err = between[0].in(r); err == nil {
-		to, err = between[1].in(r)
+// Interval returns the times of two moments; the first must be earlier.
+func Interval(r *capture.Reader, between [2]Moment) (from, to uint64, err error) {
+	if from, err = between[0].In(r); err == nil {
+		to, err = between[1].In(r)
 	}
 	if err == nil && from >= to {
-		err = fault.Usage(reversed(between[0].text+","+between[1].text, between[0], between[1]))
+		err = fault.Usage(Reversed(between[0].text+","+between[1].text, between[0], between[1]))
 	}
 	return from, to, err
 }
 
-// in returns the time of a moment in ns of the session's clock.
-func (m moment) in(r *capture.Reader) (uint64, error) {
+// In returns the time of a moment in ns of the session's clock.
+func (m Moment) In(r *capture.Reader) (uint64, error) {
 	begin, end := r.Begin(), r.End()
 	switch {
 	case m.found != nil:
@@ -118,7 +135,7 @@ func (m moment) in(r *capture.Reader) (uint64, error) {
 }
 
 // ofDay returns a time of day in ns of the session's clock.
-func (m moment) ofDay(r *capture.Reader) (uint64, error) {
+func (m Moment) ofDay(r *capture.Reader) (uint64, error) {
 	begin, end := max(r.Begin(), r.Opened()), r.End()
 	from, to := r.Wall(begin), r.Wall(end)
 	at := m.wall.in(to)
@@ -130,3 +147,12 @@ func (m moment) ofDay(r *capture.Reader) (uint64, error) {
 
 // showTime formats a time of day with its zone.
 func showTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+
+// SnapshotAt replays the session up to a moment.
+func SnapshotAt(r *capture.Reader, m Moment) (*ledger.Snapshot, error) {
+	at, err := m.In(r)
+	if err != nil {
+		return nil, err
+	}
+	return r.Snapshot(at)
+}

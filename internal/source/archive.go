@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package source
 
 import (
 	"errors"
@@ -8,22 +8,20 @@ import (
 	"os"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// isArchive reports whether a path is a folder, so that it can only be an archive.
-func isArchive(path string) bool {
+// IsArchive reports whether a path is a folder, so that it can only be an archive.
+func IsArchive(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
-// openArchive lists an archive.
-func openArchive(c *cli.Context, path string) (*archive.Archive, error) {
+// OpenArchive lists an archive.
+func OpenArchive(path string) (*archive.Archive, error) {
 	a, err := archive.Open(path)
 	if err != nil {
 		return nil, fault.New(fault.Failed, err)
@@ -36,14 +34,14 @@ func openArchive(c *cli.Context, path string) (*archive.Archive, error) {
 
 // readArchive opens the capture of an archive that has all of the moments, and sets where they are
 // in it.
-func readArchive(c *cli.Context, path string, moments ...*moment) (*capture.Reader, func(), error) {
-	a, err := openArchive(c, path)
+func (o Options) readArchive(path string, moments ...*Moment) (*capture.Reader, func(), error) {
+	a, err := OpenArchive(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	var in *archive.Capture
 	for _, m := range moments {
-		found, err := m.inArchive(a)
+		found, err := m.InArchive(a)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", untrusted.Clean(path), err)
 		}
@@ -59,11 +57,11 @@ func readArchive(c *cli.Context, path string, moments ...*moment) (*capture.Read
 		}
 		in = list[len(list)-1]
 	}
-	return readCapture(c, in.Path)
+	return o.Capture(in.Path)
 }
 
-// inArchive finds a moment.
-func (m moment) inArchive(a *archive.Archive) (archive.Moment, error) {
+// InArchive finds a moment.
+func (m Moment) InArchive(a *archive.Archive) (archive.Moment, error) {
 	list := a.Captures()
 	from, to, ok := a.Span()
 	switch {
@@ -84,24 +82,5 @@ func (m moment) inArchive(a *archive.Archive) (archive.Moment, error) {
 	return found, nil
 }
 
-// momentList returns the moments that a command line names.
-func momentList(at *moment, between *[2]moment) []*moment {
-	if between != nil {
-		return []*moment{&between[0], &between[1]}
-	}
-	return []*moment{at}
-}
-
-// whyGap explains a gap.
-func whyGap(g archive.Gap) string {
-	switch {
-	case g.Reboot:
-		return "the machine was started again"
-	case g.Session:
-		return "vramprof did not run"
-	}
-	return "it could not be written"
-}
-
-// wallOf returns the time of day of a moment for people, as precise as it was asked for.
-func wallOf(m archive.Moment) string { return showTime(m.Wall.Round(time.Second)) }
+// WallOf returns the time of day of a moment for people, as precise as it was asked for.
+func WallOf(m archive.Moment) string { return showTime(m.Wall.Round(time.Second)) }

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/check"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/serve/notify"
@@ -45,7 +46,7 @@ func main() {
 	}
 	tracer.RunHidden(os.Args)
 	runOrder(os.Args)
-	runEntries(os.Args)
+	check.RunHidden(os.Args)
 	notify.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
@@ -216,7 +217,7 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 // elsewhere when a process maps CUDA. Until then there are no BPF programs and rings, and answer
 // has clients served with the privileges that are needed to load them.
 func (s *server) await(ctx context.Context, answer func()) error {
-	if driver, err := openNVML(ctx); err == nil {
+	if driver, err := nvml.OpenHost(ctx); err == nil {
 		return driver.Close(ctx)
 	}
 	if held, err := sandbox.Effective(); err == nil {

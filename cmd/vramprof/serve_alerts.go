@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/oomrecord"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
@@ -133,7 +134,7 @@ func (s *server) alerted(x notify.Result) {
 // has --on-oom run: a program may fail a thousand times per second.
 func (s *server) outOfMemory(o oom.Error) {
 	if s.ooms != nil {
-		s.ooms.take(o)
+		s.ooms.Take(o)
 	}
 	if !o.Record {
 		return
@@ -151,7 +152,7 @@ func (s *server) outOfMemory(o oom.Error) {
 	s.addStack(&x, o.Stack)
 	s.log.Error("out of memory", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "requested_bytes", x.RequestedBytes, "line", x.Line)
 	if pages := s.pages.Load(); pages != nil {
-		pages.AddOOM(oomReport(o))
+		pages.AddOOM(oomrecord.Report(o))
 	}
 	s.alerts.Tell(onOOM, notify.Source{PID: o.PID, User: o.User}, x)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/oomrecord"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -33,17 +34,17 @@ func (s *server) keepRecords(c *cli.Context) error {
 	if err != nil {
 		return fault.New(fault.Failed, err)
 	}
-	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {
+	s.ooms = oomrecord.New(c.App.ErrWriter, func(o oom.Error) (string, error) {
 		var record archive.Record
-		source := oomSource{nvml: s.config.NVML, stacks: s.stacks}
+		source := oomrecord.Source{NVML: s.config.NVML, Stacks: s.stacks}
 		// A busy machine has thousands of processes in the books that ended minutes ago and hold nothing.
-		source.snapshot = func(books *ledger.Snapshot) *ledger.Snapshot {
+		source.Snapshot = func(books *ledger.Snapshot) *ledger.Snapshot {
 			return s.oomBooks(books).Only(func(p *ledger.Process) bool { return p.End == 0 || p.PID == o.PID })
 		}
-		source.composed = func(snapshot *ledger.Snapshot, x report.OOM) {
+		source.Composed = func(snapshot *ledger.Snapshot, x report.OOM) {
 			record = recordOf(x, text.GPUOfOOM(snapshot, s.stacks, x), snapshot.Host)
 		}
-		page, profile, err := source.content(o)
+		page, profile, err := source.Content(o)
 		if err != nil {
 			return "", err
 		}
@@ -52,7 +53,7 @@ func (s *server) keepRecords(c *cli.Context) error {
 		}
 		return records.Add(record, page, profile)
 	})
-	s.ooms.lost = func() (uint64, map[uint32]uint64) {
+	s.ooms.Lost = func() (uint64, map[uint32]uint64) {
 		if s.tracer == nil {
 			return 0, nil
 		}

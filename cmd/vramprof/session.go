@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/oomrecord"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
@@ -35,7 +36,7 @@ type session struct {
 	tracer   *tracer.Tracer
 	driver   *nvml.Driver
 	warnings []string // about the host
-	ooms     *oomRecorder
+	ooms     *oomrecord.Recorder
 	memory   *ceiling.Watch
 	exceeded atomic.Pointer[string] // why tracing ended early, nil if it did not
 	stderr   io.Writer
@@ -93,7 +94,7 @@ func newSession(c *cli.Context) (*session, error) {
 // open opens NVML and loads the BPF programs. It probes nothing yet.
 func (s *session) open(c *cli.Context) (err error) {
 	mentionServer(c)
-	if s.driver, err = openNVML(c.Context); err == nil {
+	if s.driver, err = nvml.OpenHost(c.Context); err == nil {
 		s.config.NVML = s.driver
 		s.learnOrder(c.Context)
 	} else {
@@ -190,7 +191,7 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 		snapshot.Warnings = append(snapshot.Warnings, text)
 		s.failed(errOutOfMemory)
 	}
-	snapshot.Warnings = append(snapshot.Warnings, s.ooms.end()...)
+	snapshot.Warnings = append(snapshot.Warnings, s.ooms.End()...)
 	return snapshot, nil
 }
 
@@ -223,7 +224,7 @@ func (s *session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 }
 
 func (s *session) close() {
-	s.ooms.end()
+	s.ooms.End()
 	if s.tracer != nil {
 		s.detach()
 	}
@@ -249,11 +250,4 @@ func requireHost(ctx context.Context, env preflight.Env) (warnings []string, err
 		}
 	}
 	return warnings, nil
-}
-
-// openNVML opens the driver. It gives up after 5 s if the driver hangs.
-func openNVML(ctx context.Context) (*nvml.Driver, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return nvml.Open(ctx, "")
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"unicode/utf8"
 
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
@@ -72,18 +71,5 @@ func TestRequireHostWarnsOfWhatMayNotWork(t *testing.T) {
 	warnings, err := requireHost(t.Context(), env)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "detaching is slow") {
 		t.Errorf("warnings %q, error %v", warnings, err)
-	}
-}
-
-func TestCheckFitsNarrowScreens(t *testing.T) {
-	r := preflight.Result{Name: "return probes", Status: preflight.Fail, Detail: "this kernel kills programs under seccomp", Remedy: "use a newer one"}
-	for columns := 20; columns <= 200; columns++ {
-		var b strings.Builder
-		writeResult(&b, r, columns)
-		for line := range strings.Lines(b.String()) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > columns {
-				t.Errorf("%d columns, want at most %d: %s", n, columns, line)
-			}
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/oomrecord"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/tui"
@@ -179,7 +180,7 @@ func (s *liveScreen) addOOM(o report.OOM) {
 func (s *liveScreen) showOOMs(session *session) {
 	record := session.config.OOM
 	session.config.OOM = func(o oom.Error) {
-		s.addOOM(oomReport(o))
+		s.addOOM(oomrecord.Report(o))
 		if record != nil {
 			record(o)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package check
 
 import (
 	"context"
@@ -22,13 +22,14 @@ import (
 // library and print what its cuGetProcAddress returns for the other arguments.
 const entriesCommand = "print-cuda-entries"
 
-func runEntries(args []string) {
+// RunHidden prints the answers and exits if args ask for it.
+func RunHidden(args []string) {
 	if len(args) < 2 || args[1] != entriesCommand {
 		return
 	}
 	if err := procaddr.Print(args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(exitError)
+		os.Exit(1)
 	}
 	os.Exit(0)
 }

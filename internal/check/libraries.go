@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package check
 
 import (
 	"context"
@@ -45,8 +45,8 @@ func libraryReports() (*reportjson.LibrariesReport, error) {
 	return r, nil
 }
 
-// checkAllLibraries is check --libraries.
-func checkAllLibraries(ctx context.Context, w io.Writer, asJSON bool, columns int) error {
+// Libraries lists the CUDA libraries of this machine, and what the driver returns.
+func Libraries(ctx context.Context, w io.Writer, asJSON bool, columns int) error {
 	r, err := libraryReports()
 	if err != nil {
 		return err

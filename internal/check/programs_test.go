@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package check
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 )
 
 func TestCheckNamesTheProgramThatTheKernelRejects(t *testing.T) {
-	r := checkPrograms(func() error {
+	r := programsResult(func() error {
 		return errors.New("load the unwinder's steps: program kprobe_unwind_python: argument list too long\n0: R1=ctx()")
 	})
 	var out bytes.Buffer
@@ -23,7 +23,7 @@ func TestCheckNamesTheProgramThatTheKernelRejects(t *testing.T) {
 	if out.String() != want || preflight.ExitCode([]preflight.Result{r}) != preflight.ExitMissing {
 		t.Errorf("%s\nwant\n%s", &out, want)
 	}
-	if r := checkPrograms(func() error { return nil }); r.Status != preflight.OK || r.Code != 0 {
+	if r := programsResult(func() error { return nil }); r.Status != preflight.OK || r.Code != 0 {
 		t.Errorf("without an error: %+v", r)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package check
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// checkPID writes what tracing a process would meet. It attaches nothing.
-func checkPID(w io.Writer, pid uint32, columns int) error {
+// Process writes what tracing a process would meet. It attaches nothing.
+func Process(w io.Writer, pid uint32, columns int) error {
 	if !procfs.Exists(pid) {
 		return fmt.Errorf("check process %d: no such process", pid)
 	}

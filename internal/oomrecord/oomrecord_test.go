@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package oomrecord
 
 import (
 	"context"
@@ -10,27 +10,44 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/archive"
-	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
+
+// stream can be read while it is written.
+type stream struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (s *stream) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, text...)
+	return len(text), nil
+}
+
+func (s *stream) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.text)
+}
 
 func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr stream
 		var written []uint32
 		busy := false
-		r := newOOMRecorder(&stderr, func(o oom.Error) (string, error) {
+		r := New(&stderr, func(o oom.Error) (string, error) {
 			if busy {
 				t.Error("two at a time")
 			}
@@ -43,7 +60,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		begin := time.Now()
 		limit := ratelimit.New(oom.Records)
 		take := func(pid uint32, size uint64) {
-			r.take(oom.Error{PID: pid, User: pid, Size: size, Record: limit.Allow(time.Now(), pid, pid)})
+			r.Take(oom.Error{PID: pid, User: pid, Size: size, Record: limit.Allow(time.Now(), pid, pid)})
 		}
 		for i := range uint32(25) {
 			take(i, 0)
@@ -55,7 +72,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		take(100, 0)
 		time.Sleep(time.Second)
 		take(200, 2<<30)
-		warnings := r.end()
+		warnings := r.End()
 		if want := []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 200}; !slices.Equal(written, want) {
 			t.Errorf("written: %v, want %v", written, want)
 		}
@@ -63,8 +80,8 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			!slices.Contains(warnings, "process 0 ran out of memory once: 1 recorded") || !slices.Contains(warnings, "process 100 ran out of memory once: 0 recorded") {
 			t.Errorf("warnings %q", warnings)
 		}
-		r.take(oom.Error{PID: 300, Record: true}) // too late, and harmless
-		if again := r.end(); again != nil {
+		r.Take(oom.Error{PID: 300, Record: true}) // too late, and harmless
+		if again := r.End(); again != nil {
 			t.Errorf("said twice: %q", again)
 		}
 		for text, n := range map[string]int{
@@ -86,19 +103,19 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr stream
 		written := map[uint32]int{}
-		r := newOOMRecorder(&stderr, func(o oom.Error) (string, error) {
+		r := New(&stderr, func(o oom.Error) (string, error) {
 			written[o.PID]++
 			return "x.txt", nil
 		})
 		limit := ratelimit.New(oom.Records)
 		for i := range 300 {
-			r.take(oom.Error{PID: 7, User: 1001, Comm: "flood", Record: limit.Allow(time.Now(), 7, 1001)})
+			r.Take(oom.Error{PID: 7, User: 1001, Comm: "flood", Record: limit.Allow(time.Now(), 7, 1001)})
 			if i == 250 {
-				r.take(oom.Error{PID: 8, User: 1002, Comm: "honest", Record: limit.Allow(time.Now(), 8, 1002)})
+				r.Take(oom.Error{PID: 8, User: 1002, Comm: "honest", Record: limit.Allow(time.Now(), 8, 1002)})
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		warnings := r.end()
+		warnings := r.End()
 		if written[7] != 3 || written[8] != 1 {
 			t.Errorf("records by process: %v, want 3 of the flood and that of the honest job", written)
 		}
@@ -124,9 +141,9 @@ func TestMissedOOMsInWords(t *testing.T) {
 }
 
 func TestWithoutOOMsNothingIsSaid(t *testing.T) {
-	var none *oomRecorder
+	var none *Recorder
 	var stderr stream
-	if w := append(none.end(), newOOMRecorder(&stderr, nil).end()...); len(w) != 0 || stderr.String() != "" {
+	if w := append(none.End(), New(&stderr, nil).End()...); len(w) != 0 || stderr.String() != "" {
 		t.Errorf("%q, %q", w, stderr.String())
 	}
 }
@@ -137,9 +154,9 @@ func TestAnOOMThatCannotBeRecordedIsALineAndNoMore(t *testing.T) {
 		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): wrote a.txt, but: disk full\n": func(oom.Error) (string, error) { return "a.txt", errors.New("disk full") },
 	} {
 		var stderr stream
-		r := newOOMRecorder(&stderr, write)
-		r.take(oom.Error{PID: 1, Record: true})
-		r.end()
+		r := New(&stderr, write)
+		r.Take(oom.Error{PID: 1, Record: true})
+		r.End()
 		if stderr.String() != want {
 			t.Errorf("got %q, want %q", stderr.String(), want)
 		}
@@ -174,7 +191,7 @@ func (s *lateStacks) Stack(uint64) []callstack.Frame {
 	return []callstack.Frame{{Function: "step", File: "/home/ada/train.py", Line: 42, Python: true}}
 }
 
-func oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
+func books(books *ledger.Snapshot) *ledger.Snapshot {
 	if books != nil {
 		return books
 	}
@@ -182,8 +199,8 @@ func oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
 }
 
 func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
-	source := oomSource{nvml: fakeNVML{}, snapshot: oomBooks, stacks: &lateStacks{}}
-	text, content, err := source.content(oom.Error{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+	source := Source{NVML: fakeNVML{}, Snapshot: books, Stacks: &lateStacks{}}
+	text, content, err := source.Content(oom.Error{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +222,8 @@ func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 }
 
 func TestRecordOfAnOOMIsOfItsOwnBooks(t *testing.T) {
-	source := oomSource{snapshot: oomBooks, stacks: &lateStacks{}}
-	text, _, err := source.content(oom.Error{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
+	source := Source{Snapshot: books, Stacks: &lateStacks{}}
+	text, _, err := source.Content(oom.Error{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
 	if err != nil || !strings.Contains(string(text), " on then, ") {
 		t.Errorf("%v in\n%s", err, text)
 	}
@@ -215,56 +232,21 @@ func TestRecordOfAnOOMIsOfItsOwnBooks(t *testing.T) {
 func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		source := oomSource{nvml: fakeNVML{hangs: true}, snapshot: oomBooks, stacks: &lateStacks{asked: -1000}}
-		text, _, err := source.content(oom.Error{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+		source := Source{NVML: fakeNVML{hangs: true}, Snapshot: books, Stacks: &lateStacks{asked: -1000}}
+		text, _, err := source.Content(oom.Error{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
 		if err != nil || !strings.Contains(string(text), "NVML gave no reading") || !strings.Contains(string(text), "[no stack]") {
 			t.Errorf("%v in\n%s", err, text)
 		}
-		if waited := time.Since(begin); waited > oomNVMLWait+oomStackWait {
+		if waited := time.Since(begin); waited > nvmlWait+stackWait {
 			t.Errorf("waited %v", waited)
 		}
 	})
 }
 
 func TestAPanicInARecordIsAnError(t *testing.T) {
-	source := oomSource{snapshot: func(*ledger.Snapshot) *ledger.Snapshot { panic("no books") }}
-	if _, _, err := source.content(oom.Error{}); err == nil || !strings.Contains(err.Error(), "no books") {
+	source := Source{Snapshot: func(*ledger.Snapshot) *ledger.Snapshot { panic("no books") }}
+	if _, _, err := source.Content(oom.Error{}); err == nil || !strings.Contains(err.Error(), "no books") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// TestRecordOfServeFitsItsSchema: a record in the archive names the GPU and the other processes on it.
-func TestRecordOfServeFitsItsSchema(t *testing.T) {
-	size := uint64(4 << 30)
-	gpu := ledger.GPU{UUID: "GPU-a", Index: 1, Name: "H100", Total: 80 << 30, Used: 79 << 30}
-	line := callstack.Frame{Function: "step", File: "/home/ada/train.py", Line: 42, Python: true}
-	r := recordOf(report.OOM{PID: 42, Comm: "python3", API: "cudaMalloc", Kind: ledger.Device, Size: size, Time: clock.Now()}, report.OOMGPU{
-		GPU: &gpu, Own: 60 << 30, Line: line, Workload: ledger.Workload{Pod: "bert-0", Namespace: "ml"},
-		Users: []report.OOMUser{{PID: 7, Comm: "infer", Bytes: 19 << 30, Traced: true, Line: &line, LineBytes: 12 << 30}, {PID: 8, Comm: "x", Bytes: 1}},
-	}, "gpu-box-1")
-	dir := t.TempDir()
-	records, err := archive.OpenRecords(dir, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := records.Add(r, []byte("text"), []byte("profile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.ReadFile(strings.TrimSuffix(path, ".txt") + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate("oom.json", content); err != nil {
-		t.Error(err)
-	}
-	list, err := archive.ReadRecords(dir)
-	if err != nil || len(list) != 1 {
-		t.Fatalf("%+v, %v", list, err)
-	}
-	if x := list[0]; x.Line != "/home/ada/train.py:42 step" || x.Others[0].Line != x.Line || x.Others[0].Bytes != 19<<30 || *x.RequestedSize != size || x.GPU.Index != 1 ||
-		x.Workload.Pod != "bert-0" || time.Since(x.Time) > time.Minute {
-		t.Errorf("%+v", x)
 	}
 }
 
@@ -272,22 +254,22 @@ func TestRecordOfServeFitsItsSchema(t *testing.T) {
 func TestASessionEndsThoughRecordsAreSlow(t *testing.T) {
 	release, begun := make(chan struct{}), make(chan struct{})
 	written := 0
-	r := newOOMRecorder(io.Discard, func(oom.Error) (string, error) {
+	r := New(io.Discard, func(oom.Error) (string, error) {
 		written++
 		close(begun)
 		<-release
 		return "x", nil
 	})
 	for range 3 {
-		r.take(oom.Error{PID: 7, Comm: "train", Record: true})
+		r.Take(oom.Error{PID: 7, Comm: "train", Record: true})
 	}
 	<-begun
 	r.mu.Lock()
-	r.ended = time.Now().Add(-oomEndWait)
+	r.ended = time.Now().Add(-endWait)
 	r.mu.Unlock()
 	close(release)
-	r.end()
-	if written != 1 || r.unrecorded() != 2 || r.by[7].recorded != 1 {
-		t.Errorf("%d records, %d missed, of the process %+v; want 1 and 2", written, r.unrecorded(), r.by[7])
+	r.End()
+	if written != 1 || r.Unrecorded() != 2 || r.by[7].recorded != 1 {
+		t.Errorf("%d records, %d missed, of the process %+v; want 1 and 2", written, r.Unrecorded(), r.by[7])
 	}
 }

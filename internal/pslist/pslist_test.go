@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package pslist
 
 import (
 	"strings"
@@ -46,7 +46,7 @@ PID      GPU  USED    WORKLOAD                        COMMAND
   nvidia-persistenc…`},
 	} {
 		var out strings.Builder
-		if err := writeList(&out, c.list, c.columns); err != nil {
+		if err := Write(&out, c.list, c.columns); err != nil {
 			t.Fatal(err)
 		}
 		if got := "\n" + strings.TrimRight(out.String(), "\n"); got != c.want {

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,12 +12,14 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/remote"
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/heapscan"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // traceFlags returns the flags of every command that traces.
@@ -58,8 +59,8 @@ func noArguments(c *cli.Context) error {
 
 // commandOf returns the words after "--". Any other argument is a mistake: most likely a pid or a
 // file, not a program to start.
-func commandOf(c *cli.Context) ([]string, error) {
-	all, _ := c.App.Metadata["args"].([]string)
+func (p *program) commandOf(c *cli.Context) ([]string, error) {
+	all := p.args
 	rest := c.Args().Slice()
 	if len(rest) == 0 {
 		if len(all) > 0 && all[len(all)-1] == "--" {
@@ -67,7 +68,7 @@ func commandOf(c *cli.Context) ([]string, error) {
 		}
 		return nil, nil
 	}
-	if afterDashes(c) {
+	if p.afterDashes(c) {
 		return rest, nil
 	}
 	first := rest[0]
@@ -78,8 +79,8 @@ func commandOf(c *cli.Context) ([]string, error) {
 }
 
 // afterDashes reports whether the arguments follow "--".
-func afterDashes(c *cli.Context) bool {
-	all, _ := c.App.Metadata["args"].([]string)
+func (p *program) afterDashes(c *cli.Context) bool {
+	all := p.args
 	at := len(all) - c.Args().Len() - 1
 	return at >= 0 && all[at] == "--"
 }
@@ -99,8 +100,8 @@ func pidsOf(c *cli.Context) (pids []uint32, err error) {
 }
 
 // configOf reads from the flags which processes to trace, and how.
-func configOf(c *cli.Context) (tracer.Config, error) {
-	command, err := commandOf(c)
+func (p *program) configOf(c *cli.Context) (tracer.Config, error) {
+	command, err := p.commandOf(c)
 	if err != nil {
 		return tracer.Config{}, err
 	}
@@ -135,6 +136,45 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		return config, fault.Usage(errors.New("use only one of --pid, --all, --name and a command"))
 	}
 	return config, nil
+}
+
+// sessionConfig reads the flags of a command that traces.
+func (p *program) sessionConfig(c *cli.Context) (session.Config, error) {
+	config := session.Config{
+		MaxMemory: c.String("max-memory"), Mine: mineOf(c), Tool: "vramprof " + version, Verbose: c.Bool("verbose"), Stderr: c.App.ErrWriter,
+		Writes: folders(c), Force: c.Bool("force"), Screen: c.Command.Name == "top",
+		Cache:  session.Cache{Dir: c.String("cache"), Named: c.IsSet("cache"), Off: c.Bool("no-cache")},
+		Server: remote.DefaultSocket, Skippable: p.setSkip, Fail: p.fail,
+	}
+	if !p.afterDashes(c) {
+		config.Advice = advice[c.Command.Name]
+	}
+	var err error
+	if config.Trace, err = p.configOf(c); err != nil {
+		return config, err
+	}
+	if config.Duration, err = duration.Parse(c.String("duration")); err != nil {
+		return config, fault.Usage(err)
+	}
+	if config.Cache.Off && config.Cache.Named {
+		return config, fault.Usage(errors.New("use only one of --cache and --no-cache"))
+	}
+	return config, nil
+}
+
+// newSession returns the session that the flags describe.
+func (p *program) newSession(c *cli.Context) (*session.Session, error) {
+	config, err := p.sessionConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return session.New(c.Context, config)
+}
+
+// advice says what to do instead of attaching where vramprof serve runs, by command.
+var advice = map[string]string{
+	"top": "--connect asks it", "report": "--connect asks it", "leaks": "--connect asks it", "export": "--connect asks it",
+	"record": "vramprof report --connect shows what it knows, and its archive has the past,",
 }
 
 // leastEvery is the least time between walks of a process: one takes 0.1 to 1 s of a processor.
@@ -194,18 +234,9 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	return nil
 }
 
-// checkProcess returns an error if pid is not a process.
-func checkProcess(pid uint32) error {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("process %d does not exist", pid)
+func cacheFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "cache", Value: unwindcache.Default, Usage: "keep unwind tables of libraries in `DIR` for later sessions, which then start faster"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "keep no unwind tables, and use none that are kept"},
 	}
-	for line := range strings.Lines(string(status)) { // "Tgid:\t4242"
-		if text, ok := strings.CutPrefix(line, "Tgid:"); ok {
-			if process := strings.TrimSpace(text); process != fmt.Sprint(pid) {
-				return fmt.Errorf("%d is a thread of process %s (use -p %s)", pid, process, process)
-			}
-		}
-	}
-	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-func exportCommand() *cli.Command {
+func exportCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "convert a capture, or trace now, for other tools",
@@ -33,11 +33,11 @@ func exportCommand() *cli.Command {
 			mineFlag(),
 			connectFlag(),
 		}, readFlags(), momentFlags(), traceFlags()),
-		Action: exportSession,
+		Action: p.exportSession,
 	}
 }
 
-func exportSession(c *cli.Context) error {
+func (p *program) exportSession(c *cli.Context) error {
 	format, err := output.Exported.Find(c.String("format"))
 	if err != nil {
 		return fault.Usage(err)
@@ -75,7 +75,7 @@ func exportSession(c *cli.Context) error {
 	} else {
 		var r *capture.Reader
 		var done func()
-		if r, done, err = openSource(c, momentList(&at, between)...); err == nil {
+		if r, done, err = p.openSource(c, momentList(&at, between)...); err == nil {
 			defer done()
 			write, err = exporter(c, r, format, at, between)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
@@ -102,7 +103,7 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 		return 0, 0, o, fault.Usage(errors.New("holders needs a process: -p PID (vramprof ps lists them)"))
 	}
 	pid = uint32(c.Uint("pid"))
-	if err := checkProcess(pid); err != nil {
+	if err := session.CheckProcess(pid); err != nil {
 		return 0, 0, o, err
 	}
 	if wait, err = duration.Parse(c.String("duration")); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func leaksCommand() *cli.Command {
+func leaksCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:        "leaks",
 		Usage:       "find lines of code that leak, and list who holds memory",
@@ -36,11 +36,11 @@ func leaksCommand() *cli.Command {
 			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 if a line leaks, or with --older if memory is that old"},
 			&cli.BoolFlag{Name: "unfreed", Usage: "with --fail-on-leak: also if a process ended without freeing its memory"},
 		),
-		Action: leaks,
+		Action: p.leaks,
 	}
 }
 
-func leaks(c *cli.Context) error {
+func (p *program) leaks(c *cli.Context) error {
 	older, err := duration.Parse(c.String("older"))
 	if err != nil {
 		return fault.Usage(fmt.Errorf("--older: %w", err))
@@ -55,7 +55,7 @@ func leaks(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, stacks, done, err := leaksSource(c, dir)
+	snapshot, stacks, done, err := p.leaksSource(c, dir)
 	if err != nil {
 		return err
 	}
@@ -83,16 +83,16 @@ func leaks(c *cli.Context) error {
 
 // leaksSource traces now, asks vramprof serve, or reads the capture that the command line names.
 // done releases what stacks need.
-func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
+func (p *program) leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
 	if connecting(c) {
 		return leaksRemote(c)
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || source.IsArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
+	if path := c.Args().First(); c.Args().Len() == 1 && !p.afterDashes(c) && (isFile(path) || source.IsArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
 		at, err := source.ParseMoment(c.String("at"))
 		if err != nil {
 			return nil, nil, nil, fault.Usage(err)
 		}
-		r, done, err := openSource(c, &at)
+		r, done, err := p.openSource(c, &at)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -105,23 +105,23 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 	if err := withoutCapture(c, "", "at"); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err := newSession(c)
+	s, err := p.newSession(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err = s.recordOOMs(c, oomDir); err == nil {
-		s.config.Stdout = os.Stderr // stdout has only the result, which may be JSON
-		err = s.open(c)
+	if err = s.RecordOOMs(oomDir); err == nil {
+		s.Trace.Stdout = os.Stderr // stdout has only the result, which may be JSON
+		err = s.Open(c.Context)
 	}
 	var snapshot *ledger.Snapshot
 	if err == nil {
-		snapshot, err = s.trace(c.Context)
+		snapshot, err = s.Run(c.Context)
 	}
 	if err != nil {
-		s.close()
+		s.Close()
 		return nil, nil, nil, err
 	}
-	return snapshot, mine(c, s.tracer), s.close, nil
+	return snapshot, s.Stacks(), s.Close, nil
 }
 
 func isFile(path string) bool {

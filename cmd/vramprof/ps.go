@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/pslist"
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/internal/terminal"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer"
@@ -33,7 +34,7 @@ func ps(c *cli.Context) error {
 		return err
 	}
 	env.SelfTest = nil // ps probes nothing
-	if _, err := requireHost(c.Context, env); err != nil {
+	if _, err := session.RequireHost(c.Context, env); err != nil {
 		return err
 	}
 	list, err := pslist.Read(c.Context, func(err error) { fmt.Fprintf(c.App.ErrWriter, "vramprof: %v\n", err) })

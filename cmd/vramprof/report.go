@@ -28,7 +28,7 @@ var views = []string{"summary", "tree", "table", "stats", "timeline", "cache"}
 // playedViews need all events of a session, so they need a capture.
 var playedViews = []string{"stats", "timeline"}
 
-func reportCommand() *cli.Command {
+func reportCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:      "report",
 		Usage:     "show a capture, or trace now, in one of several views",
@@ -45,7 +45,7 @@ func reportCommand() *cli.Command {
 			mineFlag(),
 			connectFlag(),
 		}, readFlags(), momentFlags(), findFlags(), traceFlags()),
-		Action: reportSession,
+		Action: p.reportSession,
 	}
 }
 
@@ -56,7 +56,7 @@ func momentFlags() []cli.Flag {
 	}
 }
 
-func reportSession(c *cli.Context) error {
+func (p *program) reportSession(c *cli.Context) error {
 	if !slices.Contains(views, c.String("view")) {
 		return fault.Usage(fmt.Errorf("unknown view %q (views: %s)", c.String("view"), strings.Join(views, ", ")))
 	}
@@ -93,9 +93,9 @@ func reportSession(c *cli.Context) error {
 		return fault.Usage(fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and ")))
 	}
 	if path := c.Args().First(); c.Args().Len() == 1 && source.IsArchive(path) {
-		return reportArchive(c, path, at, between, page)
+		return p.reportArchive(c, path, at, between, page)
 	}
-	r, done, err := openSource(c)
+	r, done, err := p.openSource(c)
 	if err != nil {
 		return err
 	}

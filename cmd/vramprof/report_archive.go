@@ -34,9 +34,9 @@ func filterOf(c *cli.Context) archive.Filter {
 }
 
 // reportArchive shows a moment of an archive, what changed between two, or what is in it.
-func reportArchive(c *cli.Context, path string, at source.Moment, between *[2]source.Moment, page output.Destination) error {
+func (p *program) reportArchive(c *cli.Context, path string, at source.Moment, between *[2]source.Moment, page output.Destination) error {
 	if between == nil && (c.IsSet("at") || c.IsSet("view") || page != nil) {
-		r, done, err := openSource(c, &at)
+		r, done, err := p.openSource(c, &at)
 		if err != nil {
 			return err
 		}

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/tracer/clock"
 )
 
 const noLimits = "no-limits"
@@ -44,9 +41,9 @@ func withoutCapture(c *cli.Context, why string, flags ...string) error {
 
 // openSource opens the capture that the command line names, or traces now into a file without a
 // name. In an archive it finds the capture that has all of the moments, and where they are in it.
-func openSource(c *cli.Context, moments ...*source.Moment) (r *capture.Reader, done func(), err error) {
+func (p *program) openSource(c *cli.Context, moments ...*source.Moment) (r *capture.Reader, done func(), err error) {
 	if !c.Args().Present() {
-		return recordNow(c)
+		return p.recordNow(c)
 	}
 	if c.Args().Len() > 1 {
 		return nil, nil, fault.Usage(fmt.Errorf("unexpected argument %q", c.Args().Get(1)))
@@ -67,13 +64,13 @@ func sourceOptions(c *cli.Context) source.Options {
 }
 
 // recordNow traces like record, into a file without a name.
-func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
-	s, err := newSession(c)
+func (p *program) recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
+	s, err := p.newSession(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer s.close()
-	if len(s.config.Command) > 0 {
+	defer s.Close()
+	if len(s.Trace.Command) > 0 {
 		return nil, nil, fault.Usage(fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name))
 	}
 	file, err := output.Temporary()
@@ -81,35 +78,9 @@ func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
 		return nil, nil, err
 	}
 	done = func() { file.Close() }
-	if r, err = s.intoFile(c, file); err != nil {
+	if r, err = s.RunIntoFile(c.Context, file); err != nil {
 		done()
 		return nil, nil, err
 	}
 	return r, done, nil
-}
-
-func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Reader, error) {
-	host, _ := os.Hostname()
-	w, err := capture.NewWriter(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now})
-	if err != nil {
-		return nil, err
-	}
-	s.config.Capture = w
-	if err := s.open(c); err != nil {
-		return nil, errors.Join(err, w.End(nil))
-	}
-	w.SetStacks(s.tracer)
-	w.SetCheckpoints(s.tracer.Checkpoint)
-	snapshot, err := s.trace(c.Context)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.End(snapshot); err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return capture.NewReaderWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // we wrote it
 }

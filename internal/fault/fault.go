@@ -10,11 +10,11 @@ import "errors"
 type Kind int
 
 const (
-	Failed       Kind = iota // whatever its cause: a file's EACCES is no missing privilege
-	Misuse                   // a mistake in the command line
-	NoPrivilege              // a privilege or a kernel feature is missing
-	NoProcess                // no process uses CUDA, or none that was asked for
-	WithStatus               // Error.Status is the exit code
+	Failed      Kind = iota // whatever its cause: a file's EACCES is no missing privilege
+	Misuse                  // a mistake in the command line
+	NoPrivilege             // a privilege or a kernel feature is missing
+	NoProcess               // no process uses CUDA, or none that was asked for
+	WithStatus              // Error.Status is the exit code
 )
 
 // Error is an error with a mark.

@@ -20,6 +20,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
+// SocketName is the name of the socket of --connect in its folder.
+const SocketName = "vramprof.sock"
+
 // Limits of the socket of --connect.
 const (
 	maxBooks     = 1 << 30 // bytes of an answer

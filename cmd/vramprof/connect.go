@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/remote"
 	"github.com/vramprof/vramprof/internal/serve/web"
+	"github.com/vramprof/vramprof/internal/views"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -91,13 +92,13 @@ func reportRemote(c *cli.Context) error {
 		return err
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
-	if slices.Contains(playedViews, view.Name) || c.IsSet("html") {
-		return fault.Usage(fmt.Errorf("the views %s and --html need a capture%s%s", strings.Join(playedViews, " and "), onlyPresent, hasPast))
+	if slices.Contains(views.Played, view.Name) || c.IsSet("html") {
+		return fault.Usage(fmt.Errorf("the views %s and --html need a capture%s%s", strings.Join(views.Played, " and "), onlyPresent, hasPast))
 	}
 	if view.Snapshot, err = r.Books(c.Context, true); err != nil {
 		return err
 	}
-	return printView(c, view, viewOptions(c))
+	return viewsOf(c).Print(view)
 }
 
 // leaksRemote is where leaks --connect gets the books from.

@@ -98,7 +98,7 @@ func exporter(c *cli.Context, r *capture.Reader, format output.Format, at source
 		if err != nil {
 			return nil, err
 		}
-		profiles, err := profilesOf(c, r, from, to)
+		profiles, err := viewsOf(c).Profiles(r, from, to)
 		return func(w io.Writer) error { return format.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
 	end, err := at.In(r)

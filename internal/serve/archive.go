@@ -11,8 +11,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-const defaultArchive = "/var/lib/vramprof"
-
 // openArchive begins to write the archive, unless dir is "".
 func (s *server) openArchive(dir string, o archive.Options) (err error) {
 	if dir == "" {

@@ -3,9 +3,14 @@
 package serve
 
 import (
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func known(name string) bool {
@@ -43,4 +48,38 @@ func FuzzServeConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAReloadForgetsAMistakeThatWasUndone: the file has the last word, and without one the default.
+func TestAReloadForgetsAMistakeThatWasUndone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "serve.yml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("keep: 1m\n")
+	file, err := ReadConfig(path, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Keep = "10m"
+	s := &server{log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	s.keep.Store(int64(time.Minute))
+	for _, step := range []struct {
+		text  string
+		keep  time.Duration
+		wrong bool
+	}{{"keep: soon\n", time.Minute, true}, {"keep: 1m\n", time.Minute, false}, {"keep: 2m\n", 2 * time.Minute, false}, {"", 10 * time.Minute, false}} {
+		write(step.text)
+		if err := file.again(s); (err != nil) != step.wrong || time.Duration(s.keep.Load()) != step.keep {
+			t.Errorf("%q: %v, keep is %v", step.text, err, time.Duration(s.keep.Load()))
+		}
+	}
+	file.Fixed = true
+	write("keep: 5m\n")
+	if err := file.again(s); err != nil || time.Duration(s.keep.Load()) != 10*time.Minute {
+		t.Errorf("the command line does not take precedence: %v, keep is %v", err, time.Duration(s.keep.Load()))
+	}
 }

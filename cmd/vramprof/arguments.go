@@ -171,7 +171,7 @@ func (p *program) newSession(c *cli.Context) (*session.Session, error) {
 	return session.New(c.Context, config)
 }
 
-// advice says what to do instead of attaching where vramprof serve runs, by command.
+// advice has what to do instead of attaching where vramprof serve runs, by command.
 var advice = map[string]string{
 	"top": "--connect asks it", "report": "--connect asks it", "leaks": "--connect asks it", "export": "--connect asks it",
 	"record": "vramprof report --connect shows what it knows, and its archive has the past,",

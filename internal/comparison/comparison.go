@@ -25,7 +25,7 @@ const (
 	ByFile    = "file"
 )
 
-// Options say what is compared.
+// Options choose what is compared.
 type Options struct {
 	By    string         // ByProcess or ByFile
 	At    string         // moment of the files that name none

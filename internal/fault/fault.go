@@ -6,7 +6,7 @@ package fault
 
 import "errors"
 
-// Kind tells what a marked error means to the user.
+// Kind is what a marked error means to the user.
 type Kind int
 
 const (

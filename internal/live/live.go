@@ -21,7 +21,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Options say what the screen shows, and where the result goes.
+// Options choose what the screen shows, and where the result goes.
 type Options struct {
 	Sort    string // column; "": as usual
 	Stdout  io.Writer

@@ -30,7 +30,7 @@ import (
 
 const forgetEvery = time.Minute
 
-// Config says what is traced, who may ask, and what is kept.
+// Config chooses what is traced, who may ask, and what is kept.
 type Config struct {
 	Session session.Config
 	File    *ConfigFile

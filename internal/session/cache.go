@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
-// Cache says where unwind tables of libraries are kept for later sessions.
+// Cache chooses where unwind tables of libraries are kept for later sessions.
 type Cache struct {
 	Dir   string
 	Named bool // by the user, so that it is an error if it cannot be used

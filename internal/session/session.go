@@ -33,7 +33,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
-// Config says what a session traces, and how.
+// Config chooses what a session traces, and how.
 type Config struct {
 	Trace     tracer.Config
 	Duration  time.Duration // 0: until Ctrl-C
@@ -59,7 +59,7 @@ type Config struct {
 }
 
 // Session is one run of the tracer. Trace.Capture, Trace.OOM, the standard files of Trace, Began,
-// Confined, Quiet and Stderr of its Config may be set until Open.
+// Confined, Quiet and Stderr of its Config may be set until Open, and Began until Run.
 type Session struct {
 	Config
 

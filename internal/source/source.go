@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// Options say how files are read.
+// Options choose how files are read.
 type Options struct {
 	Unlimited bool      // without limits on memory and time: the file is trusted
 	Stderr    io.Writer // gets warnings, and on a terminal how far reading is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package terminal tells what the user's terminal is like, and fits text to it.
+// Package terminal describes the terminal of the user, and fits text to it.
 package terminal
 
 import (

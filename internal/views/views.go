@@ -28,7 +28,7 @@ var (
 	Played = []string{"stats", "timeline"}
 )
 
-// Options say what is shown, and how.
+// Options choose what is shown, and how.
 type Options struct {
 	View      string
 	JSON      bool

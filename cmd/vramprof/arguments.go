@@ -5,8 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,10 +12,14 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/duration"
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/remote"
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/heapscan"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // traceFlags returns the flags of every command that traces.
@@ -50,35 +52,35 @@ func driverObjectsFlag() cli.Flag {
 // noArguments returns an error if a command that takes only flags has arguments.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
-		return usageError{fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name)}
+		return fault.Usage(fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name))
 	}
 	return nil
 }
 
 // commandOf returns the words after "--". Any other argument is a mistake: most likely a pid or a
 // file, not a program to start.
-func commandOf(c *cli.Context) ([]string, error) {
-	all, _ := c.App.Metadata["args"].([]string)
+func (p *program) commandOf(c *cli.Context) ([]string, error) {
+	all := p.args
 	rest := c.Args().Slice()
 	if len(rest) == 0 {
 		if len(all) > 0 && all[len(all)-1] == "--" {
-			return nil, usageError{errors.New(`no command after "--"`)}
+			return nil, fault.Usage(errors.New(`no command after "--"`))
 		}
 		return nil, nil
 	}
-	if afterDashes(c) {
+	if p.afterDashes(c) {
 		return rest, nil
 	}
 	first := rest[0]
 	if _, err := strconv.ParseUint(first, 10, 31); err == nil {
-		return nil, usageError{fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first)}
+		return nil, fault.Usage(fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first))
 	}
-	return nil, usageError{fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " "))}
+	return nil, fault.Usage(fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " ")))
 }
 
 // afterDashes reports whether the arguments follow "--".
-func afterDashes(c *cli.Context) bool {
-	all, _ := c.App.Metadata["args"].([]string)
+func (p *program) afterDashes(c *cli.Context) bool {
+	all := p.args
 	at := len(all) - c.Args().Len() - 1
 	return at >= 0 && all[at] == "--"
 }
@@ -89,7 +91,7 @@ func pidsOf(c *cli.Context) (pids []uint32, err error) {
 		for text := range strings.SplitSeq(list, ",") {
 			pid, err := strconv.ParseUint(text, 10, 31)
 			if err != nil || pid == 0 {
-				return nil, usageError{fmt.Errorf("%q is not a process id", text)}
+				return nil, fault.Usage(fmt.Errorf("%q is not a process id", text))
 			}
 			pids = append(pids, uint32(pid))
 		}
@@ -98,8 +100,8 @@ func pidsOf(c *cli.Context) (pids []uint32, err error) {
 }
 
 // configOf reads from the flags which processes to trace, and how.
-func configOf(c *cli.Context) (tracer.Config, error) {
-	command, err := commandOf(c)
+func (p *program) configOf(c *cli.Context) (tracer.Config, error) {
+	command, err := p.commandOf(c)
 	if err != nil {
 		return tracer.Config{}, err
 	}
@@ -109,10 +111,10 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 	}
 	if c.IsSet("name") {
 		if c.String("name") == "" {
-			return config, usageError{errors.New("--name is empty (-a traces every process)")}
+			return config, fault.Usage(errors.New("--name is empty (-a traces every process)"))
 		}
 		if _, err := regexp.Compile(c.String("name")); err != nil {
-			return config, usageError{fmt.Errorf("--name: %w", err)}
+			return config, fault.Usage(fmt.Errorf("--name: %w", err))
 		}
 		// The tracer matches several names at once, one per line.
 		config.Name = regexp.MustCompile("(?m:" + c.String("name") + ")")
@@ -131,9 +133,48 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		}
 	}
 	if chosen > 1 {
-		return config, usageError{errors.New("use only one of --pid, --all, --name and a command")}
+		return config, fault.Usage(errors.New("use only one of --pid, --all, --name and a command"))
 	}
 	return config, nil
+}
+
+// sessionConfig reads the flags of a command that traces.
+func (p *program) sessionConfig(c *cli.Context) (session.Config, error) {
+	config := session.Config{
+		MaxMemory: c.String("max-memory"), Mine: mineOf(c), Tool: "vramprof " + version, Verbose: c.Bool("verbose"), Stderr: c.App.ErrWriter,
+		Writes: folders(c), Force: c.Bool("force"), Screen: c.Command.Name == "top",
+		Cache:  session.Cache{Dir: c.String("cache"), Named: c.IsSet("cache"), Off: c.Bool("no-cache")},
+		Server: remote.DefaultSocket, Skippable: p.setSkip, Fail: p.fail,
+	}
+	if !p.afterDashes(c) {
+		config.Advice = advice[c.Command.Name]
+	}
+	var err error
+	if config.Trace, err = p.configOf(c); err != nil {
+		return config, err
+	}
+	if config.Duration, err = duration.Parse(c.String("duration")); err != nil {
+		return config, fault.Usage(err)
+	}
+	if config.Cache.Off && config.Cache.Named {
+		return config, fault.Usage(errors.New("use only one of --cache and --no-cache"))
+	}
+	return config, nil
+}
+
+// newSession returns the session that the flags describe.
+func (p *program) newSession(c *cli.Context) (*session.Session, error) {
+	config, err := p.sessionConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return session.New(c.Context, config)
+}
+
+// advice has what to do instead of attaching where vramprof serve runs, by command.
+var advice = map[string]string{
+	"top": "--connect asks it", "report": "--connect asks it", "leaks": "--connect asks it", "export": "--connect asks it",
+	"record": "vramprof report --connect shows what it knows, and its archive has the past,",
 }
 
 // leastEvery is the least time between walks of a process: one takes 0.1 to 1 s of a processor.
@@ -147,16 +188,16 @@ func walksOf(c *cli.Context) (*heapscan.Options, error) {
 		return nil, nil
 	case "end":
 	default:
-		every, err := parseDuration(when)
+		every, err := duration.Parse(when)
 		if err != nil || every < leastEvery {
-			return nil, usageError{fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when)}
+			return nil, fault.Usage(fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when))
 		}
 		o.Every = every
 	}
 	if text := c.String("holders-time"); text != "" { // serve has no such flag
-		last, err := parseDuration(text)
+		last, err := duration.Parse(text)
 		if err != nil || last <= 0 {
-			return nil, usageError{fmt.Errorf("--holders-time is a time above 0, not %q (--holders=off looks for none)", text)}
+			return nil, fault.Usage(fmt.Errorf("--holders-time is a time above 0, not %q (--holders=off looks for none)", text))
 		}
 		o.LastTime = last
 	}
@@ -179,7 +220,7 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	case "off":
 		config.NoTensors = true
 	default:
-		return usageError{fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors"))}
+		return fault.Usage(fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors")))
 	}
 	if c.String("sample") == "auto" {
 		config.Sample, config.SampleLimit = autoSample, autoSampleLimit
@@ -187,43 +228,15 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	}
 	sample, err := humanize.ParseBytes(c.String("sample"))
 	if err != nil {
-		return usageError{fmt.Errorf("--sample: %q is neither auto nor a number of bytes (64KiB, 1MiB, 0)", c.String("sample"))}
+		return fault.Usage(fmt.Errorf("--sample: %q is neither auto nor a number of bytes (64KiB, 1MiB, 0)", c.String("sample")))
 	}
 	config.Sample = sample
 	return nil
 }
 
-// parseDuration reads a Go duration or plain seconds; "" is 0, no limit.
-func parseDuration(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
+func cacheFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "cache", Value: unwindcache.Default, Usage: "keep unwind tables of libraries in `DIR` for later sessions, which then start faster"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "keep no unwind tables, and use none that are kept"},
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		seconds, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsNaN(seconds) || math.Abs(seconds) > math.MaxInt64/float64(time.Second) {
-			return 0, fmt.Errorf("%q is not a duration (30s, 10m, or plain seconds)", text)
-		}
-		d = time.Duration(seconds * float64(time.Second))
-	}
-	if d <= 0 {
-		return 0, fmt.Errorf("the duration %q is not positive", text)
-	}
-	return d, nil
-}
-
-// checkProcess returns an error if pid is not a process.
-func checkProcess(pid uint32) error {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("process %d does not exist", pid)
-	}
-	for line := range strings.Lines(string(status)) { // "Tgid:\t4242"
-		if text, ok := strings.CutPrefix(line, "Tgid:"); ok {
-			if process := strings.TrimSpace(text); process != fmt.Sprint(pid) {
-				return fmt.Errorf("%d is a thread of process %s (use -p %s)", pid, process, process)
-			}
-		}
-	}
-	return nil
 }

@@ -5,14 +5,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/internal/filekind"
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/internal/source"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
@@ -37,7 +36,7 @@ func diffCommand() *cli.Command {
 
 func diffSessions(c *cli.Context) error {
 	if c.Args().Len() != 2 {
-		return usageError{fmt.Errorf("diff needs two files (see vramprof diff --help)")}
+		return fault.Usage(fmt.Errorf("diff needs two files (see vramprof diff --help)"))
 	}
 	var out output.Destination
 	var profiles [2]profile.Profile
@@ -61,66 +60,31 @@ func diffSessions(c *cli.Context) error {
 		}
 		sayWrote(c, out)
 	}
-	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0].Mine(mineOf(c)), profiles[1].Mine(mineOf(c))), names, report.Options{Top: c.Int("top")}, screen())
-}
-
-// splitMoment splits "run.vram@peak", unless a file has that name.
-func splitMoment(name string) (path, at string) {
-	if i := strings.LastIndexByte(name, '@'); i > 0 {
-		if _, err := os.Lstat(name); err != nil {
-			return name[:i], name[i+1:]
-		}
-	}
-	return name, ""
+	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0].Mine(mineOf(c)), profiles[1].Mine(mineOf(c))), names, report.Options{Top: c.Int("top")}, terminal.Screen())
 }
 
 // profileOf reads a profile, or makes one from a capture at a moment: "run.vram@peak".
 func profileOf(c *cli.Context, name string) (profile.Profile, error) {
-	path, at := splitMoment(name)
-	m, err := parseMoment(at)
+	path, at := source.SplitMoment(name)
+	m, err := source.ParseMoment(at)
 	if err != nil {
-		return profile.Profile{}, usageError{err}
+		return profile.Profile{}, fault.Usage(err)
 	}
-	p, isProfile, err := readProfile(path, c.Bool(noLimits))
+	p, isProfile, err := sourceOptions(c).Profile(path)
 	switch {
 	case isProfile && at != "":
-		return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
+		return profile.Profile{}, fault.Usage(fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at))
 	case isProfile || err != nil:
 		return p, err
 	}
-	r, done, err := readMoments(c, path, &m)
+	r, done, err := sourceOptions(c).Open(path, &m)
 	if err != nil {
 		return profile.Profile{}, err
 	}
 	defer done()
-	s, err := snapshotAt(r, m)
+	s, err := source.SnapshotAt(r, m)
 	if err != nil {
 		return profile.Profile{}, err
 	}
 	return profile.New(s, r), nil
-}
-
-// readProfile reads a profile. It reports false if the file is none; then it may be a capture.
-func readProfile(path string, unlimited bool) (p profile.Profile, isProfile bool, err error) {
-	f, err := untrusted.OpenRegular(path)
-	if err != nil {
-		return p, false, nil // the error of reading it as a capture is better
-	}
-	defer f.Close()
-	magic := make([]byte, 2)
-	if n, _ := f.ReadAt(magic, 0); n != 2 || magic[0] != 0x1f || magic[1] != 0x8b { // gzip
-		return p, false, nil
-	}
-	if unlimited {
-		p, err = profile.ReadUnlimited(f)
-	} else {
-		p, err = profile.Read(f)
-	}
-	if err == nil {
-		return p, true, nil
-	}
-	if k := filekind.Of(path); k.Known() && k.Class != filekind.Profile {
-		return p, false, fmt.Errorf("read %s: %s", path, k.Text(path, "a capture or profile"))
-	}
-	return p, false, fmt.Errorf("%s: %w", path, err)
 }

@@ -13,11 +13,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-func exportCommand() *cli.Command {
+func exportCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "convert a capture, or trace now, for other tools",
@@ -31,14 +33,14 @@ func exportCommand() *cli.Command {
 			mineFlag(),
 			connectFlag(),
 		}, readFlags(), momentFlags(), traceFlags()),
-		Action: exportSession,
+		Action: p.exportSession,
 	}
 }
 
-func exportSession(c *cli.Context) error {
+func (p *program) exportSession(c *cli.Context) error {
 	format, err := output.Exported.Find(c.String("format"))
 	if err != nil {
-		return usageError{err}
+		return fault.Usage(err)
 	}
 	at, between, err := momentsOf(c)
 	if err != nil {
@@ -46,7 +48,7 @@ func exportSession(c *cli.Context) error {
 	}
 	if between != nil && format.WriteDifference == nil {
 		able := output.Exported.Only(func(f output.Format) bool { return f.WriteDifference != nil })
-		return usageError{fmt.Errorf("--between needs --format %s", able.Choice())}
+		return fault.Usage(fmt.Errorf("--between needs --format %s", able.Choice()))
 	}
 	if !connecting(c) {
 		err = checkSource(c)
@@ -73,7 +75,7 @@ func exportSession(c *cli.Context) error {
 	} else {
 		var r *capture.Reader
 		var done func()
-		if r, done, err = openSource(c, momentList(&at, between)...); err == nil {
+		if r, done, err = p.openSource(c, momentList(&at, between)...); err == nil {
 			defer done()
 			write, err = exporter(c, r, format, at, between)
 		}
@@ -90,16 +92,16 @@ func exportSession(c *cli.Context) error {
 
 // exporter does everything that can fail before anything is written, and returns the function that
 // writes.
-func exporter(c *cli.Context, r *capture.Reader, format output.Format, at moment, between *[2]moment) (func(io.Writer) error, error) {
+func exporter(c *cli.Context, r *capture.Reader, format output.Format, at source.Moment, between *[2]source.Moment) (func(io.Writer) error, error) {
 	if between != nil {
-		from, to, err := interval(r, *between)
+		from, to, err := source.Interval(r, *between)
 		if err != nil {
 			return nil, err
 		}
-		profiles, err := profilesOf(c, r, from, to)
+		profiles, err := viewsOf(c).Profiles(r, from, to)
 		return func(w io.Writer) error { return format.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
-	end, err := at.in(r)
+	end, err := at.In(r)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +109,17 @@ func exporter(c *cli.Context, r *capture.Reader, format output.Format, at moment
 	if pids := c.StringSlice("pid"); format.OneProcess && len(pids) > 0 {
 		pid, err := strconv.ParseUint(pids[0], 10, 31)
 		if err != nil || len(pids) > 1 {
-			return nil, usageError{fmt.Errorf("--format %s takes one process id", format.Name)}
+			return nil, fault.Usage(fmt.Errorf("--format %s takes one process id", format.Name))
 		}
 		s.PID = uint32(pid)
 	}
 	return format.Prepare(s)
+}
+
+// momentList returns the moments that a command line names.
+func momentList(at *source.Moment, between *[2]source.Moment) []*source.Moment {
+	if between != nil {
+		return []*source.Moment{&between[0], &between[1]}
+	}
+	return []*source.Moment{at}
 }

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
@@ -104,7 +105,7 @@ func TestDaemonSetHasTheDocumentedRights(t *testing.T) {
 		held |= sandbox.NewSet(numbers[name])
 	}
 	// The default limit of locked memory suffices for the rings of CPUs that come online later.
-	if want := tracing &^ sandbox.NewSet(unix.CAP_IPC_LOCK); held != want {
+	if want := session.Tracing &^ sandbox.NewSet(unix.CAP_IPC_LOCK); held != want {
 		t.Errorf("it has %x, tracing needs %x", uint64(held), uint64(want))
 	}
 }

@@ -5,15 +5,15 @@ package main
 import (
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/manual"
+	"github.com/vramprof/vramprof/internal/terminal"
 )
 
-// helpColumns returns the width of help: that of the terminal, at most usualColumns.
-func helpColumns() int { return min(width(), usualColumns) }
+// helpColumns returns the width of help: that of the terminal, at most terminal.UsualColumns.
+func helpColumns() int { return min(terminal.Width(), terminal.UsualColumns) }
 
 // Columns where the text on a flag begins; narrowColumn is for terminals without room beside the
 // flags.
@@ -48,7 +48,7 @@ func init() {
 	cli.FlagStringer = flagHelp
 	cli.HelpPrinter = func(w io.Writer, template string, data any) {
 		cli.HelpPrinterCustom(w, template, data, map[string]any{
-			"fold":  func(text string, indent int) string { return hanging(text, helpColumns(), indent) },
+			"fold":  func(text string, indent int) string { return terminal.Hanging(text, helpColumns(), indent) },
 			"pages": func() []manual.Page { return manual.Pages },
 		})
 	}
@@ -64,10 +64,10 @@ func flagHelp(f cli.Flag) string {
 	}
 	columns := helpColumns()
 	if columns < 2*flagColumn {
-		return name + "\n" + strings.Repeat(" ", narrowColumn) + hanging(text, columns, narrowColumn)
+		return name + "\n" + strings.Repeat(" ", narrowColumn) + terminal.Hanging(text, columns, narrowColumn)
 	}
 	name += strings.Repeat(" ", max(flagColumn-len(name), 2))
-	return name + hangingFrom(len(name), text, columns, flagColumn)
+	return name + terminal.HangingFrom(len(name), text, columns, flagColumn)
 }
 
 // flagText returns the names of a flag, with its value, and its text: "-d", "--duration TIME",
@@ -88,28 +88,4 @@ func flagText(f cli.Flag) (short, long, text string) {
 		text = strings.Join(parts, "")
 	}
 	return short, long, text
-}
-
-// hanging breaks text into lines of at most width columns and indents all but the first, which
-// begins in the column indent.
-func hanging(text string, width, indent int) string { return hangingFrom(indent, text, width, indent) }
-
-// hangingFrom is hanging for a first line that begins in another column.
-func hangingFrom(column int, text string, width, indent int) string {
-	var b strings.Builder
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case column+1+n > width:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			column = indent
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
 }

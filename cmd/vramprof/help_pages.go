@@ -8,7 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/manual"
+	"github.com/vramprof/vramprof/internal/terminal"
 )
 
 // mostHelpColumns is the width beyond which lines of a page would be hard to read.
@@ -23,7 +25,7 @@ func helpCommand() *cli.Command {
 			"A terminal shows pages in $PAGER (default: less); a pipe gets plain text.",
 		Action: func(c *cli.Context) error {
 			if c.Args().Len() > 1 {
-				return usageError{fmt.Errorf("unexpected argument %q (see vramprof help)", c.Args().Get(1))}
+				return fault.Usage(fmt.Errorf("unexpected argument %q (see vramprof help)", c.Args().Get(1)))
 			}
 			if name := c.Args().First(); name != "" {
 				return showHelp(c, name)
@@ -47,7 +49,7 @@ func showHelp(c *cli.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return paged(c.App.Writer, func(out io.Writer, styled bool) error {
+	return terminal.Paged(c.App.Writer, func(out io.Writer, styled bool) error {
 		if isCommand {
 			writer := c.App.Writer
 			c.App.Writer = out
@@ -58,7 +60,7 @@ func showHelp(c *cli.Context, name string) error {
 			}
 			fmt.Fprintln(out)
 		}
-		return manual.Write(out, document, min(width(), mostHelpColumns), styled)
+		return manual.Write(out, document, min(terminal.Width(), mostHelpColumns), styled)
 	})
 }
 
@@ -75,5 +77,5 @@ func noHelp(c *cli.Context, name string) error {
 	if nearest := manual.Nearest(name, names); nearest != "" {
 		advice = fmt.Sprintf("did you mean %q? vramprof help lists all", nearest)
 	}
-	return usageError{fmt.Errorf("no command or page %q (%s)", name, advice)}
+	return fault.Usage(fmt.Errorf("no command or page %q (%s)", name, advice))
 }

@@ -14,6 +14,10 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/duration"
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	reportjson "github.com/vramprof/vramprof/report/json"
@@ -91,29 +95,29 @@ func writeHolders(c *cli.Context, h *report.Holders) error {
 	if c.Bool("tree") {
 		write = text.WriteHolderTree
 	}
-	return write(c.App.Writer, h, report.Options{Top: c.Int("top")}, screen())
+	return write(c.App.Writer, h, report.Options{Top: c.Int("top")}, terminal.Screen())
 }
 
 func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.Options, err error) {
 	if !c.IsSet("pid") {
-		return 0, 0, o, usageError{errors.New("holders needs a process: -p PID (vramprof ps lists them)")}
+		return 0, 0, o, fault.Usage(errors.New("holders needs a process: -p PID (vramprof ps lists them)"))
 	}
 	pid = uint32(c.Uint("pid"))
-	if err := checkProcess(pid); err != nil {
+	if err := session.CheckProcess(pid); err != nil {
 		return 0, 0, o, err
 	}
-	if wait, err = parseDuration(c.String("duration")); err != nil {
+	if wait, err = duration.Parse(c.String("duration")); err != nil {
 		return 0, 0, o, err
 	}
 	if o.MaxMemory, err = humanize.ParseBytes(c.String("holders-memory")); err != nil || o.MaxMemory < leastCopy {
-		return 0, 0, o, usageError{fmt.Errorf("--holders-memory: %q is not a number of bytes from %s on (256MiB, 4GiB)", c.String("holders-memory"), format.Bytes(leastCopy))}
+		return 0, 0, o, fault.Usage(fmt.Errorf("--holders-memory: %q is not a number of bytes from %s on (256MiB, 4GiB)", c.String("holders-memory"), format.Bytes(leastCopy)))
 	}
 	if c.Bool("tree") && c.Bool("json") {
-		return 0, 0, o, usageError{errors.New("--tree and --json exclude each other (the JSON has the steps of each path)")}
+		return 0, 0, o, fault.Usage(errors.New("--tree and --json exclude each other (the JSON has the steps of each path)"))
 	}
 	device := c.String("device")
 	if device != "" && !deviceName.MatchString(device) {
-		return 0, 0, o, usageError{fmt.Errorf("unknown device %q (devices: cpu, cuda:0, cuda:1, …)", device)}
+		return 0, 0, o, fault.Usage(fmt.Errorf("unknown device %q (devices: cpu, cuda:0, cuda:1, …)", device))
 	}
 	o.Host, o.HideNames = device == "cpu", c.Bool("no-names")
 	return pid, wait, o, nil
@@ -143,9 +147,9 @@ func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, 
 func holdersError(pid uint32, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
-		return codedError{fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", pid, err), exitPrivilege}
+		return fault.New(fault.NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", pid, err))
 	case errors.Is(err, holders.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
-		return codedError{fmt.Errorf("process %d: %w", pid, err), exitNoProcess}
+		return fault.New(fault.NoProcess, fmt.Errorf("process %d: %w", pid, err))
 	}
 	return fmt.Errorf("process %d: %w", pid, err)
 }

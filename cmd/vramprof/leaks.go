@@ -10,7 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/duration"
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/source"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
@@ -18,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func leaksCommand() *cli.Command {
+func leaksCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:        "leaks",
 		Usage:       "find lines of code that leak, and list who holds memory",
@@ -32,26 +36,26 @@ func leaksCommand() *cli.Command {
 			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 if a line leaks, or with --older if memory is that old"},
 			&cli.BoolFlag{Name: "unfreed", Usage: "with --fail-on-leak: also if a process ended without freeing its memory"},
 		),
-		Action: leaks,
+		Action: p.leaks,
 	}
 }
 
-func leaks(c *cli.Context) error {
-	older, err := parseDuration(c.String("older"))
+func (p *program) leaks(c *cli.Context) error {
+	older, err := duration.Parse(c.String("older"))
 	if err != nil {
-		return usageError{fmt.Errorf("--older: %w", err)}
+		return fault.Usage(fmt.Errorf("--older: %w", err))
 	}
 	if c.IsSet("top") && c.Int("top") < 1 {
-		return usageError{errors.New("--top must be at least 1")}
+		return fault.Usage(errors.New("--top must be at least 1"))
 	}
 	if c.Bool("unfreed") && !c.Bool("fail-on-leak") {
-		return usageError{errors.New("--unfreed needs --fail-on-leak")}
+		return fault.Usage(errors.New("--unfreed needs --fail-on-leak"))
 	}
 	dir, err := oomDir(c, "")
 	if err != nil {
 		return err
 	}
-	snapshot, stacks, done, err := leaksSource(c, dir)
+	snapshot, stacks, done, err := p.leaksSource(c, dir)
 	if err != nil {
 		return err
 	}
@@ -61,9 +65,9 @@ func leaks(c *cli.Context) error {
 	case c.Bool("json"):
 		err = json.WriteLeaks(c.App.Writer, snapshot, stacks, options)
 	case c.Bool("verbose"):
-		err = text.WriteLeaks(c.App.Writer, snapshot, stacks, options, screen())
+		err = text.WriteLeaks(c.App.Writer, snapshot, stacks, options, terminal.Screen())
 	default:
-		err = text.WriteLeaksBrief(c.App.Writer, snapshot, stacks, options, screen())
+		err = text.WriteLeaksBrief(c.App.Writer, snapshot, stacks, options, terminal.Screen())
 	}
 	if err != nil {
 		return err
@@ -72,27 +76,27 @@ func leaks(c *cli.Context) error {
 		return nil
 	}
 	if n := leakCount(snapshot, stacks, options, c.Bool("unfreed")); n > 0 {
-		return codedError{fmt.Errorf("lines that leak: %d", n), exitLeak}
+		return fault.Status(exitLeak, fmt.Errorf("lines that leak: %d", n))
 	}
 	return nil
 }
 
 // leaksSource traces now, asks vramprof serve, or reads the capture that the command line names.
 // done releases what stacks need.
-func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
+func (p *program) leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
 	if connecting(c) {
 		return leaksRemote(c)
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
-		at, err := parseMoment(c.String("at"))
+	if path := c.Args().First(); c.Args().Len() == 1 && !p.afterDashes(c) && (isFile(path) || source.IsArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
+		at, err := source.ParseMoment(c.String("at"))
 		if err != nil {
-			return nil, nil, nil, usageError{err}
+			return nil, nil, nil, fault.Usage(err)
 		}
-		r, done, err := openSource(c, &at)
+		r, done, err := p.openSource(c, &at)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		snapshot, err := snapshotAt(r, at)
+		snapshot, err := source.SnapshotAt(r, at)
 		if err != nil {
 			done()
 		}
@@ -101,23 +105,23 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 	if err := withoutCapture(c, "", "at"); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err := newSession(c)
+	s, err := p.newSession(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err = s.recordOOMs(c, oomDir); err == nil {
-		s.config.Stdout = os.Stderr // stdout has only the result, which may be JSON
-		err = s.open(c)
+	if err = s.RecordOOMs(oomDir); err == nil {
+		s.Trace.Stdout = os.Stderr // stdout has only the result, which may be JSON
+		err = s.Open(c.Context)
 	}
 	var snapshot *ledger.Snapshot
 	if err == nil {
-		snapshot, err = s.trace(c.Context)
+		snapshot, err = s.Run(c.Context)
 	}
 	if err != nil {
-		s.close()
+		s.Close()
 		return nil, nil, nil, err
 	}
-	return snapshot, mine(c, s.tracer), s.close, nil
+	return snapshot, s.Stacks(), s.Close, nil
 }
 
 func isFile(path string) bool {

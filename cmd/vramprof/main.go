@@ -19,9 +19,12 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/check"
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/serve/notify"
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/notify"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -40,11 +43,11 @@ const (
 
 func main() {
 	if tracer.IsGuardian(os.Args) {
-		confineGuardian()
+		session.ConfineGuardian()
 	}
 	tracer.RunHidden(os.Args)
-	runOrder(os.Args)
-	runEntries(os.Args)
+	session.RunHidden(os.Args)
+	check.RunHidden(os.Args)
 	notify.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
@@ -59,21 +62,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose the session
 	}
 	defer signal.Stop(signals)
-	app := newApp(args, stdout, stderr)
+	p := &program{args: args}
+	app := newApp(p, stdout, stderr)
 	go func() {
 		<-signals
 		cancel()
-		awaitSecond(signals, func() bool {
-			skip, ok := app.Metadata[skipKey].(func() bool)
-			return ok && skip()
-		})
-		if restore, ok := app.Metadata[restoreKey].(func()); ok {
-			restore()
-		}
+		awaitSecond(signals, p.skipOne)
+		p.restoreTerminal()
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(exitError) // the kernel removes the probes
 	}()
-	err := runApp(ctx, app, args)
+	err := p.run(ctx, app)
 	if err == nil {
 		return exitDone
 	}
@@ -98,44 +97,34 @@ func awaitSecond(signals <-chan os.Signal, skip func() bool) {
 	}
 }
 
-// skipKey is the metadata with a function that ends what may be skipped, and reports whether there was any.
-const skipKey = "skip"
-
-// restoreKey is the metadata with a function that gives the terminal back.
-const restoreKey = "restore"
-
-// failedKey is the metadata in which a command leaves an error and still writes its results.
-const failedKey = "failed"
-
-// runApp runs the command and turns a panic into an error of one line: a Go stack trace does not
+// run runs the command and turns a panic into an error of one line: a Go stack trace does not
 // help a user.
-func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
+func (p *program) run(ctx context.Context, app *cli.App) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("internal error, please report it: %v at %s", r, panics.Panicked())
 		}
 	}()
-	if len(args) > 1 && args[1] == completeWord {
-		complete(app.Writer, app, args[2:])
+	if len(p.args) > 1 && p.args[1] == completeWord {
+		complete(app.Writer, app, p.args[2:])
 		return nil
 	}
-	if err = app.RunContext(ctx, optionsFirst(app, args)); err == nil {
-		err, _ = app.Metadata[failedKey].(error)
+	if err = app.RunContext(ctx, optionsFirst(app, p.args)); err == nil {
+		err = p.failed
 	}
 	return err
 }
 
-func newApp(args []string, stdout, stderr io.Writer) *cli.App {
+func newApp(p *program, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:      "vramprof",
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), topCommand(), serveCommand(), reportCommand(), leaksCommand(), diffCommand(), compareCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
+			recordCommand(p), topCommand(p), serveCommand(p), reportCommand(p), leaksCommand(p), diffCommand(), compareCommand(), exportCommand(p), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
 		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,
-		Metadata:       map[string]any{"args": args},
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   onUsageError,
 		HideVersion:    true,
@@ -160,7 +149,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if c.Command.Name == "vramprof" {
 		name = c.Command.Name
 	}
-	return usageError{fmt.Errorf("%s (see %s --help)", text, name)}
+	return fault.Usage(fmt.Errorf("%s (see %s --help)", text, name))
 }
 
 // noCommand returns an error that lists the commands.
@@ -169,7 +158,7 @@ func noCommand(c *cli.Context, name string) error {
 	for _, command := range c.App.Commands {
 		names = append(names, command.Name)
 	}
-	return usageError{fmt.Errorf("unknown command %q (commands: %s)", name, strings.Join(names, ", "))}
+	return fault.Usage(fmt.Errorf("unknown command %q (commands: %s)", name, strings.Join(names, ", ")))
 }
 
 // flagErrors rewrite errors of package flag, and of the library above it, that name flags with one
@@ -203,29 +192,21 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// usageError is a mistake in the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// codedError is an error with an exit code of its own.
-type codedError struct {
-	error
-	code int
-}
-
-func (e codedError) Unwrap() error { return e.error }
-
 func exitCode(err error) int {
-	var coded codedError
-	var usage usageError
+	mark, marked := fault.Of(err)
 	var unwritten output.Error
 	switch {
-	case errors.As(err, &coded):
-		return coded.code
+	case marked && mark.Kind == fault.WithStatus:
+		return mark.Status
+	case marked && mark.Kind == fault.Failed:
+		return exitError
+	case marked && mark.Kind == fault.NoPrivilege:
+		return exitPrivilege
+	case marked && mark.Kind == fault.NoProcess:
+		return exitNoProcess
 	case errors.As(err, &unwritten):
 		return exitError
-	case errors.As(err, &usage), errors.Is(err, output.ErrTerminal):
+	case marked, errors.Is(err, output.ErrTerminal):
 		return exitUsage
 	case errors.Is(err, tracer.ErrNoProcess):
 		return exitNoProcess

@@ -15,7 +15,7 @@ import (
 // TestManPages compares packaging/man/*.1 with the help of the commands; -update writes them. Those
 // of the pages (*.7) are tested in internal/docs.
 func TestManPages(t *testing.T) {
-	app := newApp(nil, nil, nil)
+	app := newApp(&program{}, nil, nil)
 	compare := func(name string, w *roff.Writer) {
 		t.Helper()
 		if err := roff.Compare(filepath.Join("../../packaging/man", name+".1"), w.String(), *update); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
@@ -21,10 +22,10 @@ func mineFlag() cli.Flag {
 		Usage: "your own code is what the regular expression `REGEX` matches in a frame's source file, mapped file or function (default: all but libraries)",
 		Action: func(c *cli.Context, text string) error {
 			if text == "" {
-				return usageError{errors.New("--mine is empty (without it, your own code is all but libraries)")}
+				return fault.Usage(errors.New("--mine is empty (without it, your own code is all but libraries)"))
 			}
 			if _, err := regexp.Compile(text); err != nil {
-				return usageError{fmt.Errorf("--mine: %w", err)}
+				return fault.Usage(fmt.Errorf("--mine: %w", err))
 			}
 			return nil
 		},

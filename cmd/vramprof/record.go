@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/text"
@@ -20,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func recordCommand() *cli.Command {
+func recordCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:      "record",
 		Usage:     "trace CUDA memory and write a heap profile or a capture",
@@ -35,25 +37,25 @@ func recordCommand() *cli.Command {
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
 		),
-		Action: record,
+		Action: p.record,
 	}
 }
 
-func record(c *cli.Context) error {
+func (p *program) record(c *cli.Context) error {
 	name := output.DefaultName(time.Now())
 	path, capturePath, err := output.Paths(c.String("output"), c.StringSlice("format"), name)
 	if err != nil {
-		return usageError{err}
+		return fault.Usage(err)
 	}
 	dir, err := oomDir(c, output.FolderOf(path, capturePath))
 	if err != nil {
 		return err
 	}
-	s, err := newSession(c)
+	s, err := p.newSession(c)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	var out output.Destination
 	if path != "" {
 		if out, err = output.Pprof.Open(path, c.Bool("force")); err != nil {
@@ -67,27 +69,27 @@ func record(c *cli.Context) error {
 			return err
 		}
 		defer file.Discard()
-		s.config.Capture = file.Writer
+		s.Trace.Capture = file.Writer
 	}
 	if output.IsStdout(path, capturePath) {
-		s.config.Stdout = os.Stderr // the command's
+		s.Trace.Stdout = os.Stderr // the command's
 	}
-	if err := s.recordOOMs(c, dir); err != nil {
+	if err := s.RecordOOMs(dir); err != nil {
 		return err
 	}
-	if err := s.open(c); err != nil {
+	if err := s.Open(c.Context); err != nil {
 		return err
 	}
-	snapshot, err := s.traceInto(c.Context, file)
+	snapshot, err := s.RunInto(c.Context, file)
 	if err != nil {
 		return err
 	}
-	return s.writeRecord(c, snapshot, out, file, name+output.Pprof.Suffix)
+	return writeRecord(c, s, snapshot, out, file, name+output.Pprof.Suffix)
 }
 
 // writeRecord writes the profile, the capture and the summary, and goes on after errors; out and
 // file may be nil. name is the profile's name in the folder for temporary files if out fails.
-func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out output.Destination, file *output.CaptureFile, name string) error {
+func writeRecord(c *cli.Context, s *session.Session, snapshot *ledger.Snapshot, out output.Destination, file *output.CaptureFile, name string) error {
 	var errs []error
 	saved := func(d output.Destination, err error) {
 		if err == nil {
@@ -95,7 +97,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out out
 		}
 		errs = append(errs, err)
 	}
-	summary, stacks := besideResult(c, out), mine(c, s.tracer)
+	summary, stacks := besideResult(c, out), s.Stacks()
 	if file != nil {
 		summary = besideResult(c, file)
 		saved(file, file.Finish(snapshot))
@@ -105,7 +107,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out out
 			return output.Pprof.Write(w, snapshot, stacks)
 		}, name))
 	}
-	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.records()}, screen()))
+	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.Records()}, terminal.Screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed
@@ -114,8 +116,8 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out out
 			first = err
 		}
 	}
-	if failed, _ := c.App.Metadata[failedKey].(error); first == nil && failed == nil {
-		return s.commandStatus(c.Context)
+	if first == nil {
+		return s.CommandStatus(c.Context)
 	}
 	return first
 }
@@ -126,26 +128,4 @@ func createCapture(c *cli.Context, path string) (*output.CaptureFile, error) {
 	return output.CreateCapture(path, c.Bool("force"), capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now, OnError: func(err error) {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %s; tracing goes on\n", path, untrusted.Clean(err.Error()))
 	}})
-}
-
-// traceInto traces and writes the session into f, which may be nil.
-func (s *session) traceInto(ctx context.Context, f *output.CaptureFile) (*ledger.Snapshot, error) {
-	if f == nil {
-		return s.trace(ctx)
-	}
-	f.Writer.SetStacks(s.tracer)
-	f.Writer.SetCheckpoints(s.tracer.Checkpoint)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var nameErr error
-	s.begun = func() {
-		if nameErr = f.Publish(); nameErr != nil {
-			cancel()
-		}
-	}
-	snapshot, err := s.trace(ctx)
-	if nameErr != nil {
-		return nil, nameErr
-	}
-	return snapshot, err
 }

@@ -5,29 +5,20 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/report/profile"
-	"github.com/vramprof/vramprof/report/replay"
-	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/internal/source"
+	"github.com/vramprof/vramprof/internal/views"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-var views = []string{"summary", "tree", "table", "stats", "timeline", "cache"}
-
-// playedViews need all events of a session, so they need a capture.
-var playedViews = []string{"stats", "timeline"}
-
-func reportCommand() *cli.Command {
+func reportCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:      "report",
 		Usage:     "show a capture, or trace now, in one of several views",
@@ -35,7 +26,7 @@ func reportCommand() *cli.Command {
 		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote, or an archive: the folder that \"vramprof serve\" writes, /var/lib/vramprof. With -p, --name or -a instead, processes are traced as by record, until Ctrl-C or for --duration. " +
 			"Moments are times since the session began (12m30s, plain seconds), begin, peak, end, or times of day ('2026-11-22 03:12', 03:12, 'yesterday 03:12', -2h before the end). Without a moment, an archive is listed.",
 		Flags: slices.Concat([]cli.Flag{
-			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views, ", ")},
+			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views.All, ", ")},
 			&cli.BoolFlag{Name: "all-frames", Usage: "show library frames in trees, not only your own code"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`; - is stdout"},
@@ -44,7 +35,7 @@ func reportCommand() *cli.Command {
 			mineFlag(),
 			connectFlag(),
 		}, readFlags(), momentFlags(), findFlags(), traceFlags()),
-		Action: reportSession,
+		Action: p.reportSession,
 	}
 }
 
@@ -55,12 +46,12 @@ func momentFlags() []cli.Flag {
 	}
 }
 
-func reportSession(c *cli.Context) error {
-	if !slices.Contains(views, c.String("view")) {
-		return usageError{fmt.Errorf("unknown view %q (views: %s)", c.String("view"), strings.Join(views, ", "))}
+func (p *program) reportSession(c *cli.Context) error {
+	if !slices.Contains(views.All, c.String("view")) {
+		return fault.Usage(fmt.Errorf("unknown view %q (views: %s)", c.String("view"), strings.Join(views.All, ", ")))
 	}
 	if c.Int("top") < 1 {
-		return usageError{fmt.Errorf("--top must be at least 1")}
+		return fault.Usage(fmt.Errorf("--top must be at least 1"))
 	}
 	at, between, err := momentsOf(c)
 	if err != nil {
@@ -75,7 +66,7 @@ func reportSession(c *cli.Context) error {
 	var page output.Destination
 	if c.IsSet("html") {
 		if between != nil {
-			return usageError{fmt.Errorf("--html and --between exclude each other (the page shows every interval)")}
+			return fault.Usage(fmt.Errorf("--html and --between exclude each other (the page shows every interval)"))
 		}
 		if page, err = output.HTML.Open(c.String("html"), c.Bool("force")); err != nil {
 			return err
@@ -83,18 +74,18 @@ func reportSession(c *cli.Context) error {
 		defer page.Discard()
 	}
 	if page != nil && filterOf(c) != (archive.Filter{}) {
-		return usageError{errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)")}
+		return fault.Usage(errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)"))
 	}
 	if between != nil && c.String("view") == "cache" {
-		return usageError{fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval")}
+		return fault.Usage(fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval"))
 	}
-	if between != nil && c.Bool("json") && !slices.Contains(playedViews, c.String("view")) {
-		return usageError{fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(playedViews, " and "))}
+	if between != nil && c.Bool("json") && !slices.Contains(views.Played, c.String("view")) {
+		return fault.Usage(fmt.Errorf("--between has JSON only for the views %s (vramprof export --between writes a profile of the difference)", strings.Join(views.Played, " and ")))
 	}
-	if path := c.Args().First(); c.Args().Len() == 1 && isArchive(path) {
-		return reportArchive(c, path, at, between, page)
+	if path := c.Args().First(); c.Args().Len() == 1 && source.IsArchive(path) {
+		return p.reportArchive(c, path, at, between, page)
 	}
-	r, done, err := openSource(c)
+	r, done, err := p.openSource(c)
 	if err != nil {
 		return err
 	}
@@ -103,133 +94,27 @@ func reportSession(c *cli.Context) error {
 	case page != nil:
 		return writePage(c, r, page)
 	case between != nil:
-		return writeBetween(c, r, *between)
+		return viewsOf(c).Between(r, *between)
 	}
-	return writeView(c, r, at)
+	return viewsOf(c).Moment(r, at)
 }
 
 // momentsOf reads --at and --between.
-func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
+func momentsOf(c *cli.Context) (at source.Moment, between *[2]source.Moment, err error) {
 	if c.IsSet("at") && c.IsSet("between") {
-		return at, nil, usageError{fmt.Errorf("use only one of --at and --between")}
+		return at, nil, fault.Usage(fmt.Errorf("use only one of --at and --between"))
 	}
 	if c.IsSet("between") {
-		from, to, err := parseInterval(c.String("between"))
+		from, to, err := source.ParseInterval(c.String("between"))
 		if err != nil {
-			return at, nil, usageError{err}
+			return at, nil, fault.Usage(err)
 		}
-		return at, &[2]moment{from, to}, nil
+		return at, &[2]source.Moment{from, to}, nil
 	}
-	if at, err = parseMoment(c.String("at")); err != nil {
-		return at, nil, usageError{err}
+	if at, err = source.ParseMoment(c.String("at")); err != nil {
+		return at, nil, fault.Usage(err)
 	}
 	return at, nil, nil
-}
-
-// snapshotAt replays the session up to a moment.
-func snapshotAt(r *capture.Reader, m moment) (*ledger.Snapshot, error) {
-	at, err := m.in(r)
-	if err != nil {
-		return nil, err
-	}
-	return r.Snapshot(at)
-}
-
-func viewOptions(c *cli.Context) report.Options {
-	return report.Options{Top: c.Int("top"), AllFrames: c.Bool("all-frames")}
-}
-
-// screen is the terminal that stdout is, or what stands for one.
-func screen() text.Screen { return text.Screen{Width: width(), Color: colors()} }
-
-func writeView(c *cli.Context, r *capture.Reader, at moment) error {
-	end, err := at.in(r)
-	if err != nil {
-		return err
-	}
-	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
-	if slices.Contains(playedViews, view.Name) {
-		view.Snapshot, view.Timeline, view.Sizes, err = replay.Timeline(r, replay.First(r), end)
-	} else {
-		view.Snapshot, err = r.Snapshot(end)
-	}
-	if err != nil {
-		return err
-	}
-	if view.Snapshot, err = onlyChosen(c, view); err != nil {
-		return err
-	}
-	return printView(c, view, viewOptions(c))
-}
-
-func printView(c *cli.Context, view json.View, o report.Options) error {
-	if c.Bool("json") {
-		return json.WriteView(c.App.Writer, view, o)
-	}
-	s, st := view.Snapshot, view.Stacks
-	switch view.Name {
-	case "tree":
-		return text.WriteTree(c.App.Writer, s, st, o, screen())
-	case "table":
-		return text.WriteTable(c.App.Writer, s, st, o, screen())
-	case "stats":
-		return text.WriteStats(c.App.Writer, s, view.Sizes, st, o, screen())
-	case "cache":
-		return text.WriteCache(c.App.Writer, s, st, o, screen())
-	case "timeline":
-		return text.WriteTimeline(c.App.Writer, s, view.Timeline, st, o, screen())
-	}
-	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5), Job: c.IsSet("job")}, screen())
-}
-
-// writeBetween writes a view of an interval. The summary is the lines that changed most.
-func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
-	from, to, err := interval(r, between)
-	if err != nil {
-		return err
-	}
-	view, o := json.View{Name: c.String("view"), Stacks: mine(c, r)}, viewOptions(c)
-	if view.Name != "summary" {
-		if filterOf(c) != (archive.Filter{}) {
-			return usageError{errors.New("--between with --process, --pod or --job has only --view summary")}
-		}
-		if o.Since, err = r.Snapshot(from); err != nil {
-			return err
-		}
-		switch view.Name {
-		case "stats":
-			view.Snapshot, view.Sizes, err = replay.Sizes(r, from, to)
-		case "timeline":
-			view.Snapshot, view.Timeline, _, err = replay.Timeline(r, from, to)
-		default:
-			view.Snapshot, err = r.Snapshot(to)
-		}
-		if err != nil {
-			return err
-		}
-		return printView(c, view, o)
-	}
-	profiles, err := profilesOf(c, r, from, to)
-	if err != nil {
-		return err
-	}
-	names := [2]string{between[0].text, between[1].text}
-	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, screen())
-}
-
-func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2]profile.Profile, err error) {
-	st := mine(c, r)
-	for i, at := range []uint64{from, to} {
-		s, err := r.Snapshot(at)
-		if err == nil {
-			s, err = onlyOf(c, s)
-		}
-		if err != nil {
-			return profiles, err
-		}
-		profiles[i] = profile.New(s, st).Mine(mineOf(c))
-	}
-	return profiles, nil
 }
 
 func writePage(c *cli.Context, r *capture.Reader, page output.Destination) error {
@@ -244,7 +129,46 @@ func writePage(c *cli.Context, r *capture.Reader, page output.Destination) error
 	return err
 }
 
-// colors reports whether to color stdout.
-func colors() bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(os.Stdout)
+// viewsOf reads what is shown, and how.
+func viewsOf(c *cli.Context) views.Options {
+	return views.Options{
+		View: c.String("view"), JSON: c.Bool("json"), Top: c.Int("top"), AllFrames: c.Bool("all-frames"), Job: c.IsSet("job"),
+		Only: filterOf(c), Mine: mineOf(c), Files: sourceOptions(c), Out: c.App.Writer,
+	}
+}
+
+func findFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "process", Usage: "show only the process `PID|NAME`"},
+		&cli.StringFlag{Name: "pod", Usage: "show only processes of the Kubernetes `POD`: NAME or NAMESPACE/NAME"},
+		&cli.StringFlag{Name: "job", Usage: "show only processes of the batch job `JOB`: its number or its name"},
+	}
+}
+
+// filterOf returns which processes --process, --pod and --job choose.
+func filterOf(c *cli.Context) archive.Filter {
+	return archive.Filter{Process: c.String("process"), Pod: c.String("pod"), Job: c.String("job")}
+}
+
+// reportArchive shows a moment of an archive, what changed between two, or what is in it.
+func (p *program) reportArchive(c *cli.Context, path string, at source.Moment, between *[2]source.Moment, page output.Destination) error {
+	if between == nil && (c.IsSet("at") || c.IsSet("view") || page != nil) {
+		r, done, err := p.openSource(c, &at)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if page != nil {
+			return writePage(c, r, page)
+		}
+		return viewsOf(c).Moment(r, at)
+	}
+	a, err := source.OpenArchive(path)
+	if err != nil {
+		return err
+	}
+	if between != nil {
+		return viewsOf(c).ArchiveBetween(a, *between, c.String("between"))
+	}
+	return viewsOf(c).Archive(a)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/vramprof/vramprof/internal/views"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/procaddr"
@@ -48,7 +49,7 @@ var values = map[string][]string{
 	"Site.plane":          {"tensor", "driver", "managed", "host", "imported"},
 	"Plane.plane":         {"tensor", "cache", "driver", "rounding", "before", "unexplained", "host", "managed", "system", "asleep", "imported"},
 	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off"},
-	"View.view":           views,
+	"View.view":           views.All,
 	"Library.layer":       {"driver", "runtime"},
 	"GPU.addressing_mode": {"ATS", "HMM", "none"},
 	"Answer.by":           {"cuGetProcAddress", "cuGetProcAddress_v2"},

@@ -26,10 +26,10 @@ type programsKey struct{}
 type programs struct {
 	t       testscript.T
 	names   []string // of environment variables
-	running map[string]*program
+	running map[string]*testProgram
 }
 
-type program struct {
+type testProgram struct {
 	cmd            *exec.Cmd
 	stdout, stderr stream
 	both           stream // the text that await searches
@@ -68,7 +68,7 @@ func (p *programs) killAll() {
 	}
 }
 
-func programOf(ts *testscript.TestScript, name string) *program {
+func programOf(ts *testscript.TestScript, name string) *testProgram {
 	x := ts.Value(programsKey{}).(*programs).running[name]
 	if x == nil {
 		ts.Fatalf("no program %q was started", name)
@@ -79,7 +79,7 @@ func programOf(ts *testscript.TestScript, name string) *program {
 // start NAME PROGRAM [ARGUMENTS]: starts a program in the background, in a process group of its own;
 // $NAME is its pid.
 func start(ts *testscript.TestScript, neg bool, args []string) {
-	x := &program{ended: make(chan struct{})}
+	x := &testProgram{ended: make(chan struct{})}
 	x.stdout.also, x.stderr.also = &x.both, &x.both
 	launch(ts, neg, args, x, &x.stdout)
 }
@@ -87,7 +87,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 // stuck NAME PROGRAM [ARGUMENTS]: like start, but what the program writes to
 // stdout is never read.
 func stuck(ts *testscript.TestScript, neg bool, args []string) {
-	x := &program{ended: make(chan struct{})}
+	x := &testProgram{ended: make(chan struct{})}
 	x.stderr.also = &x.both
 	read, write, err := os.Pipe()
 	ts.Check(err)
@@ -100,7 +100,7 @@ func stuck(ts *testscript.TestScript, neg bool, args []string) {
 	launch(ts, neg, args, x, write)
 }
 
-func launch(ts *testscript.TestScript, neg bool, args []string, x *program, stdout io.Writer) {
+func launch(ts *testscript.TestScript, neg bool, args []string, x *testProgram, stdout io.Writer) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: start|stuck NAME PROGRAM [ARGUMENTS]")
 	}

@@ -58,7 +58,7 @@ func runScripts(t *testing.T, dir string) {
 // setup gives a script a simulated machine with two GPUs of 8 GiB, and the
 // programs that use them.
 func setup(env *testscript.Env) error {
-	p := &programs{t: env.T(), running: map[string]*program{}}
+	p := &programs{t: env.T(), running: map[string]*testProgram{}}
 	env.Values[programsKey{}] = p
 	env.Defer(p.killAll)
 	if haveCompilers() {

@@ -3,17 +3,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/internal/filekind"
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/tracer/clock"
 )
 
 const noLimits = "no-limits"
@@ -28,7 +25,7 @@ func checkSource(c *cli.Context) error {
 	if c.Args().Present() || c.IsSet("pid") || c.IsSet("name") || c.Bool("all") {
 		return nil
 	}
-	return usageError{fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name)}
+	return fault.Usage(fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name))
 }
 
 // withoutCapture returns an error if one of the flags is set, which need a capture. The error ends with
@@ -36,7 +33,7 @@ func checkSource(c *cli.Context) error {
 func withoutCapture(c *cli.Context, why string, flags ...string) error {
 	for _, name := range flags {
 		if c.IsSet(name) {
-			return usageError{fmt.Errorf("--%s needs a capture%s", name, why)}
+			return fault.Usage(fmt.Errorf("--%s needs a capture%s", name, why))
 		}
 	}
 	return nil
@@ -44,92 +41,46 @@ func withoutCapture(c *cli.Context, why string, flags ...string) error {
 
 // openSource opens the capture that the command line names, or traces now into a file without a
 // name. In an archive it finds the capture that has all of the moments, and where they are in it.
-func openSource(c *cli.Context, moments ...*moment) (r *capture.Reader, done func(), err error) {
+func (p *program) openSource(c *cli.Context, moments ...*source.Moment) (r *capture.Reader, done func(), err error) {
 	if !c.Args().Present() {
-		return recordNow(c)
+		return p.recordNow(c)
 	}
 	if c.Args().Len() > 1 {
-		return nil, nil, usageError{fmt.Errorf("unexpected argument %q", c.Args().Get(1))}
+		return nil, nil, fault.Usage(fmt.Errorf("unexpected argument %q", c.Args().Get(1)))
 	}
 	for _, f := range traceFlags() {
 		name := f.Names()[0]
 		means := name == "pid" && c.Command.Name == "export" || name == "verbose" && c.Command.Name == "leaks"
 		if c.IsSet(name) && !means {
-			return nil, nil, usageError{fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First())}
+			return nil, nil, fault.Usage(fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First()))
 		}
 	}
-	return readMoments(c, c.Args().First(), moments...)
+	return sourceOptions(c).Open(c.Args().First(), moments...)
 }
 
-// readMoments opens a capture, or the capture of an archive that has the moments.
-func readMoments(c *cli.Context, path string, moments ...*moment) (*capture.Reader, func(), error) {
-	if isArchive(path) {
-		return readArchive(c, path, moments...)
-	}
-	return readCapture(c, path)
-}
-
-// readCapture opens a capture and prints its warnings to stderr.
-func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
-	progress, end := showReading(c.App.ErrWriter, path)
-	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
-	if err != nil {
-		end()
-		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
-			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
-		}
-		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
-	}
-	for _, text := range r.Warnings() {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(text))
-	}
-	return r, func() { end(); r.Close() }, nil
+// sourceOptions reads how files are read.
+func sourceOptions(c *cli.Context) source.Options {
+	return source.Options{Unlimited: c.Bool(noLimits), Stderr: c.App.ErrWriter}
 }
 
 // recordNow traces like record, into a file without a name.
-func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
-	s, err := newSession(c)
+func (p *program) recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
+	s, err := p.newSession(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer s.close()
-	if len(s.config.Command) > 0 {
-		return nil, nil, usageError{fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
+	defer s.Close()
+	if len(s.Trace.Command) > 0 {
+		return nil, nil, fault.Usage(fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name))
 	}
 	file, err := output.Temporary()
 	if err != nil {
 		return nil, nil, err
 	}
 	done = func() { file.Close() }
-	if r, err = s.intoFile(c, file); err != nil {
+	if r, err = s.RunIntoFile(c.Context, file); err != nil {
 		done()
 		return nil, nil, err
 	}
 	return r, done, nil
-}
-
-func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Reader, error) {
-	host, _ := os.Hostname()
-	w, err := capture.NewWriter(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now})
-	if err != nil {
-		return nil, err
-	}
-	s.config.Capture = w
-	if err := s.open(c); err != nil {
-		return nil, errors.Join(err, w.End(nil))
-	}
-	w.SetStacks(s.tracer)
-	w.SetCheckpoints(s.tracer.Checkpoint)
-	snapshot, err := s.trace(c.Context)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.End(snapshot); err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return capture.NewReaderWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // we wrote it
 }

@@ -3,21 +3,15 @@
 package main
 
 import (
-	"context"
-	"net"
-	"net/http"
-	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/vramprof/vramprof/web"
+	"github.com/vramprof/vramprof/internal/serve"
 )
 
 func TestServiceHasTheRightsThatServeKeeps(t *testing.T) {
@@ -61,7 +55,11 @@ func TestServiceStartsServeWithAConfigurationThatIsValid(t *testing.T) {
 	text := string(readText(t, packaging, "systemd", "serve.yml"))
 	all := regexp.MustCompile(`(?m)^# ([a-z.-]+: )`).ReplaceAllString(text, "$1") // what is commented out, too
 	for _, text := range []string{text, all} {
-		if _, err := parseServeConfig("serve.yml", []byte(text)); err != nil {
+		path := filepath.Join(t.TempDir(), "serve.yml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := serve.ReadConfig(path, isServeOption); err != nil {
 			t.Error(err)
 		}
 	}
@@ -83,99 +81,4 @@ func TestServiceIsWellFormed(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		t.Errorf("%v: %s", err, lines[len(lines)-1])
 	}
-}
-
-func TestASystemdThatDoesNotReadHoldsUpNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
-	n := newNotifier()
-	n.wait = time.Millisecond
-	for range 600 { // more than the socket's queue has; without an end of the wait the test never ends
-		n.tell("WATCHDOG=1")
-	}
-	state := make([]byte, 64)
-	if size, err := socket.Read(state); err != nil || string(state[:size]) != "WATCHDOG=1" {
-		t.Errorf("systemd was told %q, %v", state[:size], err)
-	}
-}
-
-// TestAStuckWorkerIsNotReadyAndFeedsNoWatchdog: serve found no new job, and said that all was well.
-func TestAStuckWorkerIsNotReadyAndFeedsNoWatchdog(t *testing.T) {
-	var age, looks atomic.Int64
-	s := &server{jobAge: func() time.Duration { looks.Add(1); return time.Duration(age.Load()) }}
-	s.ready.Store(true)
-	s.tracing.Store(true)
-	pages := web.New(web.Config{Ready: s.isReady}).Handler()
-	for _, c := range []struct {
-		age  time.Duration
-		code int
-	}{{readyAge - 1, http.StatusOK}, {readyAge, http.StatusServiceUnavailable}, {0, http.StatusOK}} {
-		age.Store(int64(c.age))
-		w := httptest.NewRecorder()
-		pages.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/-/ready", nil))
-		if w.Code != c.code {
-			t.Errorf("the oldest job has waited %v: %d, want %d", c.age, w.Code, c.code)
-		}
-	}
-
-	path := filepath.Join(t.TempDir(), "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
-	n := newNotifier()
-	n.every = time.Millisecond
-	age.Store(int64(aliveAge))
-	ctx, end := context.WithCancel(t.Context())
-	var watch sync.WaitGroup
-	watch.Go(func() { n.watch(ctx, s.alive) })
-	for first := looks.Load(); looks.Load() < first+3; time.Sleep(time.Millisecond) {
-	}
-	end()
-	watch.Wait()
-	n.stopping()
-	state := make([]byte, 64)
-	if size, err := socket.Read(state); err != nil || string(state[:size]) != "STOPPING=1" {
-		t.Errorf("systemd was told %q, %v", state[:size], err)
-	}
-}
-
-func TestConfigurationsWithMistakesAreRefused(t *testing.T) {
-	for text, want := range map[string]string{
-		"kep: 3m":              `unknown option "kep"`,
-		"config: other.yml":    `unknown option "config"`,
-		"keep: {a: 1}":         "neither a value nor a list",
-		"keep: [[1]]":          "neither a value nor a list",
-		"keep: 1m\nkeep: 2m":   "already set",
-		"- keep":               "cannot unmarshal",
-		"keep: &a [*a]":        "",
-		"web.listen-address: ": "",
-	} {
-		_, err := parseServeConfig("serve.yml", []byte(text))
-		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
-	}
-}
-
-func FuzzServeConfig(f *testing.F) {
-	f.Add([]byte("keep: 30m\nweb.listen-address: [\":9836\", localhost:1]\nverbose: true\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		values, err := parseServeConfig("serve.yml", text)
-		if err != nil {
-			return
-		}
-		for name, list := range values {
-			if name == "" || len(list) > len(text) {
-				t.Errorf("%q: %d values of %d bytes", name, len(list), len(text))
-			}
-		}
-	})
 }

@@ -3,29 +3,29 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/live"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/internal/source"
+	"github.com/vramprof/vramprof/internal/terminal"
+	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/tui"
-	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // onceTime is how long --once traces by default: growth needs some seconds.
 const onceTime = 3 * time.Second
 
-func topCommand() *cli.Command {
+func topCommand(p *program) *cli.Command {
 	return &cli.Command{
 		Name:      "top",
 		Usage:     "show GPU memory live: GPUs, processes, lines of code, and memory over time",
@@ -43,22 +43,22 @@ func topCommand() *cli.Command {
 			mineFlag(),
 			connectFlag(),
 		}),
-		Action: topSession,
+		Action: p.topSession,
 	}
 }
 
-func topSession(c *cli.Context) error {
+func (p *program) topSession(c *cli.Context) error {
 	if name := c.String("sort"); name != "" && !slices.Contains(tui.Columns(), name) {
-		return usageError{fmt.Errorf("--sort: unknown column %q (columns: %s)", name, strings.Join(tui.Columns(), ", "))}
+		return fault.Usage(fmt.Errorf("--sort: unknown column %q (columns: %s)", name, strings.Join(tui.Columns(), ", ")))
 	}
 	if !(c.Float64("speed") > 0) {
-		return usageError{errors.New("--speed must be above 0")}
+		return fault.Usage(errors.New("--speed must be above 0"))
 	}
 	if connecting(c) {
-		return topRemote(c)
+		return p.topRemote(c)
 	}
-	if c.Args().Present() && !afterDashes(c) {
-		return topFile(c)
+	if c.Args().Present() && !p.afterDashes(c) {
+		return p.topFile(c)
 	}
 	if err := withoutCapture(c, "", "speed", "at", noLimits); err != nil {
 		return err
@@ -67,135 +67,98 @@ func topSession(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSession(c)
+	config, err := p.sessionConfig(c)
 	if err != nil {
 		return err
 	}
-	if c.Bool("once") || !screenPossible() {
-		defer s.close()
-		return s.topOnce(c)
+	if p.once(c) {
+		config.Duration = cmp.Or(config.Duration, onceTime)
+		if len(config.Trace.Command) > 0 {
+			config.Trace.Stdout = os.Stderr // stdout has only the result
+		}
 	}
-	defer discardKeys()
-	defer s.close()
-	return s.topLive(c, dir)
-}
-
-// topOnce traces for a short time and prints one screen.
-func (s *session) topOnce(c *cli.Context) error {
-	if s.duration == 0 {
-		s.duration = onceTime
-	}
-	if len(s.config.Command) > 0 {
-		s.config.Stdout = os.Stderr // stdout has only the result
-	}
-	if err := s.open(c); err != nil {
-		return err
-	}
-	snapshot, err := s.trace(c.Context)
+	s, err := session.New(c.Context, config)
 	if err != nil {
 		return err
 	}
-	return writeOnce(c, snapshot, mine(c, s.tracer))
+	if p.once(c) {
+		defer s.Close()
+		if err := s.Open(c.Context); err != nil {
+			return err
+		}
+		snapshot, err := s.Run(c.Context)
+		if err != nil {
+			return err
+		}
+		return live.Once(snapshot, s.Stacks(), p.liveOptions(c))
+	}
+	defer terminal.DiscardKeys()
+	defer s.Close()
+	return live.Session(c.Context, s, dir, p.liveOptions(c))
 }
 
-func writeOnce(c *cli.Context, snapshot *ledger.Snapshot, stacks callstack.Stacks) error {
-	x := tui.Moment{Snapshot: snapshot, Judged: tui.Judge(snapshot, stacks), Stacks: stacks, Ended: true}
-	return tui.Once(c.App.Writer, x, topOptions(c), width())
+// once reports whether one screen is printed as text.
+func (p *program) once(c *cli.Context) bool { return c.Bool("once") || !live.Possible() }
+
+func (p *program) liveOptions(c *cli.Context) live.Options {
+	return live.Options{Sort: c.String("sort"), Stdout: c.App.Writer, Restore: p.setRestore}
 }
 
-func topOptions(c *cli.Context) tui.Options {
-	return tui.Options{Sort: c.String("sort"), User: userName}
-}
-
-// userName reads the name of a user from the host's list.
-func userName(uid uint32) string {
-	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+// topFile shows a capture: played on a terminal, else one moment of it.
+func (p *program) topFile(c *cli.Context) error {
+	at, err := source.ParseMoment(c.String("at"))
 	if err != nil {
-		return ""
+		return fault.Usage(err)
 	}
-	return u.Username
-}
-
-// topLive shows the session on the terminal until it ends, and then prints its summary.
-func (s *session) topLive(c *cli.Context, dir string) error {
-	stderr := c.App.ErrWriter
-	here, err := openFolder(".")
-	if err != nil {
-		return codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+	onScreen := !p.once(c)
+	if onScreen { // how far reading is must not stand on the screen
+		stderr, log := c.App.ErrWriter, &live.Log{}
+		c.App.ErrWriter = log
+		defer func() {
+			c.App.ErrWriter = stderr
+			log.PrintTo(stderr)
+		}()
 	}
-	defer here.Close()
-	fmt.Fprintln(stderr, "vramprof: attaching")
-	log := &screenLog{}
-	c.App.ErrWriter, s.stderr, s.showing = log, log, true
-	defer func() {
-		c.App.ErrWriter, s.stderr = stderr, stderr
-		log.printTo(stderr)
-	}()
-	if err := s.recordOOMs(c, dir); err != nil {
-		return err
-	}
-	output, err := s.keepOutput()
-	if err != nil {
-		return err
-	}
-	defer output.printTo(stderr)
-	kept := s.keepCapture(c, here)
-	defer kept.close()
-	o := topOptions(c)
-	o.Profile = func(x *ledger.Snapshot) (string, error) { return profileWriter(here, mine(c, s.tracer))(x) }
-	if kept != nil {
-		o.Capture = kept.toggle
-	}
-	snapshot, err := s.onScreen(c, newScreen(c, o), log, kept)
+	r, done, err := p.openSource(c, &at)
 	if err != nil {
 		return err
 	}
-	err = kept.finish(log, snapshot)
-	if e := text.WriteSummary(c.App.Writer, snapshot, mine(c, s.tracer), report.Options{Records: s.ooms.records()}, screen()); err == nil {
-		err = e
+	defer done()
+	stacks := mine(c, r)
+	if !onScreen {
+		snapshot, err := source.SnapshotAt(r, at)
+		if err != nil {
+			return err
+		}
+		return live.Once(snapshot, stacks, p.liveOptions(c))
 	}
-	if failed, _ := c.App.Metadata[failedKey].(error); err == nil && failed == nil {
-		return s.commandStatus(c.Context)
+	from := replay.First(r)
+	if c.IsSet("at") {
+		if from, err = at.In(r); err != nil {
+			return err
+		}
 	}
-	return err
+	return live.Play(c.Context, r, stacks, from, c.Float64("speed"), p.liveOptions(c))
 }
 
-// onScreen traces while the screen shows it. The screen ends with the session, and the session with
-// the screen.
-func (s *session) onScreen(c *cli.Context, sc *liveScreen, log *screenLog, kept *keptCapture) (*ledger.Snapshot, error) {
-	ctx, end := context.WithCancel(c.Context)
-	defer end()
-	sc.showOOMs(s)
-	if err := s.open(c); err != nil {
-		return nil, err
+// topRemote is top --connect.
+func (p *program) topRemote(c *cli.Context) error {
+	r, err := connectTo(c)
+	if err != nil {
+		return err
 	}
-	if kept != nil {
-		kept.writer.SetStacks(s.tracer)
-		kept.writer.SetCheckpoints(s.tracer.Checkpoint)
+	for _, name := range []string{"speed", "oom-dir", "no-oom"} {
+		if c.IsSet(name) {
+			return fault.Usage(fmt.Errorf("--%s and --connect exclude each other", name))
+		}
 	}
-	sc.command = len(s.config.Command) > 0
-	var snapshot *ledger.Snapshot
-	var traceErr, screenErr error
-	began, done := make(chan struct{}), make(chan struct{})
-	s.begun = func() { close(began) }
-	go func() {
-		defer close(done)
-		defer end()
-		snapshot, traceErr = s.trace(ctx)
-	}()
-	select {
-	case <-done: // there was nothing to trace
-	case <-began:
-		go sc.follow(ctx, s.glance, mine(c, s.tracer), log)
-		screenErr = sc.run(ctx)
-		end()
-		<-done
+	stacks, once := mine(c, r), p.once(c)
+	first, err := r.Books(c.Context, once)
+	if err != nil {
+		return err
 	}
-	if traceErr != nil {
-		return nil, traceErr
+	if once {
+		return live.Once(first, stacks, p.liveOptions(c))
 	}
-	if screenErr != nil {
-		s.failed(screenErr)
-	}
-	return snapshot, nil
+	return live.Remote(c.Context, r, stacks, p.liveOptions(c))
 }

@@ -23,7 +23,7 @@ func TestTheTutorialHasCommandsAndPicturesThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app := newApp(nil, io.Discard, io.Discard)
+	app := newApp(&program{}, io.Discard, io.Discard)
 	commands := regexp.MustCompile(`(?m)^# vramprof (\S+)(.*)$`).FindAllStringSubmatch(string(page), -1)
 	if len(commands) < 8 {
 		t.Errorf("the tutorial has %d commands of vramprof", len(commands))

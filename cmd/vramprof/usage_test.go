@@ -51,7 +51,7 @@ func replaceSection(t *testing.T, text, name, content string) string {
 func helpOfCommands(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	for _, command := range newApp(nil, nil, nil).Commands {
+	for _, command := range newApp(&program{}, nil, nil).Commands {
 		var out, errors bytes.Buffer
 		if code := run([]string{"vramprof", command.Name, "--help"}, &out, &errors); code != exitDone {
 			t.Fatalf("help of %s: %s", command.Name, errors.String())

@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/web"
 )
 
 // session is a session that grows by 256 MiB with each copy of its books: more than 0.1 GiB, so that each text differs.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pslist
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestListHasAColumnForWorkloadsOnlyIfThereAreAny(t *testing.T) {
+	gpu := 0
+	train := listed{PID: 1234567, GPU: &gpu, Bytes: 80 << 30, Command: "/usr/bin/python3 train.py --config configs/llama-70b.yaml --fsdp"}
+	long := train
+	long.OnBehalf = "rank 1023 of 1024, pod research/llama-70b-pretraining-worker-1023"
+	short := train
+	short.OnBehalf = "rank 0"
+	idle := listed{PID: 7, Command: "nvidia-persistenced"}
+	for _, c := range []struct {
+		name    string
+		list    []listed
+		columns int
+		want    string
+	}{
+		{"none", []listed{train, idle}, 80, `
+PID      GPU  USED    COMMAND
+1234567  0    80 GiB  python3 train.py --config configs/llama-70b.yaml …
+7        -    -       nvidia-persistenced`},
+		{"one", []listed{short, idle}, 80, `
+PID      GPU  USED    WORKLOAD  COMMAND
+1234567  0    80 GiB  rank 0    python3 train.py --config configs/llama…
+7        -    -       -         nvidia-persistenced`},
+		{"a long one", []listed{long, short}, 80, `
+PID      GPU  USED    WORKLOAD                        COMMAND
+1234567  0    80 GiB  rank 1023 of 1024, pod resear…  python3 train.py …
+1234567  0    80 GiB  rank 0                          python3 train.py …`},
+		{"a narrow terminal", []listed{long}, 40, `
+1234567 GPU 0 80 GiB
+  rank 1023 of 1024, pod research/llama…
+  python3 train.py --config configs/lla…`},
+		{"a very narrow one", []listed{short, idle}, 20, `
+1234567 GPU 0 80 GiB
+  rank 0
+  python3 train.py …
+7
+  nvidia-persistenc…`},
+	} {
+		var out strings.Builder
+		if err := Write(&out, c.list, c.columns); err != nil {
+			t.Fatal(err)
+		}
+		if got := "\n" + strings.TrimRight(out.String(), "\n"); got != c.want {
+			t.Errorf("%s: got%s\nwant%s", c.name, got, c.want)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > c.columns {
+				t.Errorf("%s: %d columns, want at most %d: %s", c.name, n, c.columns, line)
+			}
+		}
+	}
+}

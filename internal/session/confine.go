@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/sandbox"
+)
+
+// Tracing is what a session needs until its end, because it also probes processes that start later.
+// CAP_IPC_LOCK is for the rings of CPUs that come online later, besides those of other programs of
+// this user.
+var (
+	Tracing = sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
+
+	admin    = sandbox.NewSet(unix.CAP_SYS_ADMIN)
+	override = sandbox.NewSet(unix.CAP_DAC_OVERRIDE)
+)
+
+// confine drops privileges that are no longer needed once the probes are set, the command runs and
+// NVML is open. If that fails, tracing goes on.
+func (s *Session) confine() {
+	held, err := sandbox.Effective()
+	needs := sandbox.Needs{Capabilities: s.keep(held), Programs: features.HaveBPFLinkUprobeMulti() != nil, Terminal: s.Screen}
+	if err == nil {
+		err = sandbox.Process(needs)
+	}
+	if err != nil && s.Trace.Note != nil {
+		s.Trace.Note(fmt.Sprintf("cannot drop privileges: %v", err))
+	}
+}
+
+// keep returns which of the held capabilities stay.
+func (s *Session) keep(held sandbox.Set) sandbox.Set {
+	keep := Tracing
+	if len(s.Trace.Command) > 0 {
+		keep |= sandbox.NewSet(unix.CAP_KILL) // its children may change their user
+	}
+	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes
+	// on a divided GPU (MIG).
+	if !held.Has(sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
+		features.HaveBPFLinkUprobeMulti() != nil || s.dividedGPUs() {
+		keep |= admin
+	}
+	if !held.Has(sandbox.NewSet(unix.CAP_DAC_READ_SEARCH)) {
+		keep |= override
+	}
+	for _, path := range s.Writes {
+		if !sandbox.CanWrite(filepath.Dir(path), override) { // root writes into the folder of another user
+			keep |= override
+		}
+		if s.Force && isOthers(path) {
+			keep |= sandbox.NewSet(unix.CAP_FOWNER)
+		}
+	}
+	return keep & held
+}
+
+// isOthers reports whether a file belongs to another user and its folder lets only the owner
+// replace it, like /tmp.
+func isOthers(path string) bool {
+	var file, dir unix.Stat_t
+	return unix.Lstat(path, &file) == nil && unix.Stat(filepath.Dir(path), &dir) == nil &&
+		dir.Mode&unix.S_ISVTX != 0 && int(file.Uid) != os.Geteuid() && int(dir.Uid) != os.Geteuid()
+}
+
+func (s *Session) dividedGPUs() bool {
+	if s.driver == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	gpus, err := s.driver.GPUs(ctx)
+	for _, gpu := range gpus {
+		if gpu.Parent != "" {
+			return true
+		}
+	}
+	return err != nil // unknown: assume so
+}
+
+// ConfineGuardian drops all privileges of the guardian process that it does not need to resume
+// stopped processes.
+func ConfineGuardian() {
+	held, err := sandbox.Effective()
+	if err != nil {
+		return
+	}
+	keep := sandbox.NewSet(unix.CAP_BPF, unix.CAP_KILL)
+	if !held.Has(sandbox.NewSet(unix.CAP_BPF)) {
+		keep |= admin
+	}
+	_ = sandbox.Process(sandbox.Needs{Capabilities: keep & held}) // the guardian also works unconfined
+}
+
+// ConfineUntilOpen drops privileges that are not needed to open a session later.
+func ConfineUntilOpen() error {
+	held, err := sandbox.Effective()
+	if err != nil {
+		return nil
+	}
+	return sandbox.Process(sandbox.Needs{Capabilities: held & (Tracing | admin | override | sandbox.NewSet(unix.CAP_SYS_RESOURCE)), BPF: true})
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source opens captures, archives of them and profiles, and finds the moments in them that
+// users name.
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/filekind"
+	"github.com/vramprof/vramprof/internal/terminal"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/capture"
+)
+
+// Options choose how files are read.
+type Options struct {
+	Unlimited bool      // without limits on memory and time: the file is trusted
+	Stderr    io.Writer // gets warnings, and on a terminal how far reading is
+}
+
+// Open opens a capture, or the capture of an archive that has the moments.
+func (o Options) Open(path string, moments ...*Moment) (*capture.Reader, func(), error) {
+	if IsArchive(path) {
+		return o.readArchive(path, moments...)
+	}
+	return o.Capture(path)
+}
+
+// Capture opens a capture and prints its warnings to stderr.
+func (o Options) Capture(path string) (*capture.Reader, func(), error) {
+	progress, end := showReading(o.Stderr, path)
+	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: o.Unlimited, Progress: progress})
+	if err != nil {
+		end()
+		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
+			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
+		}
+		return nil, nil, fault.New(fault.Failed, err) // a file's EACCES is not a missing privilege
+	}
+	for _, text := range r.Warnings() {
+		fmt.Fprintf(o.Stderr, "vramprof: %s\n", untrusted.Clean(text))
+	}
+	return r, func() { end(); r.Close() }, nil
+}
+
+// Reading a capture shows progress after readingQuiet.
+const readingQuiet = time.Second
+
+// showReading shows on a terminal how much of a capture has been read. The line is cleared when
+// reading is complete, and by end.
+func showReading(w io.Writer, path string) (progress func(done, size int64), end func()) {
+	if !terminal.Is(w) {
+		return nil, func() {}
+	}
+	return readingTo(w, path, time.Now)
+}
+
+func readingTo(w io.Writer, path string, now func() time.Time) (progress func(done, size int64), end func()) {
+	return terminal.Advance(w, now, readingQuiet, func(done, size int64) string {
+		return fmt.Sprintf("reading %s: %d %%", untrusted.Clean(path), done*100/size)
+	})
+}

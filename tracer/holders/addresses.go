@@ -132,50 +132,6 @@ func (w *walk) hold(al *allocation, i int32, h hit) {
 	al.node, al.inside, al.place = i, inside, h
 }
 
-// objectAt returns the Python object that has a word of its own at a place, or 0. It begins in front
-// of the word, with its head at the begin of the block that Python or malloc has given out.
-func (s *search) objectAt(h hit) uint64 {
-	if h.form == formInt {
-		a := h.at - intDigits
-		if t := s.py.typeOf(a); t != nil && t.flags&flagInt != 0 && s.py.isTwoDigits(a) {
-			return a
-		}
-		return 0
-	}
-	return s.objectIn(s.blockAt(h.at), h.at)
-}
-
-// objectIn is objectAt for a block that is known, or 0.
-func (s *search) objectIn(block, at uint64) uint64 {
-	if block != 0 {
-		for _, head := range []uint64{0, gcHead, 2 * gcHead} {
-			if s.covers(block+head, at) {
-				return block + head
-			}
-		}
-		return 0
-	}
-	for a := at - 16; at-a < maxBack && a > 1<<16; a -= 8 {
-		if s.covers(a, at) {
-			return a
-		}
-	}
-	return 0
-}
-
-// covers reports whether an object begins at an address and has a word of its own at another.
-func (s *search) covers(a, at uint64) bool {
-	t := s.py.typeOf(a)
-	if t == nil || !s.py.isLive(a) || !t.plain() || at < a+16 {
-		return false
-	}
-	n := uint64(0)
-	if t.item != 0 {
-		n = min(s.py.u64(a+obSize), maxBack)
-	}
-	return at-a < t.basic+n*t.item
-}
-
 // isLive reports whether an object's count of references can be one. In a free block of Python's
 // allocator a pointer to the next one is in its place.
 func (py *python) isLive(a uint64) bool {

@@ -88,21 +88,6 @@ func (w *walk) vectorsWith(open [][]guess) ([]int, error) {
 	return counts, nil
 }
 
-// inTensors reports whether a word is in a block that has only tensors from its begin up to the word. In
-// a free block, malloc has overwritten the begin.
-func (s *search) inTensors(at uint64) bool {
-	block := s.blockAt(at)
-	if block == 0 {
-		return false
-	}
-	for a := block; a <= at; a += 8 {
-		if v := s.py.u64(a); v != 0 && !s.cpp.classOf(v).is(roleTensor) {
-			return false
-		}
-	}
-	return true
-}
-
 // credible returns the guesses about one object that its count of references allows, beside the
 // vectors elsewhere. The words of the others are out of use.
 func (s *search) credible(words []guess, vectors int) (right []guess) {

@@ -67,49 +67,6 @@ func isBooks(library string) bool {
 	return false
 }
 
-// blockAt returns where the block begins that Python's allocator or malloc has given out and that
-// a word is in, or 0.
-func (s *search) blockAt(at uint64) uint64 {
-	if a := s.poolBlock(at); a != 0 {
-		return a
-	}
-	for a := at &^ 15; a+maxBlock > at && a > 1<<16; a -= 16 {
-		if n := s.chunk(a); n != 0 && n > at-a && s.wholeChunk(a) {
-			if n == tcache && s.cpp.classOf(a) == nil {
-				return 0
-			}
-			s.block = span{a, a + n}
-			return a
-		}
-	}
-	if s.block.start <= at && at < s.block.end {
-		return s.block.start // words come in the order of their addresses
-	}
-	return 0
-}
-
-// poolBlock returns the block of a pool of CPython's allocator. The pool's header proves itself: how
-// far the last block is from its begin.
-func (s *search) poolBlock(at uint64) uint64 {
-	const header = 48
-	for _, size := range []uint64{4 << 10, 16 << 10} {
-		pool := at &^ (size - 1)
-		class, last := s.py.u32(pool+36), s.py.u32(pool+44)
-		block := 16 * (uint64(class) + 1)
-		if class < 64 && uint64(last) == size-block && s.py.u32(pool) <= uint32(size/block) && at >= pool+header {
-			return at - (at-pool-header)%block
-		}
-	}
-	return 0
-}
-
-// isVector reports whether a word begins a std::vector that has another word in use: its begin, its
-// end, the end of its memory.
-func (s *search) isVector(at, word uint64) bool {
-	begin, end, room := s.py.u64(at), s.py.u64(at+8), s.py.u64(at+16)
-	return begin <= word && word < end && s.isArray(begin, end, room)
-}
-
 // holds returns who holds what an object of a C++ class has: "C++ object of class c10d::Reducer",
 // or "" where the class says nothing, and whether it belongs to a step that runs.
 func (c *class) holds() (text string, step bool) {

@@ -266,3 +266,20 @@ func (py *python) plainDict(a uint64, t *pyType) uint64 {
 	}
 	return py.u64(a + uint64(at))
 }
+
+// moduleOf returns the package that defines a class: "numba" of "numba.cuda.cudadrv.devicearray".
+func (py *python) moduleOf(t *pyType) (module string) {
+	module, _, dotted := strings.Cut(t.name, ".")
+	if dotted {
+		return module
+	}
+	module = ""
+	if t.heap() {
+		py.eachItem(py.u64(t.address+tpDict), func(key, value uint64) {
+			if module == "" && py.str(key) == "__module__" {
+				module, _, _ = strings.Cut(py.str(value), ".")
+			}
+		})
+	}
+	return module
+}

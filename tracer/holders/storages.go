@@ -38,3 +38,36 @@ func (s *search) findStorage(st uint64) {
 	r.holder = -1
 	s.enterStorage(r)
 }
+
+// storage is a StorageImpl and who holds it.
+type storage struct {
+	address    uint64 // of the StorageImpl
+	data       uint64
+	bytes      uint64
+	deviceType uint8
+	device     int8
+	tensor     uint64 // a TensorImpl that has it, or 0
+	holder     int32  // the node with the cheapest path
+	others     []int32
+	native     string // what holds it where no path leads to it, or ""
+	result     int    // index of its Storage, or -1
+}
+
+func (s *search) enterStorage(r *storage) {
+	s.storages[r.address] = r
+	s.found = append(s.found, r)
+}
+
+// readStorage reads a StorageImpl: data, deleter, context, device, bytes.
+func (s *search) readStorage(st uint64) *storage {
+	at := st + s.torch.storage
+	if !s.cpp.classOf(st).is(roleStorage) || s.py.u32(st+8) == 0 {
+		return nil
+	}
+	device := s.py.u64(at + 24)
+	r := &storage{address: st, data: s.py.u64(at), bytes: s.py.u64(at + 32), deviceType: uint8(device), device: int8(device >> 8), result: -1}
+	if r.bytes >= maxStorageBytes || r.deviceType >= 32 {
+		return nil
+	}
+	return r
+}

@@ -10,170 +10,187 @@ const (
 	maxWrapped = 8 << 10
 )
 
+// nativeExpander enters what objects of C++ hold: tensors, nodes of the autograd graph, what pybind11 wraps.
+type nativeExpander struct {
+	frontier
+	storages *storages
+	guesses  []guess // what wrapped memory may hold
+}
+
+// guess is a word of memory that pybind11 wraps, of no known type, with the address of a tensor or of
+// an object of TorchScript. A previous use may have left it.
+type guess struct {
+	object uint64
+	at     uint64 // the word
+	from   int32
+	step   StepKind
+	cost   int
+}
+
 // expandCPP enters what a C++ object holds.
-func (s *search) expandCPP(i int32, a uint64, cost int) {
-	c := s.cpp.classOf(a)
-	if !s.torch.found {
+func (x *nativeExpander) expandCPP(i int32, a uint64, cost int) {
+	c := x.cpp.classOf(a)
+	if !x.storages.torch.found {
 		return
 	}
 	switch {
 	case c.is(roleTensor):
-		s.expandImpl(i, a, cost)
-		if o := s.torch.object; o != 0 {
-			if v := s.py.u64(a+o) &^ 1; s.isTensor(v) {
-				s.pushPython(v, i, stepThrough, 0, cost+costThrough)
+		x.expandImpl(i, a, cost)
+		if o := x.storages.torch.object; o != 0 {
+			if v := x.py.u64(a+o) &^ 1; x.isTensor(v) {
+				x.pushPython(v, i, stepThrough, 0, cost+costThrough)
 			}
 		}
 	case c.is(roleStorage):
-		s.claim(a, 0, i)
+		x.claim(a, 0, i)
 	case c.is(roleNode):
-		s.expandNode(i, a, c, cost)
+		x.expandNode(i, a, c, cost)
 	case c.is(roleScript):
-		s.expandSaved(i, a+16, min(max(s.chunk(a), 32), maxWrapped)-16, 0, cost)
+		x.expandSaved(i, a+16, min(max(x.chunk(a), 32), maxWrapped)-16, 0, cost)
 	default: // wrapped by pybind11: of any class, with the allocator's size
-		s.nodes[i].flags |= nodeWrapped
-		s.expandSaved(i, a, min(s.chunk(a), maxWrapped), 0, cost)
+		x.nodes[i].flags |= nodeWrapped
+		x.expandSaved(i, a, min(x.chunk(a), maxWrapped), 0, cost)
 	}
-	s.work++
+	x.work++
 }
 
 // expandNode enters what a node of the autograd graph saves, and the nodes it leads to. Weak
 // pointers to nodes lie directly in it, strong ones in its vector of edges.
-func (s *search) expandNode(i int32, a uint64, c *class, cost int) {
-	size := s.extent(a)
+func (x *nativeExpander) expandNode(i int32, a uint64, c *class, cost int) {
+	size := x.extent(a)
 	words := uint64(sharedEdge)
-	if !pointer(s.py.u64(a + 8)) {
+	if !pointer(x.py.u64(a + 8)) {
 		words = ownEdge
 	}
-	s.expandSaved(i, a+16, size-16, words, cost)
+	x.expandSaved(i, a+16, size-16, words, cost)
 	if !c.is(rolePythonNode) {
 		return
 	}
 	for o := uint64(16); o+8 <= size; o += 8 {
-		v := s.py.u64(a + o)
-		if t := s.py.typeOf(v); t != nil && t.kind == kindOther && !t.tensor {
-			s.pushPython(v, i, StepContext, 0, cost+costSaved)
+		v := x.py.u64(a + o)
+		if t := x.py.typeOf(v); t != nil && t.kind == kindOther && !t.tensor {
+			x.pushPython(v, i, StepContext, 0, cost+costSaved)
 		}
 	}
 }
 
 // expandSaved looks at the words of a node or of the context of a custom function. Edge is the
 // number of words of an edge, or 0 where there are none.
-func (s *search) expandSaved(i int32, a, size, edge uint64, cost int) {
-	if size > maxChunk || !s.spend(size/8) {
+func (x *nativeExpander) expandSaved(i int32, a, size, edge uint64, cost int) {
+	if size > maxChunk || !x.spend(size/8) {
 		return
 	}
 	for o := uint64(0); o+8 <= size; o += 8 {
-		v := s.py.u64(a + o)
+		v := x.py.u64(a + o)
 		if !pointer(v) {
 			continue
 		}
-		switch c := s.cpp.classOf(v); {
+		switch c := x.cpp.classOf(v); {
 		case c.is(roleTensor):
-			s.pushLive(i, v, a+o, stepNext, cost+costSaved)
+			x.pushLive(i, v, a+o, stepNext, cost+costSaved)
 		case c.is(roleHook):
-			s.expandHook(i, v, cost)
+			x.expandHook(i, v, cost)
 		case c.is(roleScript):
-			s.pushLive(i, v, a+o, stepThrough, cost+costSaved)
+			x.pushLive(i, v, a+o, stepThrough, cost+costSaved)
 		case c == nil && o+24 <= size:
-			s.expandVector(i, v, s.py.u64(a+o+8), s.py.u64(a+o+16), edge, cost)
+			x.expandVector(i, v, x.py.u64(a+o+8), x.py.u64(a+o+16), edge, cost)
 		}
 	}
 }
 
 // pushLive enters an object of PyTorch that has references, and that a word leads to.
-func (s *search) pushLive(i int32, v, at uint64, step StepKind, cost int) {
+func (x *nativeExpander) pushLive(i int32, v, at uint64, step StepKind, cost int) {
 	switch {
-	case s.py.u32(v+8) == 0:
-	case s.nodes[i].flags&nodeWrapped == 0:
-		s.pushCPP(v, i, step, 0, cost)
-	case len(s.guesses) < maxGuesses:
-		s.guesses = append(s.guesses, guess{v, at, i, step, cost})
+	case x.py.u32(v+8) == 0:
+	case x.nodes[i].flags&nodeWrapped == 0:
+		x.pushCPP(v, i, step, 0, cost)
+	case len(x.guesses) < maxGuesses:
+		x.guesses = append(x.guesses, guess{v, at, i, step, cost})
 	}
 }
 
 // expandHook enters the Python objects of a PyTorch hook: a function, a dictionary of them, what it packed.
-func (s *search) expandHook(i int32, a uint64, cost int) {
-	size := min(max(s.chunk(a), 24), maxHookLen)
+func (x *nativeExpander) expandHook(i int32, a uint64, cost int) {
+	size := min(max(x.chunk(a), 24), maxHookLen)
 	for o := uint64(8); o+8 <= size; o += 8 {
-		if v := s.py.u64(a + o); s.py.typeOf(v) != nil {
-			s.pushPython(v, i, StepHook, 0, cost+costSaved)
+		if v := x.py.u64(a + o); x.py.typeOf(v) != nil {
+			x.pushPython(v, i, StepHook, 0, cost+costSaved)
 		}
 	}
 }
 
 // expandVector looks at what can be a std::vector: begin, end, end of its memory. Nodes are taken
 // from vectors of edges only.
-func (s *search) expandVector(i int32, begin, end, room, edge uint64, cost int) {
-	if !s.isArray(begin, end, room) || !s.spend((end-begin)/8) {
+func (x *nativeExpander) expandVector(i int32, begin, end, room, edge uint64, cost int) {
+	if !x.isArray(begin, end, room) || !x.spend((end-begin)/8) {
 		return
 	}
 	words := (end - begin) / 8
 	for k := range words {
-		v := s.py.u64(begin + 8*k)
+		v := x.py.u64(begin + 8*k)
 		if !pointer(v) {
 			continue
 		}
-		switch c := s.cpp.classOf(v); {
+		switch c := x.cpp.classOf(v); {
 		case c.is(roleTensor):
-			s.pushLive(i, v, begin+8*k, stepNext, cost+costSaved)
+			x.pushLive(i, v, begin+8*k, stepNext, cost+costSaved)
 		case c.is(roleScript):
-			s.pushLive(i, v, begin+8*k, stepThrough, cost+costSaved)
+			x.pushLive(i, v, begin+8*k, stepThrough, cost+costSaved)
 		case c.is(roleNode) && edge != 0 && k%edge == 0 && words%edge == 0:
-			s.pushCPP(v, i, stepNext, 0, cost+costNext)
+			x.pushCPP(v, i, stepNext, 0, cost+costNext)
 		case c.is(roleHook):
-			s.expandHook(i, v, cost)
+			x.expandHook(i, v, cost)
 		}
 	}
 }
 
 // expandTensor enters what a Python tensor holds besides its attributes.
-func (s *search) expandTensor(i int32, a uint64, cost int) {
-	if !s.torch.found {
+func (x *nativeExpander) expandTensor(i int32, a uint64, cost int) {
+	if !x.storages.torch.found {
 		return
 	}
-	impl := s.py.u64(a + s.torch.impl)
-	if !s.cpp.classOf(impl).is(roleTensor) {
+	impl := x.py.u64(a + x.storages.torch.impl)
+	if !x.cpp.classOf(impl).is(roleTensor) {
 		return
 	}
-	s.expandImpl(i, impl, cost)
+	x.expandImpl(i, impl, cost)
 	for _, o := range []uint64{8, 16} { // PyTorch hooks
-		if v := s.py.u64(a + s.torch.impl + o); s.py.typeOf(v) != nil {
-			s.pushPython(v, i, StepAttr, s.name("_backward_hooks"), cost+50)
+		if v := x.py.u64(a + x.storages.torch.impl + o); x.py.typeOf(v) != nil {
+			x.pushPython(v, i, StepAttr, x.name("_backward_hooks"), cost+50)
 		}
 	}
 }
 
 // expandImpl enters what a TensorImpl holds: its storage, its gradient, its graph.
-func (s *search) expandImpl(i int32, impl uint64, cost int) {
-	py, at := s.py, s.torch.storage
+func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
+	py, at := x.py, x.storages.torch.storage
 	if st := py.u64(impl + at); st != 0 {
-		s.claim(st, impl, i)
+		x.claim(st, impl, i)
 	}
-	c := s.cpp.classOf(impl)
+	c := x.cpp.classOf(impl)
 	if c.name != tensorImpl { // sparse and nested tensors and wrappers have tensors within
-		for o := at + 16; o < min(s.chunk(impl), 1024); o += 8 {
-			if v := py.u64(impl + o); v != impl && s.cpp.classOf(v).is(roleTensor) {
-				s.pushCPP(v, i, stepThrough, 0, cost+costSaved)
+		for o := at + 16; o < min(x.chunk(impl), 1024); o += 8 {
+			if v := py.u64(impl + o); v != impl && x.cpp.classOf(v).is(roleTensor) {
+				x.pushCPP(v, i, stepThrough, 0, cost+costSaved)
 			}
 		}
 	}
 	meta := py.u64(impl + at + 8)
-	mc := s.cpp.classOf(meta)
+	mc := x.cpp.classOf(meta)
 	if !mc.is(roleMeta) {
 		return
 	}
-	if grad := py.u64(meta + s.torch.grad); s.cpp.classOf(grad).is(roleTensor) {
-		s.pushCPP(grad, i, StepGrad, 0, cost+costGrad)
+	if grad := py.u64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) {
+		x.pushCPP(grad, i, StepGrad, 0, cost+costGrad)
 	}
-	if fn := py.u64(meta + s.torch.grad + 8); s.cpp.classOf(fn).is(roleNode) {
-		s.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
+	if fn := py.u64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
+		x.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
 	}
 	if mc.name != autogradMeta { // a view knows its base
-		for o := s.torch.grad + 16; o < min(s.chunk(meta), 512); o += 8 {
+		for o := x.storages.torch.grad + 16; o < min(x.chunk(meta), 512); o += 8 {
 			// What has no forward gradient has words that are out of use there: a base has the same storage.
-			if v := py.u64(meta + o); v != impl && s.cpp.classOf(v).is(roleTensor) && py.u64(v+at) == py.u64(impl+at) {
-				s.pushCPP(v, i, StepBase, 0, cost+costGraph)
+			if v := py.u64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && py.u64(v+at) == py.u64(impl+at) {
+				x.pushCPP(v, i, StepBase, 0, cost+costGraph)
 				break
 			}
 		}
@@ -182,25 +199,25 @@ func (s *search) expandImpl(i int32, impl uint64, cost int) {
 
 // claim enters a storage, or adds a holder to it. Nodes are expanded in the order of their cost, so
 // the first holder is the cheapest.
-func (s *search) claim(st, impl uint64, i int32) {
-	if s.visit != nil {
-		s.visit(st)
+func (x *nativeExpander) claim(st, impl uint64, i int32) {
+	if x.visit != nil {
+		x.visit(st)
 		return
 	}
-	if s.onlyNew > 0 && i < s.onlyNew {
+	if x.onlyNew > 0 && i < x.onlyNew {
 		return
 	}
-	r := s.storages[st]
+	r := x.storages.known[st]
 	if r == nil {
-		if r = s.readStorage(st); r == nil {
+		if r = x.storages.read(st); r == nil {
 			return
 		}
 		r.tensor, r.holder = impl, i
-		s.enterStorage(r)
+		x.storages.enter(r)
 		return
 	}
 	// What pybind11 wraps can have words that are out of use: it never is a further holder.
-	if r.holder != i && len(r.others) < maxAlso && s.nodes[i].cost < costWrapped {
+	if r.holder != i && len(r.others) < maxAlso && x.nodes[i].cost < costWrapped {
 		r.others = append(r.others, i)
 	}
 }

@@ -2,65 +2,101 @@
 
 package holders
 
+const (
+	maxDoubtful  = 1 << 14
+	maxAtomRoots = 1 << 16
+)
+
+// frontier decides which objects enter the search. Most of what holds nothing stays outside.
+type frontier struct {
+	graph
+	heap
+	doubtful  []int32         // nodes that changed while they were copied
+	untracked bool            // enter dictionaries and tuples that the collector does not track
+	missing   map[uint64]bool // objects that are entered though they hold nothing
+	onlyNew   int32           // nodes before it get no further ways; 0: all do
+	atoms     bool            // keep variables that hold nothing in atomRoots
+	atomRoots []atomRoot
+	visit     func(v uint64) // instead of entering, while references are only listed
+}
+
+// atomRoot is a variable of a frame whose value holds nothing that the search follows.
+type atomRoot struct {
+	address uint64
+	root    Root
+	step    StepKind
+	cost    int
+}
+
 // pushPython enters a Python object that node from holds.
-func (s *search) pushPython(a uint64, from int32, step StepKind, aux uint64, cost int) {
+func (f *frontier) pushPython(a uint64, from int32, step StepKind, aux uint64, cost int) {
 	if !pointer(a) {
 		return
 	}
-	if s.visit != nil {
-		s.visit(a)
+	if f.visit != nil {
+		f.visit(a)
 		return
 	}
-	if i, known := s.index.get(a); known {
-		if i >= s.onlyNew {
-			s.again(i, from, step, aux, cost)
+	if i, known := f.index.get(a); known {
+		if i >= f.onlyNew {
+			f.again(i, from, step, aux, cost)
 		}
 		return
 	}
-	t := s.py.typeOf(a)
-	if t == nil || (t.kind == kindAtom || t.kind == kindStr) && !s.missing[a] {
+	t := f.py.typeOf(a)
+	if t == nil || (t.kind == kindAtom || t.kind == kindStr) && !f.missing[a] {
 		return
 	}
-	if !s.untracked && t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && s.py.u64(a-gcHead) == 0 {
+	if !f.untracked && t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && f.py.u64(a-gcHead) == 0 {
 		return // the collector does not track it: it holds nothing that is tracked
 	}
 	var flags uint8
 	if t.tensor {
 		flags = nodeTensor
 	}
-	s.add(node{address: a, aux: aux, from: from, step: step, flags: flags}, cost)
+	f.add(node{address: a, aux: aux, from: from, step: step, flags: flags}, cost)
 }
 
 // pushCPP enters a C++ object.
-func (s *search) pushCPP(a uint64, from int32, step StepKind, aux uint64, cost int) {
-	if s.visit != nil {
-		s.visit(a)
+func (f *frontier) pushCPP(a uint64, from int32, step StepKind, aux uint64, cost int) {
+	if f.visit != nil {
+		f.visit(a)
 		return
 	}
-	if i, known := s.index.get(a); known {
-		s.again(i, from, step, aux, cost)
+	if i, known := f.index.get(a); known {
+		f.again(i, from, step, aux, cost)
 		return
 	}
-	s.add(node{address: a, aux: aux, from: from, step: step, flags: nodeCPP}, cost)
+	f.add(node{address: a, aux: aux, from: from, step: step, flags: nodeCPP}, cost)
 }
 
 // root enters an object that nothing needs to hold.
-func (s *search) root(a uint64, r Root, step StepKind, aux uint64, cost int) {
-	if len(s.roots) >= 1<<24 {
+func (f *frontier) root(a uint64, r Root, step StepKind, aux uint64, cost int) {
+	if len(f.roots) >= 1<<24 {
 		return
 	}
-	if s.atoms && len(s.atomRoots) < maxAtomRoots {
-		if t := s.py.typeOf(a); t != nil && t.kind == kindAtom {
-			s.atomRoots = append(s.atomRoots, atomRoot{a, r, step, cost})
+	if f.atoms && len(f.atomRoots) < maxAtomRoots {
+		if t := f.py.typeOf(a); t != nil && t.kind == kindAtom {
+			f.atomRoots = append(f.atomRoots, atomRoot{a, r, step, cost})
 		}
 	}
-	s.roots = append(s.roots, r)
-	s.pushPython(a, -int32(len(s.roots)), step, aux, cost)
+	f.roots = append(f.roots, r)
+	f.pushPython(a, -int32(len(f.roots)), step, aux, cost)
 }
 
 // doubt notes a container whose content makes no sense.
-func (s *search) doubt(i int32) {
-	if n := len(s.doubtful); s.visit == nil && n < maxDoubtful && (n == 0 || s.doubtful[n-1] != i) {
-		s.doubtful = append(s.doubtful, i)
+func (f *frontier) doubt(i int32) {
+	if n := len(f.doubtful); f.visit == nil && n < maxDoubtful && (n == 0 || f.doubtful[n-1] != i) {
+		f.doubtful = append(f.doubtful, i)
 	}
+}
+
+// misses reports whether an object that is entered though it holds nothing has no path yet.
+func (f *frontier) misses() bool {
+	for a := range f.missing {
+		if _, known := f.index.get(a); !known {
+			return true
+		}
+	}
+	return false
 }

@@ -54,10 +54,27 @@ type edge struct {
 }
 
 const (
-	maxDoubtful = 1 << 14
-	maxAlso     = 4
-	workUnit    = 64 // references per object, at most, in all
+	maxAlso  = 4
+	workUnit = 64 // references per object, at most, in all
 )
+
+// graph has the objects that were found and the cheapest way to each, and the queue of those that are
+// to be expanded. It reads no memory.
+type graph struct {
+	nodes    []node
+	index    table
+	queue    [maxCost + 1][]int32
+	low      int // no queue below has nodes
+	roots    []Root
+	also     map[int32][]edge
+	names    []string // of members and variables that are no string objects
+	nameIDs  map[string]uint64
+	maxNodes int
+	work     uint64
+	stopped  string        // why the search ended early
+	rootsOf  []int32       // of nodes on long paths, as node.from has a root; 0: not known
+	adopted  map[int]int32 // of roots: the nodes that turned out to hold what begins there
+}
 
 // table maps addresses to nodes: open addressing, at most half full. It keeps the nodes' numbers
 // from 1 on; their addresses are in the nodes.
@@ -101,49 +118,49 @@ func (t *table) resize(size int, before int32) {
 }
 
 // reserve makes room for about as many objects as the collector tracks.
-func (s *search) reserve(objects int) {
-	n := min(objects+objects/16, s.maxNodes, 1<<24)
-	s.nodes = make([]node, 0, n)
+func (g *graph) reserve(objects int) {
+	n := min(objects+objects/16, g.maxNodes, 1<<24)
+	g.nodes = make([]node, 0, n)
 	size := 1 << 12
 	for size < 2*n {
 		size *= 2
 	}
-	s.index.resize(size, 0)
+	g.index.resize(size, 0)
 }
 
 // name returns an aux for a name that is no string object. It is odd, as addresses never are.
-func (s *search) name(text string) uint64 {
-	id, known := s.nameIDs[text]
+func (g *graph) name(text string) uint64 {
+	id, known := g.nameIDs[text]
 	if !known {
-		if len(s.names) > 1<<20 {
+		if len(g.names) > 1<<20 {
 			return 1
 		}
-		id = uint64(len(s.names))<<1 | 1
-		s.names, s.nameIDs[text] = append(s.names, text), id
+		id = uint64(len(g.names))<<1 | 1
+		g.names, g.nameIDs[text] = append(g.names, text), id
 	}
 	return id
 }
 
-func (s *search) add(n node, cost int) {
-	if len(s.nodes) >= s.maxNodes {
-		s.stop(fmt.Sprintf("stopped after %d objects", s.maxNodes))
+func (g *graph) add(n node, cost int) {
+	if len(g.nodes) >= g.maxNodes {
+		g.stop(fmt.Sprintf("stopped after %d objects", g.maxNodes))
 		return
 	}
 	n.cost = uint16(min(cost, maxCost))
-	i := int32(len(s.nodes))
-	s.nodes = append(s.nodes, n)
-	s.index.put(i)
-	s.enqueue(i, int(n.cost))
+	i := int32(len(g.nodes))
+	g.nodes = append(g.nodes, n)
+	g.index.put(i)
+	g.enqueue(i, int(n.cost))
 }
 
-func (s *search) enqueue(i int32, cost int) {
-	s.queue[cost] = append(s.queue[cost], i)
-	s.low = min(s.low, cost)
+func (g *graph) enqueue(i int32, cost int) {
+	g.queue[cost] = append(g.queue[cost], i)
+	g.low = min(g.low, cost)
 }
 
 // again is told a further way to a node that is known.
-func (s *search) again(i, from int32, step StepKind, aux uint64, cost int) {
-	n := &s.nodes[i]
+func (g *graph) again(i, from int32, step StepKind, aux uint64, cost int) {
+	n := &g.nodes[i]
 	if n.from == from && n.step == step || from == i {
 		return
 	}
@@ -151,28 +168,28 @@ func (s *search) again(i, from int32, step StepKind, aux uint64, cost int) {
 	if cost < int(n.cost) && n.flags&nodeDone == 0 {
 		other = edge{n.aux, n.from, n.step}
 		n.from, n.step, n.aux, n.cost = from, step, aux, uint16(cost)
-		s.enqueue(i, cost)
+		g.enqueue(i, cost)
 	}
 	// That an optimizer has its state by parameter is no news: keys are no further holders.
-	if n.flags&nodeTensor != 0 && other.step != StepEntry && len(s.also[i]) < maxAlso {
-		s.also[i] = append(s.also[i], other)
+	if n.flags&nodeTensor != 0 && other.step != StepEntry && len(g.also[i]) < maxAlso {
+		g.also[i] = append(g.also[i], other)
 	}
 }
 
-func (s *search) stop(why string) {
-	if s.stopped == "" {
-		s.stopped = why
+func (g *graph) stop(why string) {
+	if g.stopped == "" {
+		g.stopped = why
 	}
 }
 
 // below reports whether a node's path begins at a root.
-func (s *search) below(i int32, root int) bool { return s.rootOf(i) == root }
+func (g *graph) below(i int32, root int) bool { return g.rootOf(i) == root }
 
 // rootOf returns the index of the root where a node's path begins, by way of the adopted.
-func (s *search) rootOf(i int32) int {
+func (g *graph) rootOf(i int32) int {
 	for {
-		root := s.firstRoot(i)
-		node, is := s.adopted[root]
+		root := g.firstRoot(i)
+		node, is := g.adopted[root]
 		if !is {
 			return root
 		}
@@ -182,24 +199,57 @@ func (s *search) rootOf(i int32) int {
 
 // firstRoot returns the index of the root from which the search came to a node. It keeps the roots of all
 // nodes of a long path: many storages share it.
-func (s *search) firstRoot(i int32) int {
+func (g *graph) firstRoot(i int32) int {
 	const long = 256
 	steps, at := 0, i
-	for ; at >= 0; at = s.nodes[at].from {
-		if int(at) < len(s.rootsOf) && s.rootsOf[at] < 0 {
-			at = s.rootsOf[at]
+	for ; at >= 0; at = g.nodes[at].from {
+		if int(at) < len(g.rootsOf) && g.rootsOf[at] < 0 {
+			at = g.rootsOf[at]
 			break
 		}
 		steps++
 	}
 	if steps > long {
-		if s.rootsOf == nil {
-			s.rootsOf = make([]int32, len(s.nodes))
+		if g.rootsOf == nil {
+			g.rootsOf = make([]int32, len(g.nodes))
 		}
 		for ; steps > 0; steps-- {
-			s.rootsOf[i] = at
-			i = s.nodes[i].from
+			g.rootsOf[i] = at
+			i = g.nodes[i].from
 		}
 	}
 	return int(-1 - at)
+}
+
+// spend counts references that are about to be read, and reports whether that is within bounds.
+func (g *graph) spend(n uint64) bool {
+	if n > maxEntries {
+		return false
+	}
+	if g.work += n; g.work > workUnit*uint64(g.maxNodes) {
+		g.stop("stopped after too many references")
+		return false
+	}
+	return true
+}
+
+// next takes the cheapest node that is to be expanded and costs at most some. It reports whether there is one.
+func (g *graph) next(most int) (int32, bool) {
+	for g.low <= most {
+		q := g.queue[g.low]
+		if len(q) == 0 {
+			g.queue[g.low] = nil
+			g.low++
+			continue
+		}
+		i := q[0]
+		g.queue[g.low] = q[1:]
+		n := &g.nodes[i]
+		if n.flags&nodeDone != 0 || int(n.cost) != g.low && g.low < maxCost {
+			continue
+		}
+		n.flags |= nodeDone
+		return i, true
+	}
+	return 0, false
 }

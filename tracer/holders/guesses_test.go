@@ -130,15 +130,16 @@ func TestGuessesAndStacks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &walk{copy: copied, mem: copied.mem, search: newSearch(py, DefaultObjects), result: &Result{}}
+		w := &walk{Options: Options{MaxObjects: DefaultObjects}, copy: copied, mem: copied.mem, result: &Result{}}
+		w.plan(py)
 		tensors, _ := py.collected(DefaultObjects)
-		w.search.calibrate(slices.DeleteFunc(tensors, func(a uint64) bool { return !w.search.isTensor(a) }))
+		w.search.storages.calibrate(slices.DeleteFunc(tensors, func(a uint64) bool { return !w.search.isTensor(a) }))
 		w.search.root(loss, Root{Kind: RootTemporary}, stepRoot, 0, c.cost)
 		w.search.root(ddp, Root{Kind: RootModule, Name: "ddp"}, stepRoot, 0, costMain)
-		if err := w.searchPaths(nil); err != nil {
+		if err := w.searchPaths(); err != nil {
 			t.Fatal(err)
 		}
-		if got := newNamer(w.search).holder(w.search.storages[st].holder).Root().Kind; got != c.want {
+		if got := newNamer(w.search, w.roots).holder(w.search.storages.known[st].holder).Root().Kind; got != c.want {
 			t.Errorf("a temporary of cost %d: the root is %d, want %d", c.cost, got, c.want)
 		}
 	}

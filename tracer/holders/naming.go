@@ -14,9 +14,11 @@ const maxDepth = 128 // named steps of a path
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
 	*search
-	known map[link]*Holder
-	paths map[int32]*Holder // of nodes
-	roots map[Root]*Root
+	privacy
+	libraries map[string]bool
+	known     map[link]*Holder
+	paths     map[int32]*Holder // of nodes
+	roots     map[Root]*Root
 }
 
 // link identifies a holder by the one before it.
@@ -27,8 +29,8 @@ type link struct {
 	object string // of a path with its object
 }
 
-func newNamer(s *search) *namer {
-	return &namer{search: s, known: map[link]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
+func newNamer(s *search, roots *rootFinder) *namer {
+	return &namer{search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
 }
 
 // holder returns the path of a node.

@@ -9,32 +9,27 @@ import (
 	"time"
 )
 
-// walk is one walk.
+// walk is one walk. Its phases share the search: each adds objects to it or asks it who holds them.
 type walk struct {
 	Options
-	ctx         context.Context
-	mem         Memory // the process
-	copy        *Copy
+	scope
+	ctx     context.Context
+	mem     Memory   // what is read
+	live    *Process // the same, if it is a process that runs, or nil
+	copy    *Copy
+	begin   time.Time
+	result  *Result
+	tracked []uint64 // objects that the collector tracks
+	changed bool     // lists or containers changed while they were read
+
 	search      *search
-	begin       time.Time
-	result      *Result
-	ranges      []Range // Addresses, sorted
-	allocations []allocation
-	hits        []hit // of the addresses of allocations
-	left        int   // objects that hold an address and were not searched
-	orphans     []orphan
-	changed     bool   // lists or containers changed while they were read
-	first       bool   // while the places of addresses themselves are looked at
-	word        uint64 // of the block that is looked for, on the way to an orphan
-	level       int    // of the search upward from orphans
+	roots       *rootFinder
+	guesses     *weigher
+	allocations *allocationFinder
+	loose       *looseFinder
 }
 
-// lap returns the time since the begin, less what the parts so far took.
-func (w *walk) lap() time.Duration {
-	t := &w.result.Times
-	return time.Since(w.begin) - t.Copy - t.Lists - t.Search - t.Loose - t.Rest
-}
-
+// run runs the phases, in this order.
 func (w *walk) run(ctx context.Context) error {
 	r := w.result
 	r.Times.Copy = w.lap()
@@ -45,105 +40,129 @@ func (w *walk) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Python = py.version
-	w.search = newSearch(py, w.MaxObjects)
-	w.search.hideNames = w.HideNames
-	tracked, broken := py.collected(w.MaxObjects)
-	r.Tracked = len(tracked)
-	r.Automatic = py.automatic()
-	w.search.reserve(len(tracked))
-	w.changed = broken > 0
-	w.problem(broken, "lists of the garbage collector changed while they were read")
-	var tensors []uint64
-	for _, a := range tracked {
-		if w.search.isTensor(a) {
-			tensors = append(tensors, a)
-		}
+	w.plan(py)
+	if err := w.listObjects(py); err != nil {
+		return err
 	}
-	w.search.calibrate(tensors)
 	r.Times.Lists = w.lap()
-	var left int
-	w.ranges, left = sortedRanges(w.Addresses)
-	w.problem(left, "allocations that were not searched: empty, listed twice or too many")
-	w.search.atoms = len(w.ranges) > 0
-	if !w.search.torch.found && len(w.ranges) == 0 {
-		return fmt.Errorf("%w (%d objects of Python %s)", ErrNoTensors, len(tracked), py.version)
-	}
-	live := Memory(nil)
-	if p, is := w.mem.(*Process); is {
-		live = p
-	}
-	if err := w.walkRoots(live); err != nil {
+	w.findRoots()
+	if err := w.searchPaths(); err != nil {
 		return err
 	}
+	r.Objects = len(w.search.nodes)
 	r.Times.Search = w.lap()
-	if err := w.findAllocations(); err != nil {
+	if err := w.allocations.run(); err != nil {
 		return err
 	}
-	r.Loose = w.search.enterLoose(tracked)
-	if err := w.weigh(); err != nil {
+	r.Loose = w.loose.run(w.tracked)
+	if err := w.guesses.run(); err != nil {
 		return err
 	}
-	if err := w.scanStorages(); err != nil {
+	if err := w.search.storages.scan(w.sweeper()); err != nil {
 		return err
 	}
-	if err := w.findOrphans(live); err != nil {
+	if err := w.adopt(); err != nil {
 		return err
 	}
 	r.Times.Loose = w.lap()
 	w.name()
-	if live != nil {
-		w.verify(live)
-		w.problem(int(live.(*Process).swappedPages()), "pages that are swapped out and were not read")
-		r.Problems = append(r.Problems, live.(*Process).closedFiles()...)
-		if p := live.(*Process); p.skipped > 0 {
-			w.problem(int(p.skipped>>20), "address space beyond the limit of a walk, which was not read, in MiB")
-		}
+	if w.live != nil {
+		w.verify()
+		w.admit()
 	}
 	w.finish()
 	return nil
 }
 
-func (w *walk) walkRoots(live Memory) error {
-	s := w.search
-	threads, broken := s.enterRoots(live)
-	w.result.Threads = threads
-	w.problem(broken, "threads whose frames changed while they were read")
-	err := w.searchPaths(live)
-	w.result.Objects = len(s.nodes)
-	return err
+// plan makes the phases.
+func (w *walk) plan(py *python) {
+	w.result.Python = py.version
+	w.search = newSearch(py, w.MaxObjects)
+	w.roots = newRootFinder(w.search, privacy{w.HideNames})
+	w.guesses = &weigher{search: w.search, sweeper: w.sweeper(), outOfUse: map[uint64]bool{}}
+	w.loose = &looseFinder{search: w.search, native: map[int]int32{}}
+	w.allocations = &allocationFinder{search: w.search, sweeper: w.sweeper(), result: w.result}
 }
 
-// searchPaths searches from the roots: what a stack may have left over comes after guesses.
-func (w *walk) searchPaths(live Memory) error {
-	s := w.search
-	for _, s.most = range []int{costDoubtful - 1, maxCost} {
-		s.run()
-		if live != nil {
-			s.expandAgain(live)
-		}
-		if err := w.weigh(); err != nil {
-			return err
+// sweeper returns what reads all memory once more.
+func (w *walk) sweeper() sweeper {
+	return sweeper{ctx: w.ctx, copy: w.copy, late: w.search.py.late}
+}
+
+// listObjects lists what the collector tracks, and finds out how PyTorch's tensors among it are laid out.
+func (w *walk) listObjects(py *python) error {
+	var broken, left int
+	w.tracked, broken = py.collected(w.MaxObjects)
+	w.result.Tracked = len(w.tracked)
+	w.result.Automatic = py.automatic()
+	w.search.reserve(len(w.tracked))
+	w.changed = broken > 0
+	w.result.problem(broken, "lists of the garbage collector changed while they were read")
+	var tensors []uint64
+	for _, a := range w.tracked {
+		if w.search.isTensor(a) {
+			tensors = append(tensors, a)
 		}
 	}
-	if live != nil {
-		w.changed = w.changed || len(s.doubtful) > 0
-		w.problem(len(s.doubtful), "containers changed while they were read")
+	w.search.storages.calibrate(tensors)
+	w.host = w.Host
+	w.ranges, left = sortedRanges(w.Addresses)
+	w.result.problem(left, "allocations that were not searched: empty, listed twice or too many")
+	w.search.atoms = len(w.ranges) > 0
+	w.allocations.scope = w.scope
+	if !w.search.storages.torch.found && len(w.ranges) == 0 {
+		return fmt.Errorf("%w (%d objects of Python %s)", ErrNoTensors, len(w.tracked), py.version)
 	}
 	return nil
 }
 
-// problem counts something that could not be read.
-func (w *walk) problem(n int, sentence string) {
-	if n > 0 {
-		w.result.Problems = append(w.result.Problems, fmt.Sprintf("%s: %d", sentence, n))
-	}
+// findRoots enters modules and the variables of functions that run.
+func (w *walk) findRoots() {
+	threads, broken := w.roots.run(w.now())
+	w.result.Threads = threads
+	w.result.problem(broken, "threads whose frames changed while they were read")
 }
 
-// name gives each storage its holders.
+// now returns the process as it goes on, or nil where nothing does.
+func (w *walk) now() Memory {
+	if w.live == nil {
+		return nil
+	}
+	return w.live
+}
+
+// searchPaths searches from the roots: what a stack may have left over comes after guesses.
+func (w *walk) searchPaths() error {
+	s := w.search
+	for _, s.most = range []int{costDoubtful - 1, maxCost} {
+		s.expandAll()
+		if w.live != nil {
+			s.expandAgain(w.live)
+		}
+		if err := w.guesses.run(); err != nil {
+			return err
+		}
+	}
+	if w.live != nil {
+		w.changed = w.changed || len(s.doubtful) > 0
+		w.result.problem(len(s.doubtful), "containers changed while they were read")
+	}
+	return nil
+}
+
+// adopt looks for who holds what no path leads to.
+func (w *walk) adopt() error {
+	a := &adoption{
+		search: w.search, scope: w.scope, sweeper: w.sweeper(), stacks: stackWalk{search: w.search},
+		allocations: w.allocations, loose: w.loose, outOfUse: w.guesses.outOfUse,
+	}
+	return a.run(w.now())
+}
+
+// name gives each storage and each allocation its holders.
 func (w *walk) name() {
-	s, n := w.search, newNamer(w.search)
-	for _, st := range s.found {
+	n := newNamer(w.search, w.roots)
+	for _, st := range w.search.storages.found {
 		if !w.wants(st) {
 			continue
 		}
@@ -157,15 +176,39 @@ func (w *walk) name() {
 		st.result = len(w.result.Storages)
 		w.result.Storages = append(w.result.Storages, r)
 	}
+	w.allocations.takeMissing()
+	proxyFinder{w.search}.run(w.allocations.list)
 	w.nameAllocations(n)
 }
 
-// verify reads each storage and the tensor that has it again. What changed is in motion.
-func (w *walk) verify(live Memory) {
-	now := NewCopy(live, 256<<20)
+// nameAllocations adds the allocations to the result. Those that a storage explains after all are left out.
+func (w *walk) nameAllocations(n *namer) {
+	left := w.unexplained(w.search.storages.found)
+	for k := range w.allocations.list {
+		al := &w.allocations.list[k]
+		al.result = -1
+		if _, is := slices.BinarySearchFunc(left, al.Address, func(r Range, a uint64) int { return compare(r.Address, a) }); !is {
+			continue
+		}
+		r := Storage{
+			Address: al.Address, Bytes: al.Bytes, DeviceType: deviceCUDA, Device: al.Device, Allocation: true, Inside: al.inside,
+			Holder: n.native(al.native),
+		}
+		if al.node >= 0 {
+			r.Holder, r.Container = n.objectHolder(al.node, al.inside), n.container(al.node)
+		}
+		al.result = len(w.result.Storages)
+		w.result.Storages = append(w.result.Storages, r)
+	}
+}
+
+// verify reads again what the result rests on: each storage with the tensor that has it, and the words
+// that hold the addresses of allocations. What changed is in motion.
+func (w *walk) verify() {
+	now := NewCopy(w.live, 256<<20)
 	defer now.Close()
-	at := w.search.torch.storage
-	for _, st := range w.search.found {
+	at := w.search.storages.torch.storage
+	for _, st := range w.search.storages.found {
 		if st.result < 0 {
 			continue
 		}
@@ -178,7 +221,21 @@ func (w *walk) verify(live Memory) {
 		}
 		w.result.Storages[st.result].InMotion = !same
 	}
-	w.verifyAllocations(now)
+	for _, al := range w.allocations.list {
+		if al.result >= 0 && al.place.at != 0 {
+			w.result.Storages[al.result].InMotion = now.u64(al.place.at) != w.copy.u64(al.place.at)
+		}
+	}
+}
+
+// admit says what of the process was not read.
+func (w *walk) admit() {
+	r := w.result
+	r.problem(int(w.live.swappedPages()), "pages that are swapped out and were not read")
+	r.Problems = append(r.Problems, w.live.closedFiles()...)
+	if w.live.skipped > 0 {
+		r.problem(int(w.live.skipped>>20), "address space beyond the limit of a walk, which was not read, in MiB")
+	}
 }
 
 func (w *walk) finish() {
@@ -193,4 +250,10 @@ func (w *walk) finish() {
 	slices.SortFunc(r.Storages, func(a, b Storage) int { return compare(a.Address, b.Address) })
 	r.Times.Rest = w.lap()
 	r.Times.Total = time.Since(w.begin)
+}
+
+// lap returns the time since the begin, less what the parts so far took.
+func (w *walk) lap() time.Duration {
+	t := &w.result.Times
+	return time.Since(w.begin) - t.Copy - t.Lists - t.Search - t.Loose - t.Rest
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const maxBlock = 4 << 10 // bytes from the begin of a chunk to a word of it
-
 // place is what a word of the process's memory is a part of. Only one of its fields is set, and class
 // with start.
 type place struct {
@@ -22,7 +20,7 @@ type place struct {
 }
 
 // placeOf finds what a word is a part of.
-func (s *search) placeOf(at uint64) (p place) {
+func (s *stackWalk) placeOf(at uint64) (p place) {
 	r, ok := regionAt(s.py.regions, at)
 	if !ok || !r.own() {
 		return p

@@ -117,9 +117,9 @@ func TestWalkEndsInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSearch(py, DefaultObjects)
-	s.enterRoots(nil)
+	newRootFinder(s, privacy{}).run(nil)
 	cancel()
-	s.run()
+	s.expandAll()
 	if s.stopped == "" || len(s.nodes) < 10 || len(s.nodes) > 20000 {
 		t.Errorf("%d objects were reached: %q", len(s.nodes), s.stopped)
 	}

@@ -94,30 +94,37 @@ func isStack(guard, r Region) bool {
 		guard.End == r.Start && !guard.Readable && !guard.Writable && guard.End-guard.Start <= guardRoom
 }
 
-// walkStacks finds out which C and C++ objects the stacks of threads lead to.
-func (s *search) walkStacks() {
-	s.stacks, s.onStack = s.py.liveStacks(), map[uint64]bool{}
+// stackWalk finds out what the stacks of threads lead to, and what a word of memory is a part of.
+type stackWalk struct {
+	*search
+	stacks []span          // the parts in use
+	reach  map[uint64]bool // C and C++ objects, and Python's, that the stacks lead to
+}
+
+// run finds out which C and C++ objects the stacks of threads lead to.
+func (s *stackWalk) run() {
+	s.stacks, s.reach = s.py.liveStacks(), map[uint64]bool{}
 	var level []uint64
 	for _, stack := range s.stacks {
-		level = s.reach(level, stack.start, stack.bytes()/8)
+		level = s.follow(level, stack.start, stack.bytes()/8)
 	}
 	for range maxDeep {
 		var next []uint64
 		for _, a := range level {
-			if s.py.late() || len(s.onStack) > maxReach {
+			if s.py.late() || len(s.reach) > maxReach {
 				return
 			}
-			next = s.reach(next, a, min(s.chunk(a)/8, maxWords))
+			next = s.follow(next, a, min(s.chunk(a)/8, maxWords))
 		}
 		level = next
 	}
 }
 
-// reach notes what some words point to, and appends what can lead further.
-func (s *search) reach(level []uint64, at, words uint64) []uint64 {
+// follow notes what some words point to, and appends what can lead further.
+func (s *stackWalk) follow(level []uint64, at, words uint64) []uint64 {
 	for k := range words {
 		v := s.py.u64(at + 8*k)
-		if !pointer(v) || s.onStack[v] || len(s.onStack) > maxReach {
+		if !pointer(v) || s.reach[v] || len(s.reach) > maxReach {
 			continue
 		}
 		if r, ok := regionAt(s.py.regions, v); !ok || !r.own() || r.file() {
@@ -125,12 +132,12 @@ func (s *search) reach(level []uint64, at, words uint64) []uint64 {
 		}
 		switch c := s.cpp.classOf(v); {
 		case c.is(roleTensor):
-			s.onStack[v] = true
-			s.onStack[s.py.u64(v+s.torch.storage)] = true
+			s.reach[v] = true
+			s.reach[s.py.u64(v+s.storages.torch.storage)] = true
 		case c.is(roleStorage) || s.py.typeOf(v) != nil:
-			s.onStack[v] = true
+			s.reach[v] = true
 		case s.wholeChunk(v) && (c != nil || s.chunk(v) != tcache):
-			s.onStack[v] = true
+			s.reach[v] = true
 			level = append(level, v)
 		}
 	}

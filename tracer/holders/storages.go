@@ -4,21 +4,30 @@ package holders
 
 import "encoding/binary"
 
-// scanStorages searches the memory for storages that no Python object leads to, by their vtable. It
-// does so only where everything was copied.
-func (w *walk) scanStorages() error {
-	s := w.search
+// storages are those of PyTorch that were found, and how its objects are laid out.
+type storages struct {
+	*heap
+	torch torch
+	known map[uint64]*storage
+	found []*storage // those of known, in the order in which they were found
+	impls []uint64   // TensorImpls of all memory, where there are storages without a path
+	most  int        // of known and of impls
+}
+
+// scan searches the memory for storages that no Python object leads to, by their vtable. It does so
+// only where everything was copied.
+func (s *storages) scan(w sweeper) error {
 	table, tensor := s.torch.tableOfStorage, s.torch.tableOfTensor
-	if _, image := w.mem.(*Image); table == 0 || !s.py.whole && !image {
+	if table == 0 || !w.whole() {
 		return nil
 	}
 	return w.sweep(func(base uint64, p []byte) {
 		for ; len(p) >= 8; base, p = base+8, p[8:] {
 			switch binary.LittleEndian.Uint64(p) {
 			case table:
-				s.findStorage(base)
+				s.find(base)
 			case tensor:
-				if len(s.impls) < s.maxNodes {
+				if len(s.impls) < s.most {
 					s.impls = append(s.impls, base)
 				}
 			}
@@ -26,17 +35,17 @@ func (w *walk) scanStorages() error {
 	})
 }
 
-// findStorage enters a storage that nothing in Python was found to hold.
-func (s *search) findStorage(st uint64) {
-	if s.storages[st] != nil || len(s.storages) >= s.maxNodes {
+// find enters a storage that nothing in Python was found to hold.
+func (s *storages) find(st uint64) {
+	if s.known[st] != nil || len(s.known) >= s.most {
 		return
 	}
-	r := s.readStorage(st)
+	r := s.read(st)
 	if r == nil || !pointer(r.data&^7) || r.bytes == 0 {
 		return
 	}
 	r.holder = -1
-	s.enterStorage(r)
+	s.enter(r)
 }
 
 // storage is a StorageImpl and who holds it.
@@ -53,13 +62,13 @@ type storage struct {
 	result     int    // index of its Storage, or -1
 }
 
-func (s *search) enterStorage(r *storage) {
-	s.storages[r.address] = r
+func (s *storages) enter(r *storage) {
+	s.known[r.address] = r
 	s.found = append(s.found, r)
 }
 
-// readStorage reads a StorageImpl: data, deleter, context, device, bytes.
-func (s *search) readStorage(st uint64) *storage {
+// read reads a StorageImpl: data, deleter, context, device, bytes.
+func (s *storages) read(st uint64) *storage {
 	at := st + s.torch.storage
 	if !s.cpp.classOf(st).is(roleStorage) || s.py.u32(st+8) == 0 {
 		return nil

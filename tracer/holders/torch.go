@@ -27,7 +27,7 @@ type layoutVote struct{ impl, storage, object uint64 }
 
 // calibrate finds the layout that most tensors agree on. The pointer back to the Python object
 // proves it.
-func (s *search) calibrate(tensors []uint64) {
+func (s *storages) calibrate(tensors []uint64) {
 	votes := map[layoutVote]int{}
 	grads := map[uint64]int{}
 	tables := map[uint64]int{}
@@ -62,7 +62,7 @@ func (s *search) calibrate(tensors []uint64) {
 }
 
 // vote lets one tensor say in which layouts it makes sense.
-func (s *search) vote(a uint64, votes map[layoutVote]int, grads, tables map[uint64]int) {
+func (s *storages) vote(a uint64, votes map[layoutVote]int, grads, tables map[uint64]int) {
 	py := s.py
 	for _, at := range []uint64{16, 24, 32} {
 		impl := py.u64(a + at)
@@ -94,7 +94,7 @@ func (s *search) vote(a uint64, votes map[layoutVote]int, grads, tables map[uint
 }
 
 // fitsGrad returns how many of a gradient and its function there are, negative if one is neither.
-func (s *search) fitsGrad(grad, fn uint64) (n int) {
+func (s *storages) fitsGrad(grad, fn uint64) (n int) {
 	if grad != 0 {
 		if !s.cpp.classOf(grad).is(roleTensor) {
 			return -1

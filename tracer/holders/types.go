@@ -283,3 +283,26 @@ func (py *python) moduleOf(t *pyType) (module string) {
 	}
 	return module
 }
+
+// isLive reports whether an object's count of references can be one. In a free block of Python's
+// allocator a pointer to the next one is in its place.
+func (py *python) isLive(a uint64) bool {
+	n := py.u64(a)
+	return uint32(n) != 0 && n>>32&0xffff == 0
+}
+
+// plain reports whether objects of a type can hold an address as it is. Containers do not: a word of
+// a set or of a dictionary can be the hash of an integer.
+func (t *pyType) plain() bool {
+	return t.kind == kindOther || t.kind == kindPlain || t.kind == kindAtom && t.flags&flagInt == 0
+}
+
+const intDigits = 24 // of a Python integer, behind its size
+
+// isTwoDigits reports whether a Python integer is positive and has two digits.
+func (py *python) isTwoDigits(a uint64) bool {
+	if py.l.minor >= 12 {
+		return py.u64(a+16) == 2<<3 // the lowest bits are the sign
+	}
+	return py.u64(a+16) == 2
+}

@@ -145,15 +145,17 @@ func checkNeedles(t *testing.T, c *Copy, live Memory) {
 	if on := py.automatic(); on != AutomaticOff {
 		t.Errorf("the collector is %d, the job has switched it off", on)
 	}
-	threads, broken := s.enterRoots(live)
+	roots := newRootFinder(s, privacy{})
+	threads, broken := roots.run(live)
 	if threads < 2 || broken > 0 {
 		t.Errorf("%d threads, %d broken", threads, broken)
 	}
-	s.run()
+	s.expandAll()
 	reached := len(s.nodes)
-	loose := s.looseOf(tracked)
-	s.enterAll(&loose)
-	n := newNamer(s)
+	finder := &looseFinder{search: s, native: map[int]int32{}}
+	loose := finder.looseOf(tracked)
+	finder.enterAll(&loose)
+	n := newNamer(s, roots)
 	right, wrong := 0, 0
 	for _, a := range tracked {
 		if typ := py.typeOf(a); typ.name != "Needle" {

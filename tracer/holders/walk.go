@@ -99,6 +99,13 @@ type Times struct {
 	Copy, Lists, Search, Loose, Rest, Total time.Duration
 }
 
+// problem counts something that could not be read.
+func (r *Result) problem(n int, sentence string) {
+	if n > 0 {
+		r.Problems = append(r.Problems, fmt.Sprintf("%s: %d", sentence, n))
+	}
+}
+
 // Held returns the bytes with a holder in Python, and all bytes of storages.
 func (r *Result) Held() (held, all uint64) {
 	for _, s := range r.Storages {
@@ -159,6 +166,7 @@ func once(ctx context.Context, mem Memory, o Options) (result *Result, torn bool
 			return nil, false, err
 		}
 	}
+	w.live, _ = w.mem.(*Process)
 	if err := w.run(ctx); err != nil {
 		return nil, false, fmt.Errorf("find holders: %w", err)
 	}

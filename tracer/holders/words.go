@@ -3,6 +3,7 @@
 package holders
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -161,19 +162,32 @@ func (w *wanted) note(h hit) {
 	w.hits = append(w.hits, h)
 }
 
+// sweeper reads all memory of a process once more.
+type sweeper struct {
+	ctx  context.Context
+	copy *Copy
+	late func() bool
+}
+
+// whole reports whether all that the process had in memory was copied.
+func (w sweeper) whole() bool {
+	_, image := w.copy.mem.(*Image)
+	return w.copy.whole || image
+}
+
 // sweep looks at all resident memory that is the process's own, copied or not.
-func (w *walk) sweep(look func(base uint64, p []byte)) error {
-	if p, is := w.mem.(*Process); is && !w.copy.whole {
+func (w sweeper) sweep(look func(base uint64, p []byte)) error {
+	if p, is := w.copy.mem.(*Process); is && !w.copy.whole {
 		return w.sweepProcess(p, look)
 	}
-	if m, is := w.mem.(*Image); is {
+	if m, is := w.copy.mem.(*Image); is {
 		for _, number := range slices.Sorted(maps.Keys(m.pages)) {
 			look(number<<pageShift, m.pages[number][:])
 		}
 		return nil
 	}
 	w.copy.eachPage(func(number uint64, p *page) {
-		if number%chunkPages != 0 || !w.search.py.late() {
+		if number%chunkPages != 0 || !w.late() {
 			look(number<<pageShift, p[:])
 		}
 	})
@@ -181,7 +195,7 @@ func (w *walk) sweep(look func(base uint64, p []byte)) error {
 }
 
 // sweepProcess reads what was not copied, since it is more than the limit.
-func (w *walk) sweepProcess(p *Process, look func(base uint64, p []byte)) error {
+func (w sweeper) sweepProcess(p *Process, look func(base uint64, p []byte)) error {
 	spans, _ := p.residentSpans()
 	piece := make([]byte, sweepPiece)
 	for _, s := range spans {

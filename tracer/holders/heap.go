@@ -4,7 +4,7 @@ package holders
 
 const maxBlock = 4 << 10 // bytes from the begin of a chunk to a word of it
 
-// heap tells what lies in a process's memory: objects of Python and of C++, and the blocks that malloc and
+// heap finds what lies in a process's memory: objects of Python and of C++, and the blocks that malloc and
 // Python's allocator have given out.
 type heap struct {
 	py    *python

@@ -79,8 +79,7 @@ type adoption struct {
 	level       int    // of the search upward
 }
 
-// run looks from the stacks of threads downward, then from the
-// orphans upward.
+// run looks from the stacks of threads downward, then from the orphans upward.
 func (w *adoption) run(live Memory) error {
 	w.listOrphans(live)
 	if len(w.orphans) == 0 {

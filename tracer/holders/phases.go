@@ -228,7 +228,7 @@ func (w *walk) verify() {
 	}
 }
 
-// admit says what of the process was not read.
+// admit reports which parts of the process were not read.
 func (w *walk) admit() {
 	r := w.result
 	r.problem(int(w.live.swappedPages()), "pages that are swapped out and were not read")

@@ -20,6 +20,7 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -126,7 +127,7 @@ const walkPatience = holders.DefaultTime + 10*time.Second
 // walk reads a process once.
 func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, error) {
 	result, err := deadline.Call(walkPatience, func() (*holders.Result, error) {
-		process, err := holders.Open(int(pid))
+		process, err := peek.Open(int(pid))
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +145,7 @@ func holdersError(pid uint32, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
 		return codedError{fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", pid, err), exitPrivilege}
-	case errors.Is(err, holders.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
+	case errors.Is(err, peek.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
 		return codedError{fmt.Errorf("process %d: %w", pid, err), exitNoProcess}
 	}
 	return fmt.Errorf("process %d: %w", pid, err)

@@ -3,6 +3,7 @@
 package holders
 
 import (
+	"cmp"
 	"slices"
 )
 
@@ -30,7 +31,7 @@ func sortedRanges(given []Range) (ranges []Range, left int) {
 		}
 		ranges = append(ranges, r)
 	}
-	slices.SortStableFunc(ranges, func(a, b Range) int { return compare(a.Address, b.Address) })
+	slices.SortStableFunc(ranges, func(a, b Range) int { return cmp.Compare(a.Address, b.Address) })
 	n := len(ranges)
 	ranges = slices.CompactFunc(ranges, func(a, b Range) bool { return a.Address == b.Address })
 	return ranges, left + n - len(ranges)
@@ -38,7 +39,7 @@ func sortedRanges(given []Range) (ranges []Range, left int) {
 
 // overlaps reports whether bytes at an address share memory with one of sorted ranges.
 func overlaps(ranges []Range, address, bytes uint64) bool {
-	i, exact := slices.BinarySearchFunc(ranges, address, func(r Range, a uint64) int { return compare(r.Address, a) })
+	i, exact := slices.BinarySearchFunc(ranges, address, func(r Range, a uint64) int { return cmp.Compare(r.Address, a) })
 	return exact || i > 0 && address < ranges[i-1].end() || i < len(ranges) && ranges[i].Address-address < bytes
 }
 

@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 const (
 	sharedEdge = 3       // words of an edge of the graph: the node, its counts, a number
 	ownEdge    = 2       // since 2.14, whose nodes count their references themselves
@@ -37,7 +39,7 @@ func (x *nativeExpander) expandCPP(i int32, a uint64, cost int) {
 	case c.is(roleTensor):
 		x.expandImpl(i, a, cost)
 		if o := x.storages.torch.object; o != 0 {
-			if v := x.py.u64(a+o) &^ 1; x.isTensor(v) {
+			if v := x.py.U64(a+o) &^ 1; x.isTensor(v) {
 				x.pushPython(v, i, stepThrough, 0, cost+costThrough)
 			}
 		}
@@ -59,7 +61,7 @@ func (x *nativeExpander) expandCPP(i int32, a uint64, cost int) {
 func (x *nativeExpander) expandNode(i int32, a uint64, c *class, cost int) {
 	size := x.extent(a)
 	words := uint64(sharedEdge)
-	if !pointer(x.py.u64(a + 8)) {
+	if !peek.Pointer(x.py.U64(a + 8)) {
 		words = ownEdge
 	}
 	x.expandSaved(i, a+16, size-16, words, cost)
@@ -67,7 +69,7 @@ func (x *nativeExpander) expandNode(i int32, a uint64, c *class, cost int) {
 		return
 	}
 	for o := uint64(16); o+8 <= size; o += 8 {
-		v := x.py.u64(a + o)
+		v := x.py.U64(a + o)
 		if t := x.py.typeOf(v); t != nil && t.kind == kindOther && !t.tensor {
 			x.pushPython(v, i, StepContext, 0, cost+costSaved)
 		}
@@ -81,8 +83,8 @@ func (x *nativeExpander) expandSaved(i int32, a, size, edge uint64, cost int) {
 		return
 	}
 	for o := uint64(0); o+8 <= size; o += 8 {
-		v := x.py.u64(a + o)
-		if !pointer(v) {
+		v := x.py.U64(a + o)
+		if !peek.Pointer(v) {
 			continue
 		}
 		switch c := x.cpp.classOf(v); {
@@ -93,7 +95,7 @@ func (x *nativeExpander) expandSaved(i int32, a, size, edge uint64, cost int) {
 		case c.is(roleScript):
 			x.pushLive(i, v, a+o, stepThrough, cost+costSaved)
 		case c == nil && o+24 <= size:
-			x.expandVector(i, v, x.py.u64(a+o+8), x.py.u64(a+o+16), edge, cost)
+			x.expandVector(i, v, x.py.U64(a+o+8), x.py.U64(a+o+16), edge, cost)
 		}
 	}
 }
@@ -101,7 +103,7 @@ func (x *nativeExpander) expandSaved(i int32, a, size, edge uint64, cost int) {
 // pushLive enters an object of PyTorch that has references, and that a word leads to.
 func (x *nativeExpander) pushLive(i int32, v, at uint64, step StepKind, cost int) {
 	switch {
-	case x.py.u32(v+8) == 0:
+	case x.py.U32(v+8) == 0:
 	case x.nodes[i].flags&nodeWrapped == 0:
 		x.pushCPP(v, i, step, 0, cost)
 	case len(x.guesses) < maxGuesses:
@@ -113,7 +115,7 @@ func (x *nativeExpander) pushLive(i int32, v, at uint64, step StepKind, cost int
 func (x *nativeExpander) expandHook(i int32, a uint64, cost int) {
 	size := min(max(x.chunk(a), 24), maxHookLen)
 	for o := uint64(8); o+8 <= size; o += 8 {
-		if v := x.py.u64(a + o); x.py.typeOf(v) != nil {
+		if v := x.py.U64(a + o); x.py.typeOf(v) != nil {
 			x.pushPython(v, i, StepHook, 0, cost+costSaved)
 		}
 	}
@@ -127,8 +129,8 @@ func (x *nativeExpander) expandVector(i int32, begin, end, room, edge uint64, co
 	}
 	words := (end - begin) / 8
 	for k := range words {
-		v := x.py.u64(begin + 8*k)
-		if !pointer(v) {
+		v := x.py.U64(begin + 8*k)
+		if !peek.Pointer(v) {
 			continue
 		}
 		switch c := x.cpp.classOf(v); {
@@ -149,13 +151,13 @@ func (x *nativeExpander) expandTensor(i int32, a uint64, cost int) {
 	if !x.storages.torch.found {
 		return
 	}
-	impl := x.py.u64(a + x.storages.torch.impl)
+	impl := x.py.U64(a + x.storages.torch.impl)
 	if !x.cpp.classOf(impl).is(roleTensor) {
 		return
 	}
 	x.expandImpl(i, impl, cost)
 	for _, o := range []uint64{8, 16} { // PyTorch hooks
-		if v := x.py.u64(a + x.storages.torch.impl + o); x.py.typeOf(v) != nil {
+		if v := x.py.U64(a + x.storages.torch.impl + o); x.py.typeOf(v) != nil {
 			x.pushPython(v, i, StepAttr, x.name("_backward_hooks"), cost+50)
 		}
 	}
@@ -164,32 +166,32 @@ func (x *nativeExpander) expandTensor(i int32, a uint64, cost int) {
 // expandImpl enters what a TensorImpl holds: its storage, its gradient, its graph.
 func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
 	py, at := x.py, x.storages.torch.storage
-	if st := py.u64(impl + at); st != 0 {
+	if st := py.U64(impl + at); st != 0 {
 		x.claim(st, impl, i)
 	}
 	c := x.cpp.classOf(impl)
 	if c.name != tensorImpl { // sparse and nested tensors and wrappers have tensors within
 		for o := at + 16; o < min(x.chunk(impl), 1024); o += 8 {
-			if v := py.u64(impl + o); v != impl && x.cpp.classOf(v).is(roleTensor) {
+			if v := py.U64(impl + o); v != impl && x.cpp.classOf(v).is(roleTensor) {
 				x.pushCPP(v, i, stepThrough, 0, cost+costSaved)
 			}
 		}
 	}
-	meta := py.u64(impl + at + 8)
+	meta := py.U64(impl + at + 8)
 	mc := x.cpp.classOf(meta)
 	if !mc.is(roleMeta) {
 		return
 	}
-	if grad := py.u64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) {
+	if grad := py.U64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) {
 		x.pushCPP(grad, i, StepGrad, 0, cost+costGrad)
 	}
-	if fn := py.u64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
+	if fn := py.U64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
 		x.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
 	}
 	if mc.name != autogradMeta { // a view knows its base
 		for o := x.storages.torch.grad + 16; o < min(x.chunk(meta), 512); o += 8 {
 			// What has no forward gradient has words that are out of use there: a base has the same storage.
-			if v := py.u64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && py.u64(v+at) == py.u64(impl+at) {
+			if v := py.U64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && py.U64(v+at) == py.U64(impl+at) {
 				x.pushCPP(v, i, StepBase, 0, cost+costGraph)
 				break
 			}

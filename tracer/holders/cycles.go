@@ -84,13 +84,13 @@ func (f *looseFinder) holdStorage(objects []uint64) bool {
 	for _, a := range objects {
 		t := f.py.typeOf(a)
 		if t.tensor {
-			st := f.py.u64(f.py.u64(a+f.storages.torch.impl) + f.storages.torch.storage)
+			st := f.py.U64(f.py.U64(a+f.storages.torch.impl) + f.storages.torch.storage)
 			if f.storages.known[st] == nil && f.cpp.classOf(st).is(roleStorage) {
 				return true
 			}
 		}
 		for o := uint64(16); t.storage && o < 40; o += 8 {
-			if st := f.py.u64(a + o); f.storages.known[st] == nil && f.cpp.classOf(st).is(roleStorage) {
+			if st := f.py.U64(a + o); f.storages.known[st] == nil && f.cpp.classOf(st).is(roleStorage) {
 				return true
 			}
 		}

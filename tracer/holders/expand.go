@@ -2,7 +2,11 @@
 
 package holders
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+)
 
 const (
 	maxStructure = 4096 // bytes of a C structure that are looked at
@@ -44,9 +48,9 @@ func (x *pythonExpander) expandPython(i int32, a uint64, t *pyType, cost int) {
 	case kindDict:
 		x.expandDict(i, a, cost)
 	case kindList:
-		x.expandArray(i, py.u64(a+listItems), py.u64(a+obSize), StepIndex, cost)
+		x.expandArray(i, py.U64(a+listItems), py.U64(a+obSize), StepIndex, cost)
 	case kindTuple:
-		x.expandArray(i, a+py.l.tupleItems, py.u64(a+obSize), StepItem, cost)
+		x.expandArray(i, a+py.l.tupleItems, py.U64(a+obSize), StepItem, cost)
 	case kindSet:
 		x.expandSet(i, a, cost)
 	case kindDeque:
@@ -55,17 +59,17 @@ func (x *pythonExpander) expandPython(i int32, a uint64, t *pyType, cost int) {
 		x.expandFunction(i, a, cost)
 		return
 	case kindMethod:
-		x.pushPython(py.u64(a+methodSelf), i, StepAttr, x.name("__self__"), cost+costBound)
-		x.pushPython(py.u64(a+methodFunc), i, StepAttr, x.name("__func__"), cost+costBound)
+		x.pushPython(py.U64(a+methodSelf), i, StepAttr, x.name("__self__"), cost+costBound)
+		x.pushPython(py.U64(a+methodFunc), i, StepAttr, x.name("__func__"), cost+costBound)
 		return
 	case kindCell:
-		x.pushPython(py.u64(a+cellValue), i, stepThrough, 0, cost)
+		x.pushPython(py.U64(a+cellValue), i, stepThrough, 0, cost)
 		return
 	case kindModule:
-		x.pushPython(py.u64(a+moduleDict), i, stepDict, 0, cost+costAttr)
+		x.pushPython(py.U64(a+moduleDict), i, stepDict, 0, cost+costAttr)
 		return
 	case kindType:
-		x.pushPython(py.u64(a+tpDict), i, stepDict, 0, cost+costAttr)
+		x.pushPython(py.U64(a+tpDict), i, stepDict, 0, cost+costAttr)
 		return
 	case kindGenerator:
 		x.expandGenerator(i, a, cost)
@@ -73,11 +77,11 @@ func (x *pythonExpander) expandPython(i int32, a uint64, t *pyType, cost int) {
 		x.expandFrame(i, a, cost)
 		return
 	case kindTraceback:
-		x.pushPython(py.u64(a+tbNext), i, stepThrough, 0, cost+costThrough)
-		x.pushPython(py.u64(a+tbFrame), i, stepThrough, 0, cost+costError)
+		x.pushPython(py.U64(a+tbNext), i, stepThrough, 0, cost+costThrough)
+		x.pushPython(py.U64(a+tbFrame), i, stepThrough, 0, cost+costError)
 		return
 	case kindWeak:
-		x.pushPython(py.u64(a+24), i, StepAttr, x.name("__callback__"), cost+costField)
+		x.pushPython(py.U64(a+24), i, StepAttr, x.name("__callback__"), cost+costField)
 		return
 	}
 	if t.tensor {
@@ -96,13 +100,13 @@ func (x *pythonExpander) expandInstance(i int32, a uint64, t *pyType, cost int) 
 		x.expandKeys(i, keys, values, StepAttr, cost, costAttr)
 	}
 	for _, m := range t.members {
-		x.pushPython(x.py.u64(a+m.offset), i, StepAttr, x.name(m.name), cost+costAttr)
+		x.pushPython(x.py.U64(a+m.offset), i, StepAttr, x.name(m.name), cost+costAttr)
 	}
 	if !t.exact || t.kind == kindOther || t.kind == kindGenerator {
 		x.expandStructure(i, a, t, cost)
 	}
 	if t.name == "collections.defaultdict" {
-		x.pushPython(x.py.u64(a+48), i, StepAttr, x.name("default_factory"), cost+costField)
+		x.pushPython(x.py.U64(a+48), i, StepAttr, x.name("default_factory"), cost+costField)
 	}
 }
 
@@ -113,7 +117,7 @@ func (x *pythonExpander) expandStructure(i int32, a uint64, t *pyType, cost int)
 	}
 	size := min(t.basic, maxStructure)
 	if t.item%8 == 0 && t.gc() {
-		if n := x.py.u64(a + obSize); n < 4096 {
+		if n := x.py.U64(a + obSize); n < 4096 {
 			size += min(t.item*n, maxStructure)
 		}
 	}
@@ -132,8 +136,8 @@ func (x *pythonExpander) expandStructure(i int32, a uint64, t *pyType, cost int)
 		x.expandSaved(i, a+obSize, (t.basic-16)&^7, 0, cost)
 	}
 	for o := uint64(16); o+8 <= size; o += 8 {
-		v := x.py.u64(a + o)
-		if !pointer(v) || o == t.weakOffset || int64(o) == t.dictOffset || x.modules[v] {
+		v := x.py.U64(a + o)
+		if !peek.Pointer(v) || o == t.weakOffset || int64(o) == t.dictOffset || x.modules[v] {
 			continue
 		}
 		x.expandWord(i, v, t, o, cost)
@@ -185,7 +189,7 @@ func (x *pythonExpander) expandWord(i int32, v uint64, t *pyType, offset uint64,
 // weak references, flags.
 func (x *pythonExpander) owns(a uint64) bool {
 	const owned, simple = 1, 2
-	return x.py.u8(a+48)&(owned|simple) == owned|simple
+	return x.py.U8(a+48)&(owned|simple) == owned|simple
 }
 
 // expandVariables enters the variables of a module.
@@ -204,7 +208,7 @@ func (x *pythonExpander) direct(a uint64) int {
 }
 
 func (x *pythonExpander) expandDict(i int32, d uint64, cost int) {
-	values := x.py.u64(d + dictVals)
+	values := x.py.U64(d + dictVals)
 	if values != 0 {
 		values += x.py.l.dictValues
 	}
@@ -215,7 +219,7 @@ func (x *pythonExpander) expandDict(i int32, d uint64, cost int) {
 	case stepModules:
 		step, price = StepChild, costChild
 	}
-	x.expandKeys(i, x.py.u64(d+dictKeys), values, step, cost, price)
+	x.expandKeys(i, x.py.U64(d+dictKeys), values, step, cost, price)
 }
 
 // expandKeys enters the values of a table of keys, and the keys that are no strings.
@@ -259,16 +263,16 @@ func (x *pythonExpander) isModuleDict(key, value uint64) bool {
 
 // expandArray enters the elements of an array of objects.
 func (x *pythonExpander) expandArray(i int32, at, n uint64, step StepKind, cost int) {
-	if !pointer(at) || !x.spend(n) {
+	if !peek.Pointer(at) || !x.spend(n) {
 		return
 	}
 	for k := uint64(0); k < n; {
-		p := x.py.page(at + 8*k)
+		p := x.py.Page(at + 8*k)
 		if p == nil || x.py.late() {
 			x.doubt(i)
 			return
 		}
-		for o := (at + 8*k) % pageSize; o < pageSize && k < n; o += 8 {
+		for o := (at + 8*k) % peek.PageSize; o < peek.PageSize && k < n; o += 8 {
 			v := binary.LittleEndian.Uint64(p[o:])
 			if v == 0 && step == StepIndex || v != 0 && x.py.typeOf(v) == nil {
 				x.doubt(i)
@@ -280,31 +284,31 @@ func (x *pythonExpander) expandArray(i int32, at, n uint64, step StepKind, cost 
 }
 
 func (x *pythonExpander) expandSet(i int32, a uint64, cost int) {
-	mask, at := x.py.u64(a+setMask), x.py.u64(a+setTable)
-	if !pointer(at) || mask >= maxEntries || !x.spend(mask+1) {
+	mask, at := x.py.U64(a+setMask), x.py.U64(a+setTable)
+	if !peek.Pointer(at) || mask >= maxEntries || !x.spend(mask+1) {
 		return
 	}
 	for k := range mask + 1 {
-		if k%256 == 0 && (x.py.page(at+16*k) == nil || x.py.late()) {
+		if k%256 == 0 && (x.py.Page(at+16*k) == nil || x.py.late()) {
 			return
 		}
-		x.pushPython(x.py.u64(at+16*k), i, StepIndex, k, cost+costItem)
+		x.pushPython(x.py.U64(at+16*k), i, StepIndex, k, cost+costItem)
 	}
 }
 
 // expandDeque goes through the blocks: a link, the elements, a link.
 func (x *pythonExpander) expandDeque(i int32, a uint64, cost int) {
-	n, block, at := x.py.u64(a+obSize), x.py.u64(a+24), x.py.u64(a+40)
+	n, block, at := x.py.U64(a+obSize), x.py.U64(a+24), x.py.U64(a+40)
 	if at >= dequeBlock || !x.spend(n) {
 		return
 	}
 	for k := range n {
-		if !pointer(block) || k%dequeBlock == 0 && x.py.late() {
+		if !peek.Pointer(block) || k%dequeBlock == 0 && x.py.late() {
 			return
 		}
-		x.pushPython(x.py.u64(block+8+8*at), i, StepIndex, k, cost+costItem)
+		x.pushPython(x.py.U64(block+8+8*at), i, StepIndex, k, cost+costItem)
 		if at++; at == dequeBlock {
-			block, at = x.py.u64(block+8+8*dequeBlock), 0
+			block, at = x.py.U64(block+8+8*dequeBlock), 0
 		}
 	}
 }
@@ -312,10 +316,10 @@ func (x *pythonExpander) expandDeque(i int32, a uint64, cost int) {
 func (x *pythonExpander) expandFunction(i int32, a uint64, cost int) {
 	py, l := x.py, x.py.l
 	x.expandClosure(i, a, cost)
-	x.pushPython(py.u64(a+l.fnDefaults), i, StepAttr, x.name("__defaults__"), cost+costBound)
-	x.pushPython(py.u64(a+l.fnKwdefaults), i, StepAttr, x.name("__kwdefaults__"), cost+costBound)
-	x.pushPython(py.u64(a+l.fnDict), i, stepDict, 0, cost+costBound)
-	if g := py.u64(a + l.fnGlobals); !x.modules[g] {
+	x.pushPython(py.U64(a+l.fnDefaults), i, StepAttr, x.name("__defaults__"), cost+costBound)
+	x.pushPython(py.U64(a+l.fnKwdefaults), i, StepAttr, x.name("__kwdefaults__"), cost+costBound)
+	x.pushPython(py.U64(a+l.fnDict), i, stepDict, 0, cost+costBound)
+	if g := py.U64(a + l.fnGlobals); !x.modules[g] {
 		x.pushPython(g, i, StepAttr, x.name("__globals__"), cost+costGlobals)
 	}
 }
@@ -323,18 +327,18 @@ func (x *pythonExpander) expandFunction(i int32, a uint64, cost int) {
 // expandClosure enters the variables of enclosing functions, which the last names of the code are for.
 func (x *pythonExpander) expandClosure(i int32, a uint64, cost int) {
 	py := x.py
-	closure := py.u64(a + py.l.fnClosure)
-	n := py.u64(closure + obSize)
+	closure := py.U64(a + py.l.fnClosure)
+	n := py.U64(closure + obSize)
 	if t := py.typeOf(closure); t == nil || t.kind != kindTuple || n > maxVariables {
 		return
 	}
-	names, _ := py.variableNames(py.u64(a + py.l.fnCode))
+	names, _ := py.variableNames(py.U64(a + py.l.fnCode))
 	for k := range n {
 		aux := x.name("")
 		if at := len(names) - int(n) + int(k); at >= 0 && at < len(names) {
 			aux = names[at]
 		}
-		x.pushPython(py.u64(closure+py.l.tupleItems+8*k), i, StepCell, aux, cost+costBound)
+		x.pushPython(py.U64(closure+py.l.tupleItems+8*k), i, StepCell, aux, cost+costBound)
 	}
 }
 
@@ -342,10 +346,10 @@ func (x *pythonExpander) expandClosure(i int32, a uint64, cost int) {
 func (x *pythonExpander) expandGenerator(i int32, a uint64, cost int) {
 	l := x.py.l
 	if l.frameObjects() {
-		x.pushPython(x.py.u64(a+l.genFrame), i, stepThrough, 0, cost)
+		x.pushPython(x.py.U64(a+l.genFrame), i, stepThrough, 0, cost)
 		return
 	}
-	if int8(x.py.u8(a+l.genState)) >= 1 {
+	if int8(x.py.U8(a+l.genState)) >= 1 {
 		return
 	}
 	x.expandLocals(i, x.py.frameAt(a+l.genFrame), cost+costBound)
@@ -353,9 +357,9 @@ func (x *pythonExpander) expandGenerator(i int32, a uint64, cost int) {
 
 // expandFrame enters the local variables of a frame that an exception or a program keeps.
 func (x *pythonExpander) expandFrame(i int32, a uint64, cost int) {
-	f, back := a, x.py.u64(a+x.py.l.frPrevious)
+	f, back := a, x.py.U64(a+x.py.l.frPrevious)
 	if !x.py.l.frameObjects() {
-		if f, back = x.py.u64(a+frameData), x.py.u64(a+frameBack); !pointer(f) {
+		if f, back = x.py.U64(a+frameData), x.py.U64(a+frameBack); !peek.Pointer(f) {
 			return
 		}
 	}

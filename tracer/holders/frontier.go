@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 const (
 	maxDoubtful  = 1 << 14
 	maxAtomRoots = 1 << 16
@@ -30,7 +32,7 @@ type atomRoot struct {
 
 // pushPython enters a Python object that node from holds.
 func (f *frontier) pushPython(a uint64, from int32, step StepKind, aux uint64, cost int) {
-	if !pointer(a) {
+	if !peek.Pointer(a) {
 		return
 	}
 	if f.visit != nil {
@@ -47,7 +49,7 @@ func (f *frontier) pushPython(a uint64, from int32, step StepKind, aux uint64, c
 	if t == nil || (t.kind == kindAtom || t.kind == kindStr) && !f.missing[a] {
 		return
 	}
-	if !f.untracked && t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && f.py.u64(a-gcHead) == 0 {
+	if !f.untracked && t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && f.py.U64(a-gcHead) == 0 {
 		return // the collector does not track it: it holds nothing that is tracked
 	}
 	var flags uint8

@@ -46,7 +46,9 @@ func (w *weigher) run() error {
 func (w *weigher) openGuesses() (open [][]guess) {
 	all := w.guesses
 	w.guesses = nil
-	slices.SortStableFunc(all, func(a, b guess) int { return cmp.Or(compare(a.object, b.object), compare(a.at, b.at), a.cost-b.cost) })
+	slices.SortStableFunc(all, func(a, b guess) int {
+		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.at, b.at), a.cost-b.cost)
+	})
 	all = slices.CompactFunc(all, func(a, b guess) bool { return a.object == b.object && a.at == b.at })
 	for len(all) > 0 {
 		n := 1
@@ -87,7 +89,7 @@ func (w *weigher) vectorsWith(open [][]guess) ([]int, error) {
 // credible returns the guesses about one object that its count of references allows, beside the
 // vectors elsewhere. The words of the others are out of use.
 func (w *weigher) credible(words []guess, vectors int) (right []guess) {
-	left := int(w.py.u32(words[0].object+8)) - vectors
+	left := int(w.py.U32(words[0].object+8)) - vectors
 	var first, rest []guess
 	for _, g := range words {
 		if w.inTensors(g.at) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // wrapped makes an object of pybind11 that owns a C++ object of unknown class.
@@ -124,13 +126,13 @@ func TestGuessesAndStacks(t *testing.T) {
 		begin := m.puts(m.alloc(32), impl)
 		ddp := m.wrapped(m.newWrapper("torch._C._distributed_c10d.Reducer"), m.puts(m.alloc(64), 5, begin, begin+8, begin+8))
 		m.alloc(64)
-		copied := NewCopy(m.finish(m.newStr("tensor"), m.newTensor(syntheticGPU, 4096)), DefaultMemory)
+		copied := peek.NewCopy(m.finish(m.newStr("tensor"), m.newTensor(syntheticGPU, 4096)), DefaultMemory)
 		defer copied.Close()
 		py, err := newPython(context.Background(), copied)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &walk{Options: Options{MaxObjects: DefaultObjects}, copy: copied, mem: copied.mem, result: &Result{}}
+		w := &walk{Options: Options{MaxObjects: DefaultObjects}, copy: copied, mem: copied.Memory(), result: &Result{}}
 		w.plan(py)
 		tensors, _ := py.collected(DefaultObjects)
 		w.search.storages.calibrate(slices.DeleteFunc(tensors, func(a uint64) bool { return !w.search.isTensor(a) }))

@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 const maxBlock = 4 << 10 // bytes from the begin of a chunk to a word of it
 
 // heap finds what lies in a process's memory: objects of Python and of C++, and the blocks that malloc and
@@ -9,7 +11,7 @@ const maxBlock = 4 << 10 // bytes from the begin of a chunk to a word of it
 type heap struct {
 	py    *python
 	cpp   *rtti
-	block span // of malloc, where the last word was found
+	block peek.Span // of malloc, where the last word was found
 }
 
 func (h *heap) isTensor(a uint64) bool {
@@ -21,12 +23,12 @@ func (h *heap) isTensor(a uint64) bool {
 // vector fills a chunk of malloc: words left over from several vectors would have all that lies between them.
 func (h *heap) isArray(begin, end, room uint64) bool {
 	const mapped, rounding = 2, 32
-	if !pointer(begin) || begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
+	if !peek.Pointer(begin) || begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
 		return false
 	}
 	n, most := h.chunk(begin), room-begin+rounding
-	if h.py.u64(begin-8)&mapped != 0 {
-		most += pageSize
+	if h.py.U64(begin-8)&mapped != 0 {
+		most += peek.PageSize
 	}
 	return room-begin <= n && n <= most && h.wholeChunk(begin)
 }
@@ -34,7 +36,7 @@ func (h *heap) isArray(begin, end, room uint64) bool {
 // chunk returns the size of the malloc chunk that begins at an address, as glibc writes it in front
 // of it, or 0.
 func (h *heap) chunk(a uint64) uint64 {
-	n := h.py.u64(a-8) &^ 7
+	n := h.py.U64(a-8) &^ 7
 	if a%16 != 0 || n%16 != 0 || n < 32 || n > 1<<24 {
 		return 0
 	}
@@ -46,10 +48,10 @@ func (h *heap) chunk(a uint64) uint64 {
 func (h *heap) wholeChunk(a uint64) bool {
 	const mapped = 2
 	n := h.chunk(a)
-	if h.py.u64(a-8)&mapped != 0 {
-		return n > 0 && (a-16)%pageSize == 0 && (n+24)%pageSize <= 16 // a recent glibc counts 16 bytes less
+	if h.py.U64(a-8)&mapped != 0 {
+		return n > 0 && (a-16)%peek.PageSize == 0 && (n+24)%peek.PageSize <= 16 // a recent glibc counts 16 bytes less
 	}
-	next := h.py.u64(a + n)
+	next := h.py.U64(a + n)
 	return n > 0 && next&1 == 1 && next&^7 >= 32 && next&^7 < 1<<40
 }
 
@@ -76,12 +78,12 @@ func (h *heap) blockAt(at uint64) uint64 {
 			if n == tcache && h.cpp.classOf(a) == nil {
 				return 0
 			}
-			h.block = span{a, a + n}
+			h.block = peek.Span{Start: a, End: a + n}
 			return a
 		}
 	}
-	if h.block.start <= at && at < h.block.end {
-		return h.block.start // words come in the order of their addresses
+	if h.block.Start <= at && at < h.block.End {
+		return h.block.Start // words come in the order of their addresses
 	}
 	return 0
 }
@@ -92,9 +94,9 @@ func (h *heap) poolBlock(at uint64) uint64 {
 	const header = 48
 	for _, size := range []uint64{4 << 10, 16 << 10} {
 		pool := at &^ (size - 1)
-		class, last := h.py.u32(pool+36), h.py.u32(pool+44)
+		class, last := h.py.U32(pool+36), h.py.U32(pool+44)
 		block := 16 * (uint64(class) + 1)
-		if class < 64 && uint64(last) == size-block && h.py.u32(pool) <= uint32(size/block) && at >= pool+header {
+		if class < 64 && uint64(last) == size-block && h.py.U32(pool) <= uint32(size/block) && at >= pool+header {
 			return at - (at-pool-header)%block
 		}
 	}
@@ -104,7 +106,7 @@ func (h *heap) poolBlock(at uint64) uint64 {
 // isVector reports whether a word begins a std::vector that has another word in use: its begin, its
 // end, the end of its memory.
 func (h *heap) isVector(at, word uint64) bool {
-	begin, end, room := h.py.u64(at), h.py.u64(at+8), h.py.u64(at+16)
+	begin, end, room := h.py.U64(at), h.py.U64(at+8), h.py.U64(at+16)
 	return begin <= word && word < end && h.isArray(begin, end, room)
 }
 
@@ -116,7 +118,7 @@ func (h *heap) inTensors(at uint64) bool {
 		return false
 	}
 	for a := block; a <= at; a += 8 {
-		if v := h.py.u64(a); v != 0 && !h.cpp.classOf(v).is(roleTensor) {
+		if v := h.py.U64(a); v != 0 && !h.cpp.classOf(v).is(roleTensor) {
 			return false
 		}
 	}
@@ -162,7 +164,7 @@ func (h *heap) covers(a, at uint64) bool {
 	}
 	n := uint64(0)
 	if t.item != 0 {
-		n = min(h.py.u64(a+obSize), maxBack)
+		n = min(h.py.U64(a+obSize), maxBack)
 	}
 	return at-a < t.basic+n*t.item
 }

@@ -157,12 +157,12 @@ func (n *namer) frameOf(a uint64) *frame {
 	case t == nil || t.kind != kindGenerator && t.kind != kindFrame:
 		return nil
 	case n.py.l.frameObjects() && t.kind == kindGenerator:
-		f = n.py.u64(a + n.py.l.genFrame)
+		f = n.py.U64(a + n.py.l.genFrame)
 	case n.py.l.frameObjects():
 	case t.kind == kindGenerator:
 		f = a + n.py.l.genFrame
 	default:
-		f = n.py.u64(a + frameData)
+		f = n.py.U64(a + frameData)
 	}
 	return n.py.frameAt(f)
 }
@@ -184,11 +184,11 @@ func (n *namer) entries(a uint64, t *pyType) int {
 	size := uint64(0)
 	switch t.kind {
 	case kindList, kindTuple, kindDeque:
-		size = n.py.u64(a + obSize)
+		size = n.py.U64(a + obSize)
 	case kindDict:
-		size = n.py.u64(a + 16)
+		size = n.py.U64(a + 16)
 	case kindSet:
-		size = n.py.u64(a + 24)
+		size = n.py.U64(a + 24)
 	default:
 		return -1
 	}

@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 const (
 	maxLevels  = 2       // up from what has no path
 	maxLeads   = 1 << 14 // addresses of one level
@@ -80,7 +82,7 @@ type adoption struct {
 }
 
 // run looks from the stacks of threads downward, then from the orphans upward.
-func (w *adoption) run(live Memory) error {
+func (w *adoption) run(live peek.Memory) error {
 	w.listOrphans(live)
 	if len(w.orphans) == 0 {
 		return nil
@@ -108,10 +110,10 @@ func (w *adoption) run(live Memory) error {
 }
 
 // listOrphans lists what has no path, less what has changed since it was copied: nothing is true of it.
-func (w *adoption) listOrphans(live Memory) {
+func (w *adoption) listOrphans(live peek.Memory) {
 	now := w.py.Copy
 	if live != nil {
-		now = NewCopy(live, 64<<20)
+		now = peek.NewCopy(live, 64<<20)
 		defer now.Close()
 	}
 	enter := func(o orphan) {
@@ -122,12 +124,12 @@ func (w *adoption) listOrphans(live Memory) {
 	}
 	for _, st := range w.storages.found {
 		at := st.address
-		if st.holder < 0 && w.wants(st) && now.u64(at) == w.py.u64(at) && now.u32(at+8) != 0 && now.u64(at+w.storages.torch.storage) == st.data {
+		if st.holder < 0 && w.wants(st) && now.U64(at) == w.py.U64(at) && now.U32(at+8) != 0 && now.U64(at+w.storages.torch.storage) == st.data {
 			enter(orphan{storage: st, allocation: -1, loose: -1})
 		}
 	}
 	for _, k := range w.neededRoots() {
-		if a := w.nodes[w.loose.native[k]].address; now.u64(a+obType) == w.py.u64(a+obType) && now.u32(a) != 0 {
+		if a := w.nodes[w.loose.native[k]].address; now.U64(a+obType) == w.py.U64(a+obType) && now.U32(a) != 0 {
 			enter(orphan{allocation: -1, loose: k})
 		}
 	}
@@ -179,7 +181,7 @@ func (w *adoption) firstLeads() *leads {
 		}
 	}
 	for _, impl := range w.storages.impls {
-		if o, is := storages[w.py.u64(impl+w.storages.torch.storage)]; is {
+		if o, is := storages[w.py.U64(impl+w.storages.torch.storage)]; is {
 			first.add(impl, o, 0)
 		}
 	}

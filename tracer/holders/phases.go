@@ -3,10 +3,13 @@
 package holders
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // walk is one walk. Its phases share the search: each adds objects to it or asks it who holds them.
@@ -14,9 +17,9 @@ type walk struct {
 	Options
 	scope
 	ctx     context.Context
-	mem     Memory   // what is read
-	live    *Process // the same, if it is a process that runs, or nil
-	copy    *Copy
+	mem     peek.Memory   // what is read
+	live    *peek.Process // the same, if it is a process that runs, or nil
+	copy    *peek.Copy
 	begin   time.Time
 	result  *Result
 	tracked []uint64 // objects that the collector tracks
@@ -124,7 +127,7 @@ func (w *walk) findRoots() {
 }
 
 // now returns the process as it goes on, or nil where nothing does.
-func (w *walk) now() Memory {
+func (w *walk) now() peek.Memory {
 	if w.live == nil {
 		return nil
 	}
@@ -187,7 +190,7 @@ func (w *walk) nameAllocations(n *namer) {
 	for k := range w.allocations.list {
 		al := &w.allocations.list[k]
 		al.result = -1
-		if _, is := slices.BinarySearchFunc(left, al.Address, func(r Range, a uint64) int { return compare(r.Address, a) }); !is {
+		if _, is := slices.BinarySearchFunc(left, al.Address, func(r Range, a uint64) int { return cmp.Compare(r.Address, a) }); !is {
 			continue
 		}
 		r := Storage{
@@ -205,25 +208,25 @@ func (w *walk) nameAllocations(n *namer) {
 // verify reads again what the result rests on: each storage with the tensor that has it, and the words
 // that hold the addresses of allocations. What changed is in motion.
 func (w *walk) verify() {
-	now := NewCopy(w.live, 256<<20)
+	now := peek.NewCopy(w.live, 256<<20)
 	defer now.Close()
 	at := w.search.storages.torch.storage
 	for _, st := range w.search.storages.found {
 		if st.result < 0 {
 			continue
 		}
-		same := now.u64(st.address) == w.copy.u64(st.address) && now.u32(st.address+8) != 0 &&
-			now.u64(st.address+at) == st.data && now.u64(st.address+at+32) == st.bytes &&
-			(st.tensor == 0 || now.u64(st.tensor+at) == st.address)
+		same := now.U64(st.address) == w.copy.U64(st.address) && now.U32(st.address+8) != 0 &&
+			now.U64(st.address+at) == st.data && now.U64(st.address+at+32) == st.bytes &&
+			(st.tensor == 0 || now.U64(st.tensor+at) == st.address)
 		if same && st.holder >= 0 {
 			n := w.search.nodes[st.holder]
-			same = n.flags&nodeTensor == 0 || now.u64(n.address+obType) == w.copy.u64(n.address+obType)
+			same = n.flags&nodeTensor == 0 || now.U64(n.address+obType) == w.copy.U64(n.address+obType)
 		}
 		w.result.Storages[st.result].InMotion = !same
 	}
 	for _, al := range w.allocations.list {
 		if al.result >= 0 && al.place.at != 0 {
-			w.result.Storages[al.result].InMotion = now.u64(al.place.at) != w.copy.u64(al.place.at)
+			w.result.Storages[al.result].InMotion = now.U64(al.place.at) != w.copy.U64(al.place.at)
 		}
 	}
 }
@@ -231,10 +234,10 @@ func (w *walk) verify() {
 // admit reports which parts of the process were not read.
 func (w *walk) admit() {
 	r := w.result
-	r.problem(int(w.live.swappedPages()), "pages that are swapped out and were not read")
-	r.Problems = append(r.Problems, w.live.closedFiles()...)
-	if w.live.skipped > 0 {
-		r.problem(int(w.live.skipped>>20), "address space beyond the limit of a walk, which was not read, in MiB")
+	r.problem(int(w.live.SwappedPages()), "pages that are swapped out and were not read")
+	r.Problems = append(r.Problems, w.live.ClosedFiles()...)
+	if bytes := w.live.SkippedBytes(); bytes > 0 {
+		r.problem(int(bytes>>20), "address space beyond the limit of a walk, which was not read, in MiB")
 	}
 }
 
@@ -243,11 +246,11 @@ func (w *walk) finish() {
 	if s.stopped != "" {
 		r.Problems = append(r.Problems, s.stopped)
 	}
-	if w.copy.err != nil {
-		r.Problems = append(r.Problems, w.copy.err.Error())
+	if err := w.copy.Err(); err != nil {
+		r.Problems = append(r.Problems, err.Error())
 	}
-	r.Bad, r.Copied = w.copy.bad, uint64(w.copy.count)<<pageShift
-	slices.SortFunc(r.Storages, func(a, b Storage) int { return compare(a.Address, b.Address) })
+	r.Bad, r.Copied = w.copy.Bad(), w.copy.Bytes()
+	slices.SortFunc(r.Storages, func(a, b Storage) int { return cmp.Compare(a.Address, b.Address) })
 	r.Times.Rest = w.lap()
 	r.Times.Total = time.Since(w.begin)
 }

@@ -56,7 +56,7 @@ func (f proxyFinder) handle(i int32) uint64 {
 	if t == nil || t.kind != kindWeak || !isProxy(t.name) || f.fromLibrary(i) {
 		return 0
 	}
-	a := f.py.u64(n.address + weakObject)
+	a := f.py.U64(n.address + weakObject)
 	held, holder := f.py.typeOf(a), f.instance(n.from)
 	if held == nil || holder == nil || f.py.moduleOf(held) == "" || f.py.moduleOf(held) != f.py.moduleOf(holder) {
 		return 0

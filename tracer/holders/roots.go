@@ -2,7 +2,11 @@
 
 package holders
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+)
 
 // Costs of roots. What lasts is cheaper than what passes: the program's modules, then the variables of its
 // functions, the outermost first, then libraries, then what a function is working with.
@@ -33,9 +37,9 @@ func newRootFinder(s *search, p privacy) *rootFinder {
 }
 
 // run enters the modules and the variables of all frames.
-func (f *rootFinder) run(live Memory) (threads, broken int) {
+func (f *rootFinder) run(live peek.Memory) (threads, broken int) {
 	for _, interp := range f.py.interps {
-		f.enterModules(f.py.u64(interp + f.py.l.modulesField))
+		f.enterModules(f.py.U64(interp + f.py.l.modulesField))
 		chains, b := f.py.chains(interp, live)
 		broken += b
 		threads += len(f.py.threads(interp))
@@ -78,7 +82,7 @@ func (f *rootFinder) enterModules(modules uint64) {
 		if t == nil || t.kind != kindModule || len(found) > 1<<17 {
 			return
 		}
-		name, dict := f.py.str(key), f.py.u64(value+moduleDict)
+		name, dict := f.py.str(key), f.py.U64(value+moduleDict)
 		f.modules[value], f.modules[dict] = true, true
 		m := module{name: name, dict: dict}
 		m.cost, m.installed = f.costOfModule(name, dict)

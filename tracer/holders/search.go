@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 // search finds the cheapest path from a root to each object.
 type search struct {
 	pythonExpander
@@ -45,7 +47,7 @@ func (s *search) list(a uint64, visit func(held uint64), expand func(i int32)) {
 }
 
 // expandAgain expands what changed while it was copied, as it is in the process now.
-func (s *search) expandAgain(live Memory) {
+func (s *search) expandAgain(live peek.Memory) {
 	const tries = 3
 	copied := s.py.Copy
 	defer func() { s.py.Copy = copied }()
@@ -55,10 +57,8 @@ func (s *search) expandAgain(live Memory) {
 			return
 		}
 		s.doubtful = nil
-		if p, is := live.(*Process); is && p.refresh() == nil {
-			copied.regions = p.regions
-		}
-		s.py.Copy = NewCopy(live, 64<<20)
+		copied.Refresh()
+		s.py.Copy = peek.NewCopy(live, 64<<20)
 		for _, i := range again {
 			s.expand(i)
 		}

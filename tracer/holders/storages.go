@@ -2,7 +2,11 @@
 
 package holders
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+)
 
 // storages are those of PyTorch that were found, and how its objects are laid out.
 type storages struct {
@@ -41,7 +45,7 @@ func (s *storages) find(st uint64) {
 		return
 	}
 	r := s.read(st)
-	if r == nil || !pointer(r.data&^7) || r.bytes == 0 {
+	if r == nil || !peek.Pointer(r.data&^7) || r.bytes == 0 {
 		return
 	}
 	r.holder = -1
@@ -70,13 +74,121 @@ func (s *storages) enter(r *storage) {
 // read reads a StorageImpl: data, deleter, context, device, bytes.
 func (s *storages) read(st uint64) *storage {
 	at := st + s.torch.storage
-	if !s.cpp.classOf(st).is(roleStorage) || s.py.u32(st+8) == 0 {
+	if !s.cpp.classOf(st).is(roleStorage) || s.py.U32(st+8) == 0 {
 		return nil
 	}
-	device := s.py.u64(at + 24)
-	r := &storage{address: st, data: s.py.u64(at), bytes: s.py.u64(at + 32), deviceType: uint8(device), device: int8(device >> 8), result: -1}
+	device := s.py.U64(at + 24)
+	r := &storage{address: st, data: s.py.U64(at), bytes: s.py.U64(at + 32), deviceType: uint8(device), device: int8(device >> 8), result: -1}
 	if r.bytes >= maxStorageBytes || r.deviceType >= 32 {
 		return nil
 	}
 	return r
+}
+
+const (
+	calibrationTensors = 300
+	maxStorageBytes    = 1 << 46
+	maxChunk           = 1 << 16 // bytes of a C++ object that are looked at
+	unknownChunk       = 512     // of one whose size the allocator does not tell
+)
+
+// torch is where PyTorch's objects have their fields, voted for by the tensors themselves.
+type torch struct {
+	found          bool
+	impl           uint64 // of the TensorImpl in a Python tensor
+	storage        uint64 // of the StorageImpl in a TensorImpl, and of the data in a StorageImpl
+	object         uint64 // of the Python object in a TensorImpl, or 0
+	grad           uint64 // in AutogradMeta; grad_fn follows
+	votes          int    // tensors that agree
+	tried          int
+	tableOfStorage uint64 // StorageImpl's vtable
+	tableOfTensor  uint64 // TensorImpl's vtable
+}
+
+// layoutVote is one way in which a tensor can be read.
+type layoutVote struct{ impl, storage, object uint64 }
+
+// calibrate finds the layout that most tensors agree on. The pointer back to the Python object
+// proves it.
+func (s *storages) calibrate(tensors []uint64) {
+	votes := map[layoutVote]int{}
+	grads := map[uint64]int{}
+	tables := map[uint64]int{}
+	stride := max(1, len(tensors)/calibrationTensors)
+	tried := 0
+	for k := 0; k < len(tensors); k += stride {
+		tried++
+		s.vote(tensors[k], votes, grads, tables)
+	}
+	var best layoutVote
+	for v, n := range votes {
+		if n > votes[best] || n == votes[best] && v.object > best.object {
+			best = v
+		}
+	}
+	if votes[best] == 0 {
+		return
+	}
+	s.torch = torch{found: true, impl: best.impl, storage: best.storage, object: best.object, grad: 40, votes: votes[best], tried: tried}
+	if grads[16] > grads[40] {
+		s.torch.grad = 16
+	}
+	for table, n := range tables {
+		if s.cpp.classOfTable(table).is(roleStorage) {
+			if n > tables[s.torch.tableOfStorage] {
+				s.torch.tableOfStorage = table
+			}
+		} else if n > tables[s.torch.tableOfTensor] {
+			s.torch.tableOfTensor = table
+		}
+	}
+}
+
+// vote lets one tensor say in which layouts it makes sense.
+func (s *storages) vote(a uint64, votes map[layoutVote]int, grads, tables map[uint64]int) {
+	py := s.py
+	for _, at := range []uint64{16, 24, 32} {
+		impl := py.U64(a + at)
+		if !s.cpp.classOf(impl).is(roleTensor) {
+			continue
+		}
+		for _, so := range []uint64{16, 24} {
+			st := py.U64(impl + so)
+			if !s.cpp.classOf(st).is(roleStorage) || py.U64(st+so+24)&255 >= 24 || py.U64(st+so+32) >= maxStorageBytes {
+				continue
+			}
+			var object uint64
+			for o := so + 8; o < so+64; o += 8 {
+				if py.U64(impl+o)&^1 == a {
+					object = o
+					break
+				}
+			}
+			votes[layoutVote{at, so, object}]++
+			tables[py.U64(st)]++
+			tables[py.U64(impl)]++
+			if meta := py.U64(impl + so + 8); s.cpp.classOf(meta).is(roleMeta) {
+				for _, g := range []uint64{16, 40} {
+					grads[g] += s.fitsGrad(py.U64(meta+g), py.U64(meta+g+8))
+				}
+			}
+		}
+	}
+}
+
+// fitsGrad returns how many of a gradient and its function there are, negative if one is neither.
+func (s *storages) fitsGrad(grad, fn uint64) (n int) {
+	if grad != 0 {
+		if !s.cpp.classOf(grad).is(roleTensor) {
+			return -1
+		}
+		n++
+	}
+	if fn != 0 {
+		if !s.cpp.classOf(fn).is(roleNode) {
+			return -1
+		}
+		n++
+	}
+	return n
 }

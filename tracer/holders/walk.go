@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
@@ -77,10 +79,10 @@ type Result struct {
 	Loose     int       // tracked, but reached from no root
 	Automatic Automatic // whether the collector runs by itself
 	Threads   int
-	Execution Execution // of the process that was read
-	Problems  []string  // what could not be read, as sentences
-	Bad       uint64    // reads of addresses that nothing backs
-	Copied    uint64    // bytes
+	Execution peek.Execution // of the process that was read
+	Problems  []string         // what could not be read, as sentences
+	Bad       uint64           // reads of addresses that nothing backs
+	Copied    uint64           // bytes
 	At        time.Time
 	Times     Times
 }
@@ -98,6 +100,10 @@ const (
 type Times struct {
 	Copy, Lists, Search, Loose, Rest, Total time.Duration
 }
+
+// SameProgram reports whether two walks can have read the same program: that no exec lies between
+// them. It is true where one of the walks does not know.
+func (r *Result) SameProgram(o *Result) bool { return !r.Execution.Differs(o.Execution) }
 
 // problem counts something that could not be read.
 func (r *Result) problem(n int, sentence string) {
@@ -119,7 +125,7 @@ func (r *Result) Held() (held, all uint64) {
 
 // Walk finds who holds each storage of a process. If the process changed meanwhile and many bytes
 // have no holder, Walk reads it once more, and returns the result with fewer such bytes.
-func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
+func Walk(ctx context.Context, mem peek.Memory, o Options) (*Result, error) {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
 	}
@@ -151,26 +157,26 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 }
 
 // once walks once. torn reports that a second walk may find more.
-func once(ctx context.Context, mem Memory, o Options) (result *Result, torn bool, err error) {
+func once(ctx context.Context, mem peek.Memory, o Options) (result *Result, torn bool, err error) {
 	w := &walk{Options: o, ctx: ctx, mem: mem, begin: time.Now(), result: &Result{At: time.Now()}}
-	p, running := mem.(*Process)
+	p, running := mem.(*peek.Process)
 	if running {
-		w.result.Execution = p.execution()
+		w.result.Execution = p.Execution()
 	}
-	if c, is := mem.(*Copy); is {
-		w.copy, w.mem = c, c.mem
+	if c, is := mem.(*peek.Copy); is {
+		w.copy, w.mem = c, c.Memory()
 	} else {
-		w.copy = NewCopy(mem, o.MaxMemory)
+		w.copy = peek.NewCopy(mem, o.MaxMemory)
 		defer w.copy.Close()
 		if err := w.copy.Take(ctx); err != nil {
 			return nil, false, err
 		}
 	}
-	w.live, _ = w.mem.(*Process)
+	w.live, _ = w.mem.(*peek.Process)
 	if err := w.run(ctx); err != nil {
 		return nil, false, fmt.Errorf("find holders: %w", err)
 	}
-	if running && w.result.Execution.differs(p.execution()) {
+	if running && w.result.Execution.Differs(p.Execution()) {
 		return nil, false, ErrExec
 	}
 	return w.result, running && w.changed && w.result.pathless() > maxPathless, nil

@@ -9,17 +9,8 @@ import (
 
 const (
 	maxRanges  = 1 << 20
-	maxBack    = 1 << 10 // bytes from the begin of a Python object to an address that it holds
 	maxMissing = 1 << 20 // objects that hold an address and that the search leaves out
 )
-
-// Range is memory that the caller knows from the books of the driver or of an allocator.
-type Range struct {
-	Address, Bytes uint64
-	Device         int // CUDA's ordinal in the process
-}
-
-func (r Range) end() uint64 { return r.Address + r.Bytes }
 
 // sortedRanges returns the ranges that can be searched, in the order of their addresses, and how
 // many it left out.

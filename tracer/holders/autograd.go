@@ -5,9 +5,9 @@ package holders
 import "github.com/vramprof/vramprof/tracer/holders/peek"
 
 const (
-	sharedEdge = 3       // words of an edge of the graph: the node, its counts, a number
-	ownEdge    = 2       // since 2.14, whose nodes count their references themselves
-	maxVector  = 1 << 20 // bytes
+	maxGuesses = 1 << 16
+	sharedEdge = 3 // words of an edge of the graph: the node, its counts, a number
+	ownEdge    = 2 // since 2.14, whose nodes count their references themselves
 	maxHookLen = 96
 	maxWrapped = 8 << 10
 )

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // TestTheCallOfAClassIsOneFrame: CPython 3.12 and later put a frame of their own below that of __init__,

@@ -121,3 +121,12 @@ func (py *python) followTo(objects []uint64, head, direction uint64, limit int, 
 	}
 	return objects, true
 }
+
+// Automatic is whether Python's garbage collector runs by itself: cycles stay where it does not.
+type Automatic uint8
+
+const (
+	AutomaticUnknown Automatic = iota
+	AutomaticOn
+	AutomaticOff
+)

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // deepGraph has a graph of n nodes, the first of which the attribute "state" leads to. Each saves a tensor.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // TestAnExecIsNoticed: the same program starts itself again in the same process, at the same

@@ -8,7 +8,6 @@ import (
 )
 
 const (
-	maxGuesses = 1 << 16
 	maxWeighed = 4 // rounds: a guess that holds leads to further ones
 )
 

@@ -4,7 +4,14 @@ package holders
 
 import "github.com/vramprof/vramprof/tracer/holders/peek"
 
-const maxBlock = 4 << 10 // bytes from the begin of a chunk to a word of it
+const (
+	maxBlock     = 4 << 10 // bytes from the begin of a chunk to a word of it
+	maxBack      = 1 << 10 // bytes from the begin of a Python object to an address that it holds
+	maxVector    = 1 << 20 // bytes
+	maxChunk     = 1 << 16 // bytes of a C++ object that are looked at
+	unknownChunk = 512     // of one whose size the allocator does not tell
+	tcache       = 0x288   // bytes of the list of free chunks that each thread has
+)
 
 // heap finds what lies in a process's memory: objects of Python and of C++, and the blocks that malloc and
 // Python's allocator have given out.

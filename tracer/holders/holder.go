@@ -11,7 +11,10 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const maxName = 60 // characters of one name
+const (
+	maxName  = 60  // characters of one name
+	maxDepth = 128 // named steps of a path
+)
 
 // endedByError follows the place of a variable that the traceback of an error keeps.
 const endedByError = ", which an error ended"

@@ -127,3 +127,9 @@ const (
 	flagError   = 1 << 30
 	flagType    = 1 << 31
 )
+
+// member is a field of a C structure or a slot that holds an object.
+type member struct {
+	name   string
+	offset uint64
+}

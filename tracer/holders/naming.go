@@ -9,8 +9,6 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const maxDepth = 128 // named steps of a path
-
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
 	*search

@@ -45,7 +45,7 @@ func (c *class) is(r role) bool { return c != nil && c.roles&r != 0 }
 // information, which has its mangled name and its bases. No symbols are needed.
 type rtti struct {
 	*peek.Copy
-	files  []peek.Span     // where libraries are mapped
+	files  []peek.Span       // where libraries are mapped
 	tables map[uint64]*class // by address of the vtable; nil for what is none
 	infos  map[uint64]*class
 }

@@ -11,10 +11,13 @@ import (
 )
 
 const (
+	inUse    = "in use by the running step"
+	byClass  = "backward pass" // in use by the running step, as the class of an object says
+	onThread = "stack of a thread"
+
 	maxReach = 1 << 14 // C and C++ objects that stacks lead to
 	maxDeep  = 2       // from a stack
 	maxWords = 512     // of one of these objects
-	tcache   = 0x288   // bytes of the list of free chunks that each thread has
 )
 
 // stackWalk finds out what the stacks of threads lead to, and what a word of memory is a part of.

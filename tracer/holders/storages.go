@@ -88,8 +88,6 @@ func (s *storages) read(st uint64) *storage {
 const (
 	calibrationTensors = 300
 	maxStorageBytes    = 1 << 46
-	maxChunk           = 1 << 16 // bytes of a C++ object that are looked at
-	unknownChunk       = 512     // of one whose size the allocator does not tell
 )
 
 // torch is where PyTorch's objects have their fields, voted for by the tensors themselves.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
-	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // truth is a job's own report (testdata/holders/kinds.py).

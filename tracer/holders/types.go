@@ -44,12 +44,6 @@ var builtins = map[string]kind{
 	"PyCapsule": kindAtom, "traceback": kindTraceback,
 }
 
-// member is a field of a C structure or a slot that holds an object.
-type member struct {
-	name   string
-	offset uint64
-}
-
 // pyType is what the walk needs of one type.
 type pyType struct {
 	address     uint64

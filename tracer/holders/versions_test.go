@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 var (

@@ -63,8 +63,8 @@ const (
 type graph struct {
 	nodes    []node
 	index    table
-	queue    [maxCost + 1][]int32
-	low      int // no queue below has nodes
+	queue    [][]int32 // by cost
+	low      int       // no queue below has nodes
 	roots    []Root
 	also     map[int32][]edge
 	names    []string // of members and variables that are no string objects

@@ -12,7 +12,7 @@ type search struct {
 
 func newSearch(py *python, maxObjects int) *search {
 	s := &search{most: maxCost}
-	s.graph = graph{also: map[int32][]edge{}, nameIDs: map[string]uint64{}, maxNodes: maxObjects, adopted: map[int]int32{}}
+	s.graph = graph{queue: make([][]int32, maxCost+1), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, maxNodes: maxObjects, adopted: map[int]int32{}}
 	s.index.nodes = &s.nodes
 	s.heap = heap{py: py, cpp: newRTTI(py.Copy)}
 	s.storages = &storages{heap: &s.heap, known: map[uint64]*storage{}, most: maxObjects}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/procmaps"
 	"github.com/vramprof/vramprof/tracer/holders"
-	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // waiting is a job in Python that needs no module of the library.

@@ -24,6 +24,7 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -130,7 +131,7 @@ const walkPatience = holders.DefaultTime + 10*time.Second
 // walk reads a process once.
 func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, error) {
 	result, err := deadline.Call(walkPatience, func() (*holders.Result, error) {
-		process, err := holders.Open(int(pid))
+		process, err := peek.Open(int(pid))
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +149,7 @@ func holdersError(pid uint32, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", pid, err))
-	case errors.Is(err, holders.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
+	case errors.Is(err, peek.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
 		return fault.New(fault.NoProcess, fmt.Errorf("process %d: %w", pid, err))
 	}
 	return fmt.Errorf("process %d: %w", pid, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // Walk walks the stored image of a Python with tensors. It took a quarter of a second at that time.
@@ -20,7 +21,7 @@ func Walk(t testing.TB, image string, at time.Time) *holders.Result {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m, err := holders.ReadImage(f)
+	m, err := peek.ReadImage(f)
 	if err != nil {
 		t.Fatal(err)
 	}

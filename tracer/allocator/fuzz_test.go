@@ -7,7 +7,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const fuzzBase = 0x10000000
@@ -15,8 +15,8 @@ const fuzzBase = 0x10000000
 // flatMemory is memory of one region, that belongs to the library.
 type flatMemory []byte
 
-func (m flatMemory) Regions() []holders.Region {
-	return []holders.Region{{Start: fuzzBase, End: fuzzBase + uint64(len(m)), Path: "/libc10_cuda.so", Readable: true, Writable: true, Private: true}}
+func (m flatMemory) Regions() []peek.Region {
+	return []peek.Region{{Start: fuzzBase, End: fuzzBase + uint64(len(m)), Path: "/libc10_cuda.so", Readable: true, Writable: true, Private: true}}
 }
 
 func (m flatMemory) ReadAt(b []byte, a uint64) (int, error) {

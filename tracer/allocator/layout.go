@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
@@ -43,7 +43,7 @@ func (r *reader) setsOf(h []byte, at uint64) (sets []int) {
 }
 
 // libraryData returns the variables of libc10_cuda: writable mappings of the file, and memory behind them.
-func (r *reader) libraryData() (data []holders.Region) {
+func (r *reader) libraryData() (data []peek.Region) {
 	var end uint64
 	for _, g := range r.Regions() {
 		of := strings.Contains(g.Path, "libc10_cuda") || strings.Contains(g.Path, "libc10_hip")

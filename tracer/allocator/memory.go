@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // Limits on what one reading takes. All that it reads is chosen by the process.
@@ -18,10 +18,10 @@ const (
 	pageSize  = 4096
 )
 
-// Memory reads a process: holders.Process, or a recorded image. One with the method ReadEach of
-// holders.Process reads many blocks in one system call.
+// Memory reads a process: peek.Process, or a recorded image. One with the method ReadEach of
+// peek.Process reads many blocks in one system call.
 type Memory interface {
-	Regions() []holders.Region
+	Regions() []peek.Region
 	ReadAt(b []byte, address uint64) (int, error)
 }
 
@@ -32,8 +32,8 @@ type batchReader interface {
 // reader bounds and counts what is read.
 type reader struct {
 	Memory
-	heap  []holders.Region // writable memory
-	limit int              // bytes
+	heap  []peek.Region // writable memory
+	limit int           // bytes
 	cost  Cost
 	over  bool // a limit was reached: everything else reads as zero
 }
@@ -53,7 +53,7 @@ func (r *reader) pointer(p uint64) bool {
 	if p&7 != 0 || p == 0 {
 		return false
 	}
-	_, found := slices.BinarySearchFunc(r.heap, p, func(g holders.Region, p uint64) int {
+	_, found := slices.BinarySearchFunc(r.heap, p, func(g peek.Region, p uint64) int {
 		switch {
 		case g.End <= p:
 			return -1

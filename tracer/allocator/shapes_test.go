@@ -11,13 +11,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 var versions = []int{113, 200, 210, 260, 300, 301}
 
 // startShape starts a process with the structures of a version, and returns each block it has.
-func startShape(t testing.TB, version, segments int) (*holders.Process, []string) {
+func startShape(t testing.TB, version, segments int) (*peek.Process, []string) {
 	t.Helper()
 	dir := t.TempDir()
 	build := func(args ...string) {
@@ -46,7 +46,7 @@ func startShape(t testing.TB, version, segments int) (*holders.Process, []string
 	for lines.Scan() && lines.Text() != "end" {
 		told = append(told, lines.Text())
 	}
-	p, err := holders.Open(cmd.Process.Pid)
+	p, err := peek.Open(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}

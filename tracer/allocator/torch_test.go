@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
-	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // truth is what PyTorch reports (testdata/realtorch/blocks.py).
@@ -116,7 +116,7 @@ func comparePoint(t *testing.T, pid int, file string, layout **Layout) int {
 	if err := json.Unmarshal(text, &tr); err != nil {
 		t.Fatal(err)
 	}
-	p, err := holders.Open(pid)
+	p, err := peek.Open(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/panics"
@@ -300,7 +301,7 @@ func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, bl
 // findPython returns an error if a process runs no CPython, or has ended.
 func findPython(pid uint32) error {
 	_, err := deadline.Call(walkTime, func() (struct{}, error) {
-		process, err := holders.Open(int(pid))
+		process, err := peek.Open(int(pid))
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -319,12 +320,12 @@ func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block, ur
 		o.Addresses = append(o.Addresses, holders.Range{Address: b.Address, Bytes: b.Size, Device: int(max(b.Device, 0))})
 	}
 	return deadline.Call(walkTime+time.Second, func() (*holders.Result, error) {
-		process, err := holders.Open(int(pid))
+		process, err := peek.Open(int(pid))
 		if err != nil {
 			return nil, err
 		}
 		defer process.Close()
-		began, of := time.Now(), holders.NewCopy(process, o.MaxMemory)
+		began, of := time.Now(), peek.NewCopy(process, o.MaxMemory)
 		defer of.Close()
 		if err := of.Take(ctx); err != nil {
 			return nil, err
@@ -355,7 +356,7 @@ func (w *Walker) note(pid uint32, err error) {
 		t.tried, t.next = 0, time.Now().Add(w.Every)
 	case err == nil:
 		t.next = time.Now().Add(24 * 365 * time.Hour)
-	case errors.Is(err, holders.ErrNoPython), errors.Is(err, unix.EPERM):
+	case errors.Is(err, peek.ErrNoPython), errors.Is(err, unix.EPERM):
 		t.never = true
 	default: // no tensors yet, or it changed too fast
 		t.next = time.Now().Add(min(firstPause<<min(t.tried, 10), lastPause))
@@ -365,7 +366,7 @@ func (w *Walker) note(pid uint32, err error) {
 
 // failureOf returns an error as a report shows it: "no PyTorch tensor in the process".
 func failureOf(err error) string {
-	for _, known := range []error{holders.ErrNoPython, holders.ErrNoTensors} {
+	for _, known := range []error{peek.ErrNoPython, holders.ErrNoTensors} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/sequence"
@@ -121,7 +122,7 @@ func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 	if w.pointless(2) || !w.pointless(3) {
 		t.Errorf("after an allocation of process 2: pointless %v and %v", w.pointless(2), w.pointless(3))
 	}
-	w.note(2, holders.ErrNoPython)
+	w.note(2, peek.ErrNoPython)
 	if !w.pointless(2) {
 		t.Error("a process without Python is read at the end")
 	}
@@ -136,7 +137,7 @@ func TestAProcessIsReadOnceOrAtIntervals(t *testing.T) {
 			t.Errorf("every %v: due %v", every, got)
 		}
 	}
-	for _, err := range []error{holders.ErrNoPython, unix.EPERM} {
+	for _, err := range []error{peek.ErrNoPython, unix.EPERM} {
 		w := walker(time.Minute, 1)
 		w.due(time.Now())
 		w.note(1, err)
@@ -174,7 +175,7 @@ func TestWhatAWalkFoundIsBookedToTheByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	image, err := holders.ReadImage(file)
+	image, err := peek.ReadImage(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,23 +3,14 @@
 package holders
 
 import (
+	"cmp"
 	"slices"
 )
 
 const (
-	maxRanges    = 1 << 20
-	maxBack      = 1 << 10 // bytes from the begin of a Python object to an address that it holds
-	maxMissing   = 1 << 20 // objects that hold an address and that the search leaves out
-	maxAtomRoots = 1 << 16
+	maxRanges  = 1 << 20
+	maxMissing = 1 << 20 // objects that hold an address and that the search leaves out
 )
-
-// Range is memory that the caller knows from the books of the driver or of an allocator.
-type Range struct {
-	Address, Bytes uint64
-	Device         int // CUDA's ordinal in the process
-}
-
-func (r Range) end() uint64 { return r.Address + r.Bytes }
 
 // sortedRanges returns the ranges that can be searched, in the order of their addresses, and how
 // many it left out.
@@ -31,7 +22,7 @@ func sortedRanges(given []Range) (ranges []Range, left int) {
 		}
 		ranges = append(ranges, r)
 	}
-	slices.SortStableFunc(ranges, func(a, b Range) int { return compare(a.Address, b.Address) })
+	slices.SortStableFunc(ranges, func(a, b Range) int { return cmp.Compare(a.Address, b.Address) })
 	n := len(ranges)
 	ranges = slices.CompactFunc(ranges, func(a, b Range) bool { return a.Address == b.Address })
 	return ranges, left + n - len(ranges)
@@ -39,20 +30,31 @@ func sortedRanges(given []Range) (ranges []Range, left int) {
 
 // overlaps reports whether bytes at an address share memory with one of sorted ranges.
 func overlaps(ranges []Range, address, bytes uint64) bool {
-	i, exact := slices.BinarySearchFunc(ranges, address, func(r Range, a uint64) int { return compare(r.Address, a) })
+	i, exact := slices.BinarySearchFunc(ranges, address, func(r Range, a uint64) int { return cmp.Compare(r.Address, a) })
 	return exact || i > 0 && address < ranges[i-1].end() || i < len(ranges) && ranges[i].Address-address < bytes
 }
 
+// scope is what a walk reports.
+type scope struct {
+	host   bool    // also storages in host memory
+	ranges []Range // allocations that the caller knows, sorted
+}
+
+// wants reports whether a storage is a part of the result.
+func (s scope) wants(st *storage) bool {
+	return st.bytes != 0 && (st.deviceType != deviceCPU || s.host || overlaps(s.ranges, st.data, st.bytes))
+}
+
 // unexplained returns the ranges that no storage has a part of.
-func (w *walk) unexplained() (ranges []Range) {
+func (s scope) unexplained(found []*storage) (ranges []Range) {
 	var known []Range
-	for _, st := range w.search.found {
+	for _, st := range found {
 		if st.bytes > 0 && st.data != 0 {
 			known = append(known, Range{Address: st.data, Bytes: st.bytes})
 		}
 	}
 	known, _ = sortedRanges(known)
-	for _, r := range w.ranges {
+	for _, r := range s.ranges {
 		if !overlaps(known, r.Address, r.Bytes) {
 			ranges = append(ranges, r)
 		}
@@ -71,50 +73,60 @@ type allocation struct {
 	result int      // index of its Storage
 }
 
-// findAllocations searches the memory for the addresses of allocations that no storage explains.
-func (w *walk) findAllocations() error {
-	ranges := w.unexplained()
+// allocationFinder finds the objects that hold the addresses of allocations.
+type allocationFinder struct {
+	*search
+	scope
+	sweeper sweeper
+	result  *Result
+	list    []allocation
+	hits    []hit // of the addresses
+	left    int   // objects that hold an address and were not searched
+}
+
+// run searches the memory for the addresses of allocations that no storage explains.
+func (f *allocationFinder) run() error {
+	ranges := f.unexplained(f.storages.found)
 	if len(ranges) == 0 {
 		return nil
 	}
-	s := w.search
 	set := newWanted(len(ranges))
 	for i, r := range ranges {
 		set.add(r.Address, int32(i))
 		set.addInt(r.Address, int32(i))
-		w.allocations = append(w.allocations, allocation{Range: r, node: -1})
+		f.list = append(f.list, allocation{Range: r, node: -1})
 	}
 	set.addInside(ranges)
-	if err := w.sweep(set.look); err != nil {
+	if err := f.sweeper.sweep(set.look); err != nil {
 		return err
 	}
-	w.problem(set.left, "places that hold the address of an allocation and that were not looked at")
-	s.missing, w.hits = map[uint64]bool{}, set.hits
+	f.result.problem(set.left, "places that hold the address of an allocation and that were not looked at")
+	f.missing, f.hits = map[uint64]bool{}, set.hits
 	for _, h := range set.hits {
-		if s.py.late() {
-			s.stop("stopped after the time limit")
+		if f.py.late() {
+			f.stop("stopped after the time limit")
 			break
 		}
-		w.consider(h)
+		f.consider(h)
 	}
-	w.problem(w.left, "objects that hold the address of an allocation and whose paths were not searched")
-	w.enterMissing()
+	f.result.problem(f.left, "objects that hold the address of an allocation and whose paths were not searched")
+	f.enterMissing()
 	return nil
 }
 
 // consider takes the Python object that a hit lies in as a holder, if there is one.
-func (w *walk) consider(h hit) {
-	s, al := w.search, &w.allocations[h.item]
-	a := s.objectAt(h)
+func (f *allocationFinder) consider(h hit) {
+	al := &f.list[h.item]
+	a := f.objectAt(h)
 	if a == 0 {
 		return
 	}
-	if i, known := s.index.get(a); known {
-		w.hold(al, i, h)
-	} else if h.form != formInside && len(s.missing) >= maxMissing {
-		w.left++
+	if i, known := f.index.get(a); known {
+		f.hold(al, i, h)
+	} else if h.form != formInside && len(f.missing) >= maxMissing {
+		f.left++
 	} else if h.form != formInside {
-		s.missing[a] = true
+		f.missing[a] = true
 		al.atoms = append(al.atoms, a)
 		if al.place.at == 0 {
 			al.place = h
@@ -124,162 +136,44 @@ func (w *walk) consider(h hit) {
 
 // hold makes a node the holder of an allocation if it is better than the one so far: the address
 // itself before a pointer inside, then the cheaper path.
-func (w *walk) hold(al *allocation, i int32, h hit) {
-	inside, nodes := h.form == formInside, w.search.nodes
+func (f *allocationFinder) hold(al *allocation, i int32, h hit) {
+	inside, nodes := h.form == formInside, f.nodes
 	if al.node >= 0 && (inside && !al.inside || inside == al.inside && nodes[al.node].cost <= nodes[i].cost) {
 		return
 	}
 	al.node, al.inside, al.place = i, inside, h
 }
 
-// objectAt returns the Python object that has a word of its own at a place, or 0. It begins in front
-// of the word, with its head at the begin of the block that Python or malloc has given out.
-func (s *search) objectAt(h hit) uint64 {
-	if h.form == formInt {
-		a := h.at - intDigits
-		if t := s.py.typeOf(a); t != nil && t.flags&flagInt != 0 && s.py.isTwoDigits(a) {
-			return a
-		}
-		return 0
-	}
-	return s.objectIn(s.blockAt(h.at), h.at)
-}
-
-// objectIn is objectAt for a block that is known, or 0.
-func (s *search) objectIn(block, at uint64) uint64 {
-	if block != 0 {
-		for _, head := range []uint64{0, gcHead, 2 * gcHead} {
-			if s.covers(block+head, at) {
-				return block + head
-			}
-		}
-		return 0
-	}
-	for a := at - 16; at-a < maxBack && a > 1<<16; a -= 8 {
-		if s.covers(a, at) {
-			return a
-		}
-	}
-	return 0
-}
-
-// covers reports whether an object begins at an address and has a word of its own at another.
-func (s *search) covers(a, at uint64) bool {
-	t := s.py.typeOf(a)
-	if t == nil || !s.py.isLive(a) || !t.plain() || at < a+16 {
-		return false
-	}
-	n := uint64(0)
-	if t.item != 0 {
-		n = min(s.py.u64(a+obSize), maxBack)
-	}
-	return at-a < t.basic+n*t.item
-}
-
-// isLive reports whether an object's count of references can be one. In a free block of Python's
-// allocator a pointer to the next one is in its place.
-func (py *python) isLive(a uint64) bool {
-	n := py.u64(a)
-	return uint32(n) != 0 && n>>32&0xffff == 0
-}
-
-// plain reports whether objects of a type can hold an address as it is. Containers do not: a word of
-// a set or of a dictionary can be the hash of an integer.
-func (t *pyType) plain() bool {
-	return t.kind == kindOther || t.kind == kindPlain || t.kind == kindAtom && t.flags&flagInt == 0
-}
-
-const intDigits = 24 // of a Python integer, behind its size
-
-// isTwoDigits reports whether a Python integer is positive and has two digits.
-func (py *python) isTwoDigits(a uint64) bool {
-	if py.l.minor >= 12 {
-		return py.u64(a+16) == 2<<3 // the lowest bits are the sign
-	}
-	return py.u64(a+16) == 2
-}
-
-// atomRoot is a variable of a frame whose value holds nothing that the search follows.
-type atomRoot struct {
-	address uint64
-	root    Root
-	step    StepKind
-	cost    int
-}
-
 // enterMissing searches the paths to objects that hold an address and that the search leaves out:
 // integers, and what only dictionaries and tuples of them hold.
-func (w *walk) enterMissing() {
-	s := w.search
-	if len(s.missing) == 0 || s.stopped != "" {
+func (f *allocationFinder) enterMissing() {
+	if len(f.missing) == 0 || f.stopped != "" {
 		return
 	}
-	s.untracked, s.onlyNew = true, int32(len(s.nodes))
-	for _, r := range s.atomRoots {
-		if s.missing[r.address] {
-			s.root(r.address, r.root, r.step, 0, r.cost)
+	f.untracked, f.onlyNew = true, int32(len(f.nodes))
+	for _, r := range f.atomRoots {
+		if f.missing[r.address] {
+			f.root(r.address, r.root, r.step, 0, r.cost)
 		}
 	}
-	for i := range s.onlyNew {
-		if s.nodes[i].flags&nodeDone != 0 && s.stopped == "" && !s.py.late() {
-			s.expand(i)
+	for i := range f.onlyNew {
+		if f.nodes[i].flags&nodeDone != 0 && f.stopped == "" && !f.py.late() {
+			f.expand(i)
 		}
 	}
-	s.run()
-	s.untracked, s.onlyNew = false, 0
-	w.takeMissing()
+	f.expandAll()
+	f.untracked, f.onlyNew = false, 0
+	f.takeMissing()
 }
 
 // takeMissing gives allocations the holders that have a path by now.
-func (w *walk) takeMissing() {
-	for k := range w.allocations {
-		al := &w.allocations[k]
+func (f *allocationFinder) takeMissing() {
+	for k := range f.list {
+		al := &f.list[k]
 		for _, a := range al.atoms {
-			if i, known := w.search.index.get(a); known {
-				w.hold(al, i, hit{at: al.place.at, item: int32(k)})
+			if i, known := f.index.get(a); known {
+				f.hold(al, i, hit{at: al.place.at, item: int32(k)})
 			}
-		}
-	}
-}
-
-// misses reports whether an object that holds an address has no path yet.
-func (s *search) misses() bool {
-	for a := range s.missing {
-		if _, known := s.index.get(a); !known {
-			return true
-		}
-	}
-	return false
-}
-
-// nameAllocations adds the allocations to the result. Those that a storage explains after all are left out.
-func (w *walk) nameAllocations(n *namer) {
-	w.takeMissing()
-	w.throughProxies()
-	left := w.unexplained()
-	for k := range w.allocations {
-		al := &w.allocations[k]
-		al.result = -1
-		if _, is := slices.BinarySearchFunc(left, al.Address, func(r Range, a uint64) int { return compare(r.Address, a) }); !is {
-			continue
-		}
-		r := Storage{
-			Address: al.Address, Bytes: al.Bytes, DeviceType: deviceCUDA, Device: al.Device, Allocation: true, Inside: al.inside,
-			Holder: n.native(al.native),
-		}
-		if al.node >= 0 {
-			r.Holder, r.Container = n.objectHolder(al.node, al.inside), n.container(al.node)
-		}
-		al.result = len(w.result.Storages)
-		w.result.Storages = append(w.result.Storages, r)
-	}
-}
-
-// verifyAllocations reads the words that hold the addresses again.
-func (w *walk) verifyAllocations(now *Copy) {
-	for _, al := range w.allocations {
-		if al.result >= 0 && al.place.at != 0 {
-			w.result.Storages[al.result].InMotion = now.u64(al.place.at) != w.copy.u64(al.place.at)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // readAllocations reads what addresses.py wrote: address, bytes, path.
@@ -45,19 +47,19 @@ func TestAddressesOfTheDriverHaveTheirHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, program := range pythons(t) {
+	for _, program := range pythontest.Programs(t) {
 		t.Run(filepath.Base(program), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "truth.json")
 			cmd := exec.Command(program, script, file)
 			cmd.Env = fake.Env(t, 1, 1<<30)
-			p := start(t, cmd)
+			p := pythontest.Start(t, cmd)
 			checkAllocations(t, p, file, Options{})
 			checkAllocations(t, p, file, Options{MaxMemory: 1 << 20})
 		})
 	}
 }
 
-func checkAllocations(t *testing.T, p *Process, file string, o Options) {
+func checkAllocations(t *testing.T, p *peek.Process, file string, o Options) {
 	t.Helper()
 	ranges, paths := readAllocations(t, file)
 	o.Addresses = ranges
@@ -91,5 +93,5 @@ func TestArraysOfNumba(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "truth.json")
 	cmd := exec.Command(program, script, file)
 	cmd.Env = fake.Env(t, 1, 1<<30)
-	checkAllocations(t, start(t, cmd), file, Options{})
+	checkAllocations(t, pythontest.Start(t, cmd), file, Options{})
 }

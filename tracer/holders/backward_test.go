@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python. VRAMPROF_BACKWARD
@@ -66,8 +69,8 @@ func walkBackward(t *testing.T, cmd *exec.Cmd, passes int) (wrong int) {
 		if line, _ := lines.ReadString('\n'); !strings.HasPrefix(line, "ready") {
 			t.Fatalf("the job printed %q\n%s", line, complaints.String())
 		}
-		awaitInput(cmd.Process.Pid)
-		p, err := Open(cmd.Process.Pid)
+		pythontest.AwaitInput(cmd.Process.Pid)
+		p, err := peek.Open(cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 func TestBucketsOfDistributedTraining(t *testing.T) {
@@ -15,7 +17,7 @@ func TestBucketsOfDistributedTraining(t *testing.T) {
 	}
 	for name, command := range torches(t) {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, command(script))
+			p := pythontest.Start(t, command(script))
 			r, err := Walk(context.Background(), p, Options{Host: true})
 			if err != nil {
 				t.Fatal(err)

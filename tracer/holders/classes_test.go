@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // TestTheCallOfAClassIsOneFrame: CPython 3.12 and later put a frame of their own below that of __init__,
@@ -28,7 +31,7 @@ def fill():
         batches.append(batch)
 fill()
 `
-	programs := pythons(t)
+	programs := pythontest.Programs(t)
 	if len(programs) == 0 {
 		t.Skip("no Python")
 	}
@@ -38,8 +41,8 @@ fill()
 	}
 	for _, program := range programs {
 		t.Run(filepath.Base(program), func(t *testing.T) {
-			p := start(t, exec.Command(program, file))
-			c := NewCopy(p, DefaultMemory)
+			p := pythontest.Start(t, exec.Command(program, file))
+			c := peek.NewCopy(p, DefaultMemory)
 			defer c.Close()
 			if err := c.Take(context.Background()); err != nil {
 				t.Fatal(err)

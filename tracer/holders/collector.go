@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 const (
 	gcHead     = 16 // in front of an object: the next and the previous one, with flags in the lowest bits
 	maxGCHeads = 16
@@ -57,10 +59,10 @@ func (py *python) automatic() Automatic {
 			if head%8 != 0 {
 				enabled = 8
 			}
-			if n := py.u32(first + threshold); n < 100 || n > 1<<20 || py.u32(first+generation+threshold) > 1000 {
+			if n := py.U32(first + threshold); n < 100 || n > 1<<20 || py.U32(first+generation+threshold) > 1000 {
 				continue
 			}
-			switch py.u32(first - enabled) {
+			switch py.U32(first - enabled) {
 			case 0:
 				return AutomaticOff
 			case 1:
@@ -72,18 +74,16 @@ func (py *python) automatic() Automatic {
 }
 
 func (py *python) isHead(head uint64) bool {
-	next, previous := py.u64(head)&^3, py.u64(head+8)&^3
-	if !near(next) || !near(previous) || next == head&^3 || previous == head&^3 {
+	next, previous := py.U64(head)&^3, py.U64(head+8)&^3
+	if !peek.Pointer(next) || !peek.Pointer(previous) || next == head&^3 || previous == head&^3 {
 		return false
 	}
 	// One neighbour is enough: the youngest object changes while pages are copied, one after the other.
-	first := py.u64(next+8)&^3 == head&^3 && py.typeOf(next+gcHead) != nil
-	last := py.u64(previous)&^3 == head&^3 && py.typeOf(previous+gcHead) != nil
+	first := py.U64(next+8)&^3 == head&^3 && py.typeOf(next+gcHead) != nil
+	last := py.U64(previous)&^3 == head&^3 && py.typeOf(previous+gcHead) != nil
 	// An object in a list has neighbours, too: the head is none.
 	return (first || last) && py.typeOf(head+gcHead) == nil
 }
-
-func near(a uint64) bool { return a > 1<<16 && a < addressEnd && a&7 == 0 }
 
 // follow appends the objects of a list. Where it breaks, the rest is read from its end.
 func (py *python) follow(objects []uint64, head uint64, limit int) ([]uint64, bool) {
@@ -104,8 +104,8 @@ func (py *python) follow(objects []uint64, head uint64, limit int) ([]uint64, bo
 func (py *python) followTo(objects []uint64, head, direction uint64, limit int, seen map[uint64]struct{}) ([]uint64, bool) {
 	begin := len(objects)
 	mark, power := uint64(0), 1 // Brent: a list that runs in circles
-	for p := py.u64(head+direction) &^ 3; p != head&^3; p = py.u64(p+direction) &^ 3 {
-		if !near(p) || len(objects) >= limit || p == mark || py.typeOf(p+gcHead) == nil {
+	for p := py.U64(head+direction) &^ 3; p != head&^3; p = py.U64(p+direction) &^ 3 {
+		if !peek.Pointer(p) || len(objects) >= limit || p == mark || py.typeOf(p+gcHead) == nil {
 			return objects, false
 		}
 		if len(objects)%1024 == 0 && py.late() {
@@ -121,3 +121,12 @@ func (py *python) followTo(objects []uint64, head, direction uint64, limit int, 
 	}
 	return objects, true
 }
+
+// Automatic is whether Python's garbage collector runs by itself: cycles stay where it does not.
+type Automatic uint8
+
+const (
+	AutomaticUnknown Automatic = iota
+	AutomaticOn
+	AutomaticOff
+)

@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // deepGraph has a graph of n nodes, the first of which the attribute "state" leads to. Each saves a tensor.
-func deepGraph(n int) *Image {
+func deepGraph(n int) *peek.Image {
 	m := newSynthetic()
 	data := uint64(0x7d0000000000)
 	tensor := func() uint64 { data += 1 << 12; return m.newTensor(data, 4096) }
@@ -77,7 +80,7 @@ func TestTwoWalksGiveTheGraphOfAllStepsToTheRecurrentState(t *testing.T) {
 	}
 	for name, command := range torches(t) {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, command(script, fmt.Sprint(steps)))
+			p := pythontest.Start(t, command(script, fmt.Sprint(steps)))
 			for range 2 {
 				r, err := Walk(context.Background(), p, Options{Host: true})
 				if err != nil {

@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // TestAnExecIsNoticed: the same program starts itself again in the same process, at the same
@@ -19,7 +22,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 os.execv(sys.executable, [sys.executable] + %s)`
 	again := `["-c", "import sys; print('again', flush=True); sys.stdin.read()"]`
-	cmd := exec.Command("setarch", "-R", python3(t), "-c", fmt.Sprintf(job, again))
+	cmd := exec.Command("setarch", "-R", pythontest.Program(t), "-c", fmt.Sprintf(job, again))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -39,34 +42,21 @@ os.execv(sys.executable, [sys.executable] + %s)`
 	if line, _ := lines.ReadString('\n'); line != "ready\n" {
 		t.Skipf("the job printed %q", line)
 	}
-	p, err := Open(cmd.Process.Pid)
+	p, err := peek.Open(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	first, second := p.execution(), p.execution()
-	if first == (Execution{}) || first != second {
+	first, second := p.Execution(), p.Execution()
+	if first == (peek.Execution{}) || first != second {
 		t.Fatalf("one program is %x and %x", first, second)
 	}
 	io.WriteString(in, "\n")
 	if line, _ := lines.ReadString('\n'); strings.TrimSpace(line) != "again" {
 		t.Fatalf("the job printed %q", line)
 	}
-	later := p.execution()
+	later := p.Execution()
 	if before, after := (&Result{Execution: first}), (&Result{Execution: later}); before.SameProgram(after) || !before.SameProgram(&Result{}) {
 		t.Errorf("after an exec %x became %x", first, later)
-	}
-}
-
-func TestRandomAddressOfDamagedVectors(t *testing.T) {
-	word := func(v byte) []byte { return []byte{v, 0, 0, 0, 0, 0, 0, 0} }
-	whole := append(append(append(word(3), word(9)...), word(auxRandom)...), word(77)...)
-	if a := randomAddress(whole); a != 77 {
-		t.Errorf("address is %d", a)
-	}
-	for n := range whole {
-		if a := randomAddress(whole[:n]); a != 0 {
-			t.Errorf("of %d bytes the address is %d", n, a)
-		}
 	}
 }

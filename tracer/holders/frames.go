@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
@@ -70,13 +71,13 @@ func markCut(chains [][]*frame) {
 
 // frameAt reads a frame. It is nil where there is none.
 func (py *python) frameAt(f uint64) *frame {
-	code := py.u64(f+py.l.frCode) &^ 3
+	code := py.U64(f+py.l.frCode) &^ 3
 	if t := py.typeOf(code); t == nil || t.name != "code" {
 		return nil
 	}
 	r := &frame{
-		function: py.str(py.u64(code + py.l.coName)), file: py.str(py.u64(code + py.l.coFile)), line: py.u32(code + py.l.coFirstLine),
-		globals: py.u64(f + py.l.frGlobals), names: py.u64(f + py.l.frNames), code: code,
+		function: py.str(py.U64(code + py.l.coName)), file: py.str(py.U64(code + py.l.coFile)), line: py.U32(code + py.l.coFirstLine),
+		globals: py.U64(f + py.l.frGlobals), names: py.U64(f + py.l.frNames), code: code,
 	}
 	r.library, r.now = isLibrary(r.file), py.lineNow(f, code, r.line)
 	names, ok := py.variableNames(code)
@@ -85,7 +86,7 @@ func (py *python) frameAt(f uint64) *frame {
 	}
 	at := f + py.l.frLocals
 	for i, name := range names {
-		if v := py.u64(at+8*uint64(i)) &^ 3; v != 0 {
+		if v := py.U64(at+8*uint64(i)) &^ 3; v != 0 {
 			r.variables = append(r.variables, variable{name: name, value: py.inCell(v)})
 		}
 	}
@@ -96,7 +97,7 @@ func (py *python) frameAt(f uint64) *frame {
 // inCell returns what a variable is that an inner function also uses.
 func (py *python) inCell(v uint64) uint64 {
 	if t := py.typeOf(v); t != nil && t.kind == kindCell {
-		if value := py.u64(v + cellValue); value != 0 {
+		if value := py.U64(v + cellValue); value != 0 {
 			return value
 		}
 	}
@@ -120,16 +121,16 @@ func (py *python) variableNames(code uint64) ([]uint64, bool) {
 	}
 	var names []uint64
 	for _, field := range fields {
-		tuple := py.u64(code + field)
+		tuple := py.U64(code + field)
 		if t := py.typeOf(tuple); t == nil || t.kind != kindTuple {
 			return nil, false
 		}
-		n := py.u64(tuple + obSize)
+		n := py.U64(tuple + obSize)
 		if n > maxVariables {
 			return nil, false
 		}
 		for i := range n {
-			names = append(names, py.u64(tuple+py.l.tupleItems+8*i))
+			names = append(names, py.U64(tuple+py.l.tupleItems+8*i))
 		}
 	}
 	return names, true
@@ -139,7 +140,7 @@ func (py *python) variableNames(code uint64) ([]uint64, bool) {
 func (py *python) temporaries(r *frame, f, variables uint64) {
 	at, doubtful := f+py.l.frLocals+8*variables, false
 	n := uint64(0)
-	switch top := py.u64(f + py.l.frStackTop); {
+	switch top := py.U64(f + py.l.frStackTop); {
 	case py.l.frameObjects():
 	case py.l.minor >= 14:
 		if top > at && top-at < 8*maxVariables {
@@ -151,11 +152,11 @@ func (py *python) temporaries(r *frame, f, variables uint64) {
 		}
 	}
 	if n == 0 { // a function that runs keeps the end of its stack to itself
-		n, doubtful = min(uint64(py.u32(r.code+py.l.coStackSize)), maxStack), true
+		n, doubtful = min(uint64(py.U32(r.code+py.l.coStackSize)), maxStack), true
 	}
 	for i := range n {
-		v := py.u64(at+8*i) &^ 3
-		if py.typeOf(v) != nil && py.u32(v) != 0 {
+		v := py.U64(at+8*i) &^ 3
+		if py.typeOf(v) != nil && py.U32(v) != 0 {
 			r.variables = append(r.variables, variable{value: v, doubtful: doubtful})
 		}
 	}
@@ -163,44 +164,44 @@ func (py *python) temporaries(r *frame, f, variables uint64) {
 
 // threads returns the states of an interpreter's threads.
 func (py *python) threads(interp uint64) (threads []uint64) {
-	if !py.isThread(py.u64(interp+py.l.threadsHead), interp) {
+	if !py.isThread(py.U64(interp+py.l.threadsHead), interp) {
 		py.l.threadsHead = 0
 		for i := uint64(0); i < 2048; i++ {
-			if t := py.u64(interp + 8*i); py.isThread(t, interp) && py.u64(t) == 0 {
+			if t := py.U64(interp + 8*i); py.isThread(t, interp) && py.U64(t) == 0 {
 				py.l.threadsHead = 8 * i
 				break
 			}
 		}
 	}
-	for t := py.u64(interp + py.l.threadsHead); py.isThread(t, interp) && len(threads) < maxThreads; t = py.u64(t + 8) {
+	for t := py.U64(interp + py.l.threadsHead); py.isThread(t, interp) && len(threads) < maxThreads; t = py.U64(t + 8) {
 		threads = append(threads, t)
 	}
 	return threads
 }
 
-func (py *python) isThread(t, interp uint64) bool { return pointer(t) && py.u64(t+16) == interp }
+func (py *python) isThread(t, interp uint64) bool { return peek.Pointer(t) && py.U64(t+16) == interp }
 
 // chain reads the frames of a thread, innermost first, and reports whether it got to their end.
 func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
-	f := py.u64(thread + py.l.tsFrame)
+	f := py.U64(thread + py.l.tsFrame)
 	if py.l.hasCframe && f != 0 {
-		f = py.u64(f + py.l.cframe)
+		f = py.U64(f + py.l.cframe)
 	}
 	for range maxFrames {
 		if f == 0 {
 			return frames, true
 		}
-		if !pointer(f) || py.late() {
+		if !peek.Pointer(f) || py.late() {
 			return frames, false
 		}
 		if r := py.frameAt(f); r != nil {
 			if !py.isInterpreters(f, r.code) {
 				frames = append(frames, r)
 			}
-		} else if py.l.minor < 12 || py.u8(f+py.l.frOwner) < ownedByC {
+		} else if py.l.minor < 12 || py.U8(f+py.l.frOwner) < ownedByC {
 			return frames, false
 		}
-		f = py.u64(f + py.l.frPrevious)
+		f = py.U64(f + py.l.frPrevious)
 	}
 	return frames, false
 }
@@ -210,13 +211,13 @@ func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
 // __init__. The flags of its code are those of no function.
 func (py *python) isInterpreters(f, code uint64) bool {
 	const flags, optimized, newLocals = 48, 1, 2
-	return py.l.minor >= 12 && (py.u8(f+py.l.frOwner) >= ownedByC || py.u32(code+flags)&(optimized|newLocals) == optimized)
+	return py.l.minor >= 12 && (py.U8(f+py.l.frOwner) >= ownedByC || py.U32(code+flags)&(optimized|newLocals) == optimized)
 }
 
 // chains returns the frames of all threads of an interpreter, outermost first: those of the copy,
 // and those of the process now. Frames come and go while they are read, and a chain can seem to end
 // early: each thread is read until some chains came to an end, and all of these count.
-func (py *python) chains(interp uint64, live Memory) (chains [][]*frame, broken int) {
+func (py *python) chains(interp uint64, live peek.Memory) (chains [][]*frame, broken int) {
 	all := map[uint64][][]*frame{} // by thread, innermost frames first
 	for _, t := range py.threads(interp) {
 		c, whole := py.chain(t)
@@ -239,7 +240,7 @@ func (py *python) chains(interp uint64, live Memory) (chains [][]*frame, broken 
 }
 
 // readAgain adds chains of the process as it is now. It returns how many threads never came to an end.
-func (py *python) readAgain(all map[uint64][][]*frame, interp uint64, live Memory) (broken int) {
+func (py *python) readAgain(all map[uint64][][]*frame, interp uint64, live peek.Memory) (broken int) {
 	whole, ended := map[uint64]int{}, map[uint64]bool{}
 	for range frameTries {
 		now := py.fresh(live)
@@ -276,9 +277,9 @@ func outermostFirst(frames []*frame) []*frame {
 }
 
 // fresh returns a reader of the same Python that has nothing cached but types.
-func (py *python) fresh(live Memory) *python {
+func (py *python) fresh(live peek.Memory) *python {
 	now := *py
-	now.Copy = NewCopy(live, 64<<20)
+	now.Copy = peek.NewCopy(live, 64<<20)
 	return &now
 }
 

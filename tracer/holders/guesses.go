@@ -8,28 +8,23 @@ import (
 )
 
 const (
-	maxGuesses = 1 << 16
 	maxWeighed = 4 // rounds: a guess that holds leads to further ones
 )
 
-// guess is a word of memory that pybind11 wraps, of no known type, with the address of a tensor or of
-// an object of TorchScript. A previous use may have left it.
-type guess struct {
-	object uint64
-	at     uint64 // the word
-	from   int32
-	step   StepKind
-	cost   int
+// weigher decides which guesses about wrapped memory hold.
+type weigher struct {
+	*search
+	sweeper  sweeper
+	outOfUse map[uint64]bool // words of wrapped memory that hold nothing
 }
 
-// weigh enters guesses about what nothing else was found to hold. Each reference that an object counts
+// run enters guesses about what nothing else was found to hold. Each reference that an object counts
 // needs a word: vectors of tensors come first, in wrapped memory and out of it, and then other wrapped
 // words. Where there are more words than references, none of them names a holder.
-func (w *walk) weigh() error {
-	s := w.search
+func (w *weigher) run() error {
 	for range maxWeighed {
-		open := s.openGuesses()
-		if len(open) == 0 || s.stopped != "" {
+		open := w.openGuesses()
+		if len(open) == 0 || w.stopped != "" {
 			return nil
 		}
 		vectors, err := w.vectorsWith(open)
@@ -37,27 +32,29 @@ func (w *walk) weigh() error {
 			return err
 		}
 		for k, words := range open {
-			for _, g := range s.credible(words, vectors[k]) {
-				s.pushCPP(g.object, g.from, g.step, 0, g.cost)
+			for _, g := range w.credible(words, vectors[k]) {
+				w.pushCPP(g.object, g.from, g.step, 0, g.cost)
 			}
 		}
-		s.run()
+		w.expandAll()
 	}
 	return nil
 }
 
 // openGuesses takes the guesses whose objects have no path, by object.
-func (s *search) openGuesses() (open [][]guess) {
-	all := s.guesses
-	s.guesses = nil
-	slices.SortStableFunc(all, func(a, b guess) int { return cmp.Or(compare(a.object, b.object), compare(a.at, b.at), a.cost-b.cost) })
+func (w *weigher) openGuesses() (open [][]guess) {
+	all := w.guesses
+	w.guesses = nil
+	slices.SortStableFunc(all, func(a, b guess) int {
+		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.at, b.at), a.cost-b.cost)
+	})
 	all = slices.CompactFunc(all, func(a, b guess) bool { return a.object == b.object && a.at == b.at })
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].object == all[0].object {
 			n++
 		}
-		if _, known := s.index.get(all[0].object); !known {
+		if _, known := w.index.get(all[0].object); !known {
 			open = append(open, all[:n:n])
 		}
 		all = all[n:]
@@ -67,49 +64,34 @@ func (s *search) openGuesses() (open [][]guess) {
 
 // vectorsWith counts the vectors of tensors elsewhere that have each object, such as those of the engine
 // of a backward pass. It looks at memory only where all of it was copied.
-func (w *walk) vectorsWith(open [][]guess) ([]int, error) {
-	s, counts := w.search, make([]int, len(open))
-	if _, image := w.mem.(*Image); !s.py.whole && !image {
+func (w *weigher) vectorsWith(open [][]guess) ([]int, error) {
+	counts := make([]int, len(open))
+	if !w.sweeper.whole() {
 		return counts, nil
 	}
 	set := newWanted(len(open))
 	for k, words := range open {
 		set.add(words[0].object, int32(k))
 	}
-	if err := w.sweep(set.look); err != nil {
+	if err := w.sweeper.sweep(set.look); err != nil {
 		return nil, err
 	}
 	for _, h := range set.hits {
 		own := slices.ContainsFunc(open[h.item], func(g guess) bool { return g.at == h.at })
-		if !own && s.inTensors(h.at) {
+		if !own && w.inTensors(h.at) {
 			counts[h.item]++
 		}
 	}
 	return counts, nil
 }
 
-// inTensors reports whether a word is in a block that has only tensors from its begin up to the word. In
-// a free block, malloc has overwritten the begin.
-func (s *search) inTensors(at uint64) bool {
-	block := s.blockAt(at)
-	if block == 0 {
-		return false
-	}
-	for a := block; a <= at; a += 8 {
-		if v := s.py.u64(a); v != 0 && !s.cpp.classOf(v).is(roleTensor) {
-			return false
-		}
-	}
-	return true
-}
-
 // credible returns the guesses about one object that its count of references allows, beside the
 // vectors elsewhere. The words of the others are out of use.
-func (s *search) credible(words []guess, vectors int) (right []guess) {
-	left := int(s.py.u32(words[0].object+8)) - vectors
+func (w *weigher) credible(words []guess, vectors int) (right []guess) {
+	left := int(w.py.U32(words[0].object+8)) - vectors
 	var first, rest []guess
 	for _, g := range words {
-		if s.inTensors(g.at) {
+		if w.inTensors(g.at) {
 			first = append(first, g)
 		} else {
 			rest = append(rest, g)
@@ -121,7 +103,7 @@ func (s *search) credible(words []guess, vectors int) (right []guess) {
 			continue
 		}
 		for _, g := range list {
-			s.outOfUse[g.at] = true
+			w.outOfUse[g.at] = true
 		}
 	}
 	return right

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // wrapped makes an object of pybind11 that owns a C++ object of unknown class.
@@ -124,21 +126,22 @@ func TestGuessesAndStacks(t *testing.T) {
 		begin := m.puts(m.alloc(32), impl)
 		ddp := m.wrapped(m.newWrapper("torch._C._distributed_c10d.Reducer"), m.puts(m.alloc(64), 5, begin, begin+8, begin+8))
 		m.alloc(64)
-		copied := NewCopy(m.finish(m.newStr("tensor"), m.newTensor(syntheticGPU, 4096)), DefaultMemory)
+		copied := peek.NewCopy(m.finish(m.newStr("tensor"), m.newTensor(syntheticGPU, 4096)), DefaultMemory)
 		defer copied.Close()
 		py, err := newPython(context.Background(), copied)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &walk{copy: copied, mem: copied.mem, search: newSearch(py, DefaultObjects), result: &Result{}}
+		w := &walk{Options: Options{MaxObjects: DefaultObjects}, copy: copied, mem: copied.Memory(), result: &Result{}}
+		w.plan(py)
 		tensors, _ := py.collected(DefaultObjects)
-		w.search.calibrate(slices.DeleteFunc(tensors, func(a uint64) bool { return !w.search.isTensor(a) }))
+		w.search.storages.calibrate(slices.DeleteFunc(tensors, func(a uint64) bool { return !w.search.isTensor(a) }))
 		w.search.root(loss, Root{Kind: RootTemporary}, stepRoot, 0, c.cost)
 		w.search.root(ddp, Root{Kind: RootModule, Name: "ddp"}, stepRoot, 0, costMain)
-		if err := w.searchPaths(nil); err != nil {
+		if err := w.searchPaths(); err != nil {
 			t.Fatal(err)
 		}
-		if got := newNamer(w.search).holder(w.search.storages[st].holder).Root().Kind; got != c.want {
+		if got := newNamer(w.search, w.roots).holder(w.search.storages.known[st].holder).Root().Kind; got != c.want {
 			t.Errorf("a temporary of cost %d: the root is %d, want %d", c.cost, got, c.want)
 		}
 	}

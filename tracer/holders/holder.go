@@ -11,7 +11,10 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const maxName = 60 // characters of one name
+const (
+	maxName  = 60  // characters of one name
+	maxDepth = 128 // named steps of a path
+)
 
 // endedByError follows the place of a variable that the traceback of an error keeps.
 const endedByError = ", which an error ended"
@@ -43,6 +46,33 @@ type Root struct {
 
 	own bool // of the program, not of a library
 }
+
+// StepKind is one way in which an object holds another.
+type StepKind uint8
+
+const (
+	stepRoot    StepKind = iota
+	StepKey              // a value in a dictionary: ['name'] or [*]
+	StepEntry            // a key of a dictionary
+	StepIndex            // an element of a list, a deque or a set: [*]
+	StepElement          // an element of a queue, whose memory has free places: [*]
+	StepItem             // an element of a tuple: [1]
+	StepAttr             // an attribute, a slot or a variable of a module
+	StepChild            // a parameter, buffer or submodule of a torch.nn.Module
+	StepField            // a field of a C structure that has no name
+	StepCell             // a variable of an enclosing function
+	StepLocal            // a local variable of a generator, a coroutine or a kept frame
+	StepGrad             // .grad
+	StepGraph            // the autograd graph of a tensor
+	StepContext          // the context of a custom autograd function
+	StepHook             // what a hook of the graph keeps
+	StepBase             // the tensor that a view looks at
+	stepThrough          // nothing that people write: a cell's value, the Python object of a tensor
+	stepDict             // the dictionary of an instance, a class or a module
+	stepModules          // _parameters, _modules, _buffers
+	stepNext             // within a graph
+	stepMore             // what a path has beyond maxDepth: "…"
+)
 
 // Step is one link of a path.
 type Step struct {
@@ -291,9 +321,12 @@ func cutFront60(s string) string {
 	return "…" + string(r[len(r)-maxName+1:])
 }
 
+// privacy decides whether names of the process are shown.
+type privacy struct{ hideNames bool }
+
 // readable makes a name of the process fit to be read, or leaves it out.
-func (s *search) readable(name string) string {
-	if s.hideNames {
+func (p privacy) readable(name string) string {
+	if p.hideNames {
 		return ""
 	}
 	return cut60(untrusted.Clean(name))

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // TestEffectOnTraining compares the steps of a training while it is walked without a pause with
@@ -24,7 +26,7 @@ func TestEffectOnTraining(t *testing.T) {
 	for name, command := range torches(t) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "log")
-			p := start(t, command(script, file))
+			p := pythontest.Start(t, command(script, file))
 			var alone, busy, walked []float64
 			for range 5 {
 				alone = append(alone, steps(t, file, func() { time.Sleep(2 * time.Second) }))

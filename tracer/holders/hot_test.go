@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // kept is a storage that a job has kept from one moment to another.
@@ -61,7 +63,7 @@ func TestTrainingWithoutPause(t *testing.T) {
 	for name, command := range torches(t) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "log")
-			p := start(t, command(script, file))
+			p := pythontest.Start(t, command(script, file))
 			type run struct {
 				from, to int64
 				*Result

@@ -18,11 +18,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 var update = flag.Bool("update", false, "write golden files")
 
-func walkImage(t testing.TB, m Memory, o Options) *Result {
+func walkImage(t testing.TB, m peek.Memory, o Options) *Result {
 	t.Helper()
 	r, err := Walk(context.Background(), m, o)
 	if err != nil {
@@ -70,14 +72,14 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestRecordAndReadAgain(t *testing.T) {
-	c := NewCopy(syntheticJob(), DefaultMemory)
+	c := peek.NewCopy(syntheticJob(), DefaultMemory)
 	defer c.Close()
 	want := render(walkImage(t, c, Options{}))
 	var b bytes.Buffer
 	if err := c.Record(&b); err != nil {
 		t.Fatal(err)
 	}
-	m, err := ReadImage(&b)
+	m, err := peek.ReadImage(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,20 +90,20 @@ func TestRecordAndReadAgain(t *testing.T) {
 
 func TestWhatCannotBeRead(t *testing.T) {
 	none := syntheticJob()
-	none.symbols = nil
+	none.Named = nil
 	free := syntheticJob()
-	damage(free, free.symbols[runtimeSymbol]+16, 1)
+	damage(free, free.Named[peek.RuntimeSymbol]+16, 1)
 	other := syntheticJob()
-	damage(other, other.symbols[versionSymbol], 0x030f00f0)
+	damage(other, other.Named[peek.VersionSymbol], 0x030f00f0)
 	two := syntheticJob()
-	damage(two, two.symbols[versionSymbol], 0x020700f0)
+	damage(two, two.Named[peek.VersionSymbol], 0x020700f0)
 	empty := newSynthetic().finish()
 	for name, c := range map[string]struct {
-		Memory
+		peek.Memory
 		want error
 		text string
 	}{
-		"no Python":     {none, ErrNoPython, "find holders: no Python interpreter in the process"},
+		"no Python":     {none, peek.ErrNoPython, "find holders: no Python interpreter in the process"},
 		"free-threaded": {free, ErrPython, "find holders: cannot read this Python 3.13.5: it is a free-threaded build"},
 		"3.15":          {other, ErrPython, "find holders: cannot read this Python 3.15.0: this version is not known"},
 		"2.7":           {two, ErrPython, "find holders: cannot read this Python: version 2.7.0"},
@@ -113,9 +115,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-func damage(m *Image, address, value uint64) {
-	if p := m.pages[address>>pageShift]; p != nil {
-		binary.LittleEndian.PutUint64(p[address%pageSize&^7:], value)
+func damage(m *peek.Image, address, value uint64) {
+	if p := m.Pages[address>>peek.PageShift]; p != nil {
+		binary.LittleEndian.PutUint64(p[address%peek.PageSize&^7:], value)
 	}
 }
 
@@ -143,13 +145,13 @@ func FuzzDamagedImage(f *testing.F) {
 		if len(data)%2 == 0 {
 			m = syntheticJob()
 		}
-		c := NewCopy(m, DefaultMemory)
+		c := peek.NewCopy(m, DefaultMemory)
 		walkCopy(c)
 		var places []uint64 // that a walk reads
-		c.eachPage(func(number uint64, p *page) {
-			for o := uint64(0); o < pageSize; o += 8 {
+		c.EachPage(func(number uint64, p *peek.Page) {
+			for o := uint64(0); o < peek.PageSize; o += 8 {
 				if binary.LittleEndian.Uint64(p[o:]) != 0 {
-					places = append(places, number<<pageShift+o)
+					places = append(places, number<<peek.PageShift+o)
 				}
 			}
 		})
@@ -161,7 +163,7 @@ func FuzzDamagedImage(f *testing.F) {
 			}
 			damage(m, places[uint64(at&^(1<<31))%uint64(len(places))], value)
 		}
-		c = NewCopy(m, 16<<20)
+		c = peek.NewCopy(m, 16<<20)
 		defer c.Close()
 		begin := time.Now()
 		walkCopy(c)
@@ -176,7 +178,7 @@ const fuzzedObjects = 10000
 
 // walkCopy walks memory that may be hostile. It panics if the result cannot be shown, or exceeds the
 // walk's limits or the sum of its parts.
-func walkCopy(c *Copy) {
+func walkCopy(c *peek.Copy) {
 	_, ranges := nativeJob()
 	r, err := Walk(context.Background(), c, Options{MaxObjects: fuzzedObjects, MaxTime: time.Second, Host: true, Addresses: ranges})
 	if err != nil {
@@ -209,13 +211,13 @@ func walkCopy(c *Copy) {
 // FuzzReadImage reads invented files: those that the other tests write, changed, without their compression.
 func FuzzReadImage(f *testing.F) {
 	native, _ := nativeJob()
-	for _, job := range []*Image{growingJob(0), growingJob(2), largeJob(100), newSynthetic().finish(), native} {
+	for _, job := range []*peek.Image{growingJob(0), growingJob(2), largeJob(100), newSynthetic().finish(), native} {
 		f.Add(uncompressed(f, job))
 	}
 	f.Add([]byte("x"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if m, err := parseImage(bytes.NewReader(data)); err == nil {
-			c := NewCopy(m, 1<<20)
+		if m, err := peek.ParseImage(bytes.NewReader(data)); err == nil {
+			c := peek.NewCopy(m, 1<<20)
 			walkCopy(c)
 			c.Close()
 		}
@@ -223,8 +225,8 @@ func FuzzReadImage(f *testing.F) {
 }
 
 // uncompressed returns what Record writes of the pages that a walk reads, and proves that it can be read.
-func uncompressed(f *testing.F, job *Image) []byte {
-	c := NewCopy(job, DefaultMemory)
+func uncompressed(f *testing.F, job *peek.Image) []byte {
+	c := peek.NewCopy(job, DefaultMemory)
 	defer c.Close()
 	walkCopy(c)
 	var b bytes.Buffer
@@ -239,7 +241,7 @@ func uncompressed(f *testing.F, job *Image) []byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := parseImage(bytes.NewReader(text)); err != nil {
+	if _, err := peek.ParseImage(bytes.NewReader(text)); err != nil {
 		f.Fatal(err)
 	}
 	return text
@@ -274,7 +276,7 @@ func BenchmarkWalkTorch(b *testing.B) {
 	before, n := cpuTime(), 0
 	for b.Loop() {
 		n++
-		p, err := Open(pid)
+		p, err := peek.Open(pid)
 		if err != nil {
 			b.Fatal(err)
 		}

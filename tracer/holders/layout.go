@@ -2,12 +2,6 @@
 
 package holders
 
-const (
-	runtimeSymbol = "_PyRuntime"
-	versionSymbol = "Py_Version" // since 3.11
-	typeSymbol    = "PyType_Type"
-)
-
 // layout is where the fields of CPython's objects lie, for a 64-bit release build with the GIL.
 // Fields of objects are part of a minor version's ABI. What is not (the runtime, the interpreter,
 // the collector) comes from the debug offsets or is searched.
@@ -133,3 +127,9 @@ const (
 	flagError   = 1 << 30
 	flagType    = 1 << 31
 )
+
+// member is a field of a C structure or a slot that holds an object.
+type member struct {
+	name   string
+	offset uint64
+}

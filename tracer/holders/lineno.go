@@ -17,18 +17,18 @@ func (py *python) lineNow(f, code uint64, first uint32) int {
 	if py.l.frameObjects() || t == nil || t.item != codeUnit {
 		return 0
 	}
-	begin, units := code+t.basic, py.u64(code+obSize) // instructions are the last field of code
-	at := py.u64(f + frInstr)
+	begin, units := code+t.basic, py.U64(code+obSize) // instructions are the last field of code
+	at := py.U64(f + frInstr)
 	if at < begin || (at-begin)/codeUnit >= units || (at-begin)%codeUnit != 0 {
 		return 0
 	}
-	table := py.u64(code + coLineTable)
-	n := py.u64(table + obSize)
+	table := py.U64(code + coLineTable)
+	n := py.U64(table + obSize)
 	if b := py.typeOf(table); b == nil || b.flags&flagBytes == 0 || n > maxLineTable {
 		return 0
 	}
 	text := make([]byte, n)
-	if !py.read(text, table+bytesData) {
+	if !py.Read(text, table+bytesData) {
 		return 0
 	}
 	return lineOf(text, int64(first), (at-begin)/codeUnit)

@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 func TestLineOfAnInstruction(t *testing.T) {
@@ -40,14 +43,14 @@ func FuzzLineOf(f *testing.F) {
 // TestTheLineThatIsExecuted: each function of a chain waits in a line that it knows, in a statement
 // of some lines, behind many others, and far from its begin.
 func TestTheLineThatIsExecuted(t *testing.T) {
-	programs := pythons(t)
+	programs := pythontest.Programs(t)
 	if len(programs) == 0 {
 		t.Skip("no Python")
 	}
 	for _, program := range programs {
 		t.Run(filepath.Base(program), func(t *testing.T) {
-			p := start(t, exec.Command(program, waitingProgram(t)))
-			c := NewCopy(p, DefaultMemory)
+			p := pythontest.Start(t, exec.Command(program, waitingProgram(t)))
+			c := peek.NewCopy(p, DefaultMemory)
 			defer c.Close()
 			if err := c.Take(context.Background()); err != nil {
 				t.Fatal(err)

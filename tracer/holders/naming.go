@@ -2,14 +2,21 @@
 
 package holders
 
-const maxDepth = 128 // named steps of a path
+import (
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
 
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
 	*search
-	known map[link]*Holder
-	paths map[int32]*Holder // of nodes
-	roots map[Root]*Root
+	privacy
+	libraries map[string]bool
+	known     map[link]*Holder
+	paths     map[int32]*Holder // of nodes
+	roots     map[Root]*Root
 }
 
 // link identifies a holder by the one before it.
@@ -20,8 +27,8 @@ type link struct {
 	object string // of a path with its object
 }
 
-func newNamer(s *search) *namer {
-	return &namer{search: s, known: map[link]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
+func newNamer(s *search, roots *rootFinder) *namer {
+	return &namer{search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
 }
 
 // holder returns the path of a node.
@@ -148,12 +155,12 @@ func (n *namer) frameOf(a uint64) *frame {
 	case t == nil || t.kind != kindGenerator && t.kind != kindFrame:
 		return nil
 	case n.py.l.frameObjects() && t.kind == kindGenerator:
-		f = n.py.u64(a + n.py.l.genFrame)
+		f = n.py.U64(a + n.py.l.genFrame)
 	case n.py.l.frameObjects():
 	case t.kind == kindGenerator:
 		f = a + n.py.l.genFrame
 	default:
-		f = n.py.u64(a + frameData)
+		f = n.py.U64(a + frameData)
 	}
 	return n.py.frameAt(f)
 }
@@ -175,11 +182,11 @@ func (n *namer) entries(a uint64, t *pyType) int {
 	size := uint64(0)
 	switch t.kind {
 	case kindList, kindTuple, kindDeque:
-		size = n.py.u64(a + obSize)
+		size = n.py.U64(a + obSize)
 	case kindDict:
-		size = n.py.u64(a + 16)
+		size = n.py.U64(a + 16)
 	case kindSet:
-		size = n.py.u64(a + 24)
+		size = n.py.U64(a + 24)
 	default:
 		return -1
 	}
@@ -206,4 +213,162 @@ func (n *namer) container(i int32) Container {
 		}
 	}
 	return Container{}
+}
+
+// objectHolder returns the path to an object that holds the address of an allocation, with the
+// object's class: "cache['x'].gpu_data (numba DeviceNDArray)". What objects of a library consist of
+// is cut off behind the first attribute.
+func (n *namer) objectHolder(i int32, inside bool) *Holder {
+	chain := []int32{i} // from the object back to the last step that is no attribute
+	for k := i; len(chain) < maxDepth && n.isField(k); {
+		if k = n.nodes[k].from; k < 0 {
+			break
+		}
+		chain = append(chain, k)
+	}
+	class, end := "", i
+	for k := len(chain) - 1; k >= 0; k-- {
+		if class = n.libraryClass(chain[k]); class != "" {
+			end = n.firstField(chain[:k+1])
+			break
+		}
+	}
+	if t := n.py.typeOf(n.nodes[i].address); class == "" && t != nil {
+		class = t.class()
+	}
+	if inside {
+		class = strings.TrimPrefix(class+", pointer inside", ", ")
+	}
+	return n.withObject(n.holder(end), class)
+}
+
+// withObject returns the same path with the class of the object behind it.
+func (n *namer) withObject(h *Holder, class string) *Holder {
+	l := link{root: h.root, parent: h, object: class}
+	if n.known[l] == nil {
+		with := *h
+		with.object = class
+		n.known[l] = &with
+	}
+	return n.known[l]
+}
+
+// isField reports whether a node is a part of what holds it: an attribute or a field.
+func (n *namer) isField(i int32) bool {
+	switch n.nodes[i].step {
+	case StepAttr, StepField, stepDict, stepThrough:
+		return n.nodes[i].from >= 0
+	}
+	return false
+}
+
+// firstField returns the node of the first attribute of a chain, which is from its end.
+func (n *namer) firstField(chain []int32) int32 {
+	for k := len(chain) - 2; k >= 0; k-- {
+		if step := n.nodes[chain[k]].step; step == StepAttr || step == StepField {
+			return chain[k]
+		}
+	}
+	return chain[0]
+}
+
+// libraryClass returns "numba DeviceNDArray" for an instance of a class of a library, or "".
+func (n *namer) libraryClass(i int32) string {
+	to := n.nodes[i]
+	t := n.py.typeOf(to.address)
+	if t == nil || to.flags&nodeCPP != 0 || t.kind != kindOther {
+		return ""
+	}
+	module := n.py.moduleOf(t)
+	if !n.libraries[module] {
+		return ""
+	}
+	if n.hideNames {
+		return t.class()
+	}
+	return cut60(untrusted.Clean(module)) + " " + t.class()
+}
+
+// further returns the other holders of a storage.
+func (n *namer) further(st *storage, first *Holder) (also []*Holder) {
+	add := func(h *Holder) {
+		if h != first && h.relation != Graph && len(also) < maxAlso && !slices.Contains(also, h) && h.root.Kind != RootCycle && h.root.Kind != RootNative {
+			also = append(also, h)
+		}
+	}
+	for _, e := range n.also[st.holder] {
+		add(n.along(st.holder, e))
+	}
+	for _, i := range st.others {
+		add(n.holder(i))
+	}
+	return also
+}
+
+// endedFrame returns the root of a variable of a function that an error has ended, where the interpreter,
+// IPython or another library keeps the traceback to print it: who reads the path looks for the function, not
+// for the printer. An error that the program keeps itself is a holder as any other.
+func (n *namer) endedFrame(to node) (Root, bool) {
+	if to.step != StepLocal || to.from < 0 {
+		return Root{}, false
+	}
+	frame := n.nodes[to.from]
+	tb := n.tracebackOf(to.from)
+	if tb < 0 || n.isOwnError(tb) {
+		return Root{}, false
+	}
+	f := n.frameOf(frame.address)
+	if f == nil {
+		return Root{}, false
+	}
+	function, file := f.place()
+	r := Root{
+		Kind: RootLocal, Name: n.readable(n.auxName(to.aux)), Function: n.readable(function), File: n.readable(file), Line: int(f.line), Ended: true,
+	}
+	if t := n.py.typeOf(to.address); t != nil {
+		r.Class = t.class()
+	}
+	return r, true
+}
+
+// tracebackOf returns the traceback that leads to a frame object, directly or by frames that it called, or
+// -1.
+func (n *namer) tracebackOf(i int32) int32 {
+	for range maxFrames {
+		if i < 0 {
+			break
+		}
+		t := n.py.typeOf(n.nodes[i].address)
+		if t == nil || n.nodes[i].flags&nodeCPP != 0 || t.kind != kindFrame && t.kind != kindTraceback {
+			break
+		}
+		if t.kind == kindTraceback {
+			return i
+		}
+		i = n.nodes[i].from
+	}
+	return -1
+}
+
+// isOwnError reports whether the program keeps an error: neither the path's root belongs to a library or to
+// the interpreter, nor does the instance that has the error or its traceback.
+func (n *namer) isOwnError(i int32) bool {
+	if !n.search.roots[n.rootOf(i)].own {
+		return false
+	}
+	for range maxDepth {
+		if i < 0 {
+			break
+		}
+		to := n.nodes[i]
+		t := n.py.typeOf(to.address)
+		if t == nil || to.flags&nodeCPP != 0 {
+			break
+		}
+		if t.kind == kindOther && t.flags&flagError == 0 {
+			return !n.libraries[n.py.moduleOf(t)]
+		}
+		i = to.from
+	}
+	return true
 }

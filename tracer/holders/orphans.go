@@ -2,6 +2,8 @@
 
 package holders
 
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
 const (
 	maxLevels  = 2       // up from what has no path
 	maxLeads   = 1 << 14 // addresses of one level
@@ -64,19 +66,32 @@ func (l *leads) add(address uint64, o int32, word uint64) {
 	}
 }
 
-// findOrphans looks for who holds what no path leads to: from the stacks of threads downward, then
-// from the orphans upward.
-func (w *walk) findOrphans(live Memory) error {
-	s := w.search
+// adoption looks for who holds what no path leads to.
+type adoption struct {
+	*search
+	scope
+	sweeper     sweeper
+	stacks      stackWalk
+	allocations *allocationFinder
+	loose       *looseFinder
+	outOfUse    map[uint64]bool // words that hold nothing
+	orphans     []orphan
+	first       bool   // while the places of addresses themselves are looked at
+	word        uint64 // of the block that is looked for, on the way to an orphan
+	level       int    // of the search upward
+}
+
+// run looks from the stacks of threads downward, then from the orphans upward.
+func (w *adoption) run(live peek.Memory) error {
 	w.listOrphans(live)
 	if len(w.orphans) == 0 {
 		return nil
 	}
-	s.walkStacks()
+	w.stacks.run()
 	next := w.firstLeads()
 	for ; ; w.level++ {
 		w.fromStacks(next.list)
-		if len(next.list) == 0 || w.level == maxLevels || s.py.late() || !w.anyOpen() {
+		if len(next.list) == 0 || w.level == maxLevels || w.py.late() || !w.anyOpen() {
 			break
 		}
 		set := newWanted(len(next.list))
@@ -85,7 +100,7 @@ func (w *walk) findOrphans(live Memory) error {
 				set.add(l.address, int32(i))
 			}
 		}
-		if err := w.sweep(set.look); err != nil {
+		if err := w.sweeper.sweep(set.look); err != nil {
 			return err
 		}
 		next = w.climb(next, set.hits)
@@ -95,11 +110,10 @@ func (w *walk) findOrphans(live Memory) error {
 }
 
 // listOrphans lists what has no path, less what has changed since it was copied: nothing is true of it.
-func (w *walk) listOrphans(live Memory) {
-	s := w.search
-	now := s.py.Copy
+func (w *adoption) listOrphans(live peek.Memory) {
+	now := w.py.Copy
 	if live != nil {
-		now = NewCopy(live, 64<<20)
+		now = peek.NewCopy(live, 64<<20)
 		defer now.Close()
 	}
 	enter := func(o orphan) {
@@ -108,43 +122,42 @@ func (w *walk) listOrphans(live Memory) {
 			w.orphans = append(w.orphans, o)
 		}
 	}
-	for _, st := range s.found {
+	for _, st := range w.storages.found {
 		at := st.address
-		if st.holder < 0 && w.wants(st) && now.u64(at) == s.py.u64(at) && now.u32(at+8) != 0 && now.u64(at+s.torch.storage) == st.data {
+		if st.holder < 0 && w.wants(st) && now.U64(at) == w.py.U64(at) && now.U32(at+8) != 0 && now.U64(at+w.storages.torch.storage) == st.data {
 			enter(orphan{storage: st, allocation: -1, loose: -1})
 		}
 	}
 	for _, k := range w.neededRoots() {
-		if a := s.nodes[s.looseNodes[k]].address; now.u64(a+obType) == s.py.u64(a+obType) && now.u32(a) != 0 {
+		if a := w.nodes[w.loose.native[k]].address; now.U64(a+obType) == w.py.U64(a+obType) && now.U32(a) != 0 {
 			enter(orphan{allocation: -1, loose: k})
 		}
 	}
-	for k := range w.allocations {
-		if w.allocations[k].node < 0 {
+	for k := range w.allocations.list {
+		if w.allocations.list[k].node < 0 {
 			enter(orphan{allocation: k, loose: -1})
 		}
 	}
 }
 
 // neededRoots returns the roots of objects that only C or C++ holds and that lead to a part of the result.
-func (w *walk) neededRoots() (roots []int) {
-	s := w.search
+func (w *adoption) neededRoots() (roots []int) {
 	seen := map[int]bool{}
 	look := func(i int32) {
-		if k := s.rootOf(i); !seen[k] {
+		if k := w.rootOf(i); !seen[k] {
 			seen[k] = true
-			if _, loose := s.looseNodes[k]; loose {
+			if _, loose := w.loose.native[k]; loose {
 				roots = append(roots, k)
 			}
 		}
 	}
-	for _, st := range s.found {
+	for _, st := range w.storages.found {
 		if st.holder >= 0 && w.wants(st) {
 			look(st.holder)
 		}
 	}
-	for k := range w.allocations {
-		if i := w.allocations[k].node; i >= 0 {
+	for k := range w.allocations.list {
+		if i := w.allocations.list[k].node; i >= 0 {
 			look(i)
 		}
 	}
@@ -153,8 +166,8 @@ func (w *walk) neededRoots() (roots []int) {
 
 // firstLeads returns where the search upward begins: storages, their tensors, objects, and what has
 // the addresses of allocations.
-func (w *walk) firstLeads() *leads {
-	s, first := w.search, &leads{known: map[uint64]int{}}
+func (w *adoption) firstLeads() *leads {
+	first := &leads{known: map[uint64]int{}}
 	storages, allocations := map[uint64]int32{}, map[int32]int32{}
 	for k := range w.orphans {
 		switch o := &w.orphans[k]; {
@@ -162,45 +175,40 @@ func (w *walk) firstLeads() *leads {
 			storages[o.storage.address] = int32(k)
 			first.add(o.storage.address, int32(k), 0)
 		case o.loose >= 0:
-			first.add(s.nodes[s.looseNodes[o.loose]].address, int32(k), 0)
+			first.add(w.nodes[w.loose.native[o.loose]].address, int32(k), 0)
 		default:
 			allocations[int32(o.allocation)] = int32(k)
 		}
 	}
-	for _, impl := range s.impls {
-		if o, is := storages[s.py.u64(impl+s.torch.storage)]; is {
+	for _, impl := range w.storages.impls {
+		if o, is := storages[w.py.U64(impl+w.storages.torch.storage)]; is {
 			first.add(impl, o, 0)
 		}
 	}
 	w.first = true
 	defer func() { w.first = false }()
-	for _, h := range w.hits {
-		if o, is := allocations[h.item]; is && h.form == formPointer && !s.py.late() {
+	for _, h := range w.allocations.hits {
+		if o, is := allocations[h.item]; is && h.form == formPointer && !w.py.late() {
 			w.follow(h.at, []int32{o}, func(address uint64) { first.add(address, o, h.at) })
 		}
 	}
 	return first
 }
 
-// wants reports whether a storage is a part of the result.
-func (w *walk) wants(st *storage) bool {
-	return st.bytes != 0 && (st.deviceType != deviceCPU || w.Host || overlaps(w.ranges, st.data, st.bytes))
-}
-
 // fromStacks takes it as evidence that a stack leads to a lead.
-func (w *walk) fromStacks(list []lead) {
+func (w *adoption) fromStacks(list []lead) {
 	for _, l := range list {
-		if w.search.onStack[l.address] {
+		if w.stacks.reach[l.address] {
 			w.note(l.orphans, clueStep, 0, inUse, l.address)
 		}
 	}
 }
 
 // climb goes from the places where leads were found to what these belong to.
-func (w *walk) climb(from *leads, hits []hit) *leads {
+func (w *adoption) climb(from *leads, hits []hit) *leads {
 	next := &leads{known: map[uint64]int{}}
 	for _, h := range hits {
-		if w.search.py.late() {
+		if w.py.late() {
 			break
 		}
 		l := from.list[h.item]
@@ -223,7 +231,7 @@ func (w *walk) climb(from *leads, hits []hit) *leads {
 }
 
 // open reports whether one of these orphans still needs a better clue.
-func (w *walk) open(orphans []int32) bool {
+func (w *adoption) open(orphans []int32) bool {
 	for _, o := range orphans {
 		if w.orphans[o].clue > clueStep {
 			return true
@@ -232,7 +240,7 @@ func (w *walk) open(orphans []int32) bool {
 	return false
 }
 
-func (w *walk) anyOpen() bool {
+func (w *adoption) anyOpen() bool {
 	for k := range w.orphans {
 		if w.orphans[k].clue > clueStep {
 			return true
@@ -243,14 +251,13 @@ func (w *walk) anyOpen() bool {
 
 // follow looks at a place that has the address of orphans, or of what holds them: it is a clue, or
 // a part of an object whose holder is to be looked for.
-func (w *walk) follow(at uint64, orphans []int32, up func(address uint64)) {
-	s := w.search
-	switch p := s.placeOf(at); {
-	case s.outOfUse[at]:
+func (w *adoption) follow(at uint64, orphans []int32, up func(address uint64)) {
+	switch p := w.stacks.placeOf(at); {
+	case w.outOfUse[at]:
 	case p.stack:
 		w.note(orphans, clueStep, 0, inUse, at)
 	case p.object != 0:
-		if i, known := s.index.get(p.object); known {
+		if i, known := w.index.get(p.object); known {
 			w.note(orphans, clueNode, i, "", at)
 		} else {
 			up(p.object)
@@ -269,14 +276,13 @@ func (w *walk) follow(at uint64, orphans []int32, up func(address uint64)) {
 }
 
 // note gives orphans a clue unless they have a better one.
-func (w *walk) note(orphans []int32, c clue, node int32, text string, at uint64) {
-	s := w.search
+func (w *adoption) note(orphans []int32, c clue, node int32, text string, at uint64) {
 	for _, k := range orphans {
 		o := &w.orphans[k]
-		better := c < o.clue || c == clueNode && o.clue == clueNode && s.nodes[node].cost < s.nodes[o.node].cost
+		better := c < o.clue || c == clueNode && o.clue == clueNode && w.nodes[node].cost < w.nodes[o.node].cost
 		switch {
-		case !better || c == clueNode && o.loose >= 0 && s.below(node, o.loose):
-		case (c == clueClass || c == clueStep && text == byClass) && !w.near(o) && !s.isVector(at, w.word):
+		case !better || c == clueNode && o.loose >= 0 && w.below(node, o.loose):
+		case (c == clueClass || c == clueStep && text == byClass) && !w.near(o) && !w.isVector(at, w.word):
 		case c == clueNode && o.allocation >= 0 && w.level > 0: // such as the driver's context, which has all of them
 		case c == clueStep && o.allocation >= 0:
 			o.clue, o.text, o.at = c, onThread, at
@@ -290,73 +296,33 @@ func (w *walk) note(orphans []int32, c clue, node int32, text string, at uint64)
 
 // near reports whether the level is that of the objects that hold an orphan themselves. Further up, a
 // word of a C++ object can be out of use and point to what has taken the place of something else.
-func (w *walk) near(o *orphan) bool {
+func (w *adoption) near(o *orphan) bool {
 	return w.level == 0 && (o.allocation < 0 || w.first)
 }
 
 // adopt enters what was found: paths, and other holders as the begin of a path.
-func (w *walk) adopt() {
-	s := w.search
+func (w *adoption) adopt() {
 	for k := range w.orphans {
 		o := &w.orphans[k]
 		switch {
-		case o.clue == clueNone || o.clue == clueNode && o.loose >= 0 && s.below(o.node, o.loose):
+		case o.clue == clueNone || o.clue == clueNode && o.loose >= 0 && w.below(o.node, o.loose):
 		case o.loose >= 0 && o.clue == clueNode:
-			s.adopted[o.loose] = o.node
+			w.adopted[o.loose] = o.node
 		case o.loose >= 0:
-			s.roots[o.loose] = Root{Kind: RootNative, Classes: o.text}
+			w.roots[o.loose] = Root{Kind: RootNative, Classes: o.text}
 		case o.storage != nil && o.clue == clueNode:
 			o.storage.holder = o.node
 		case o.storage != nil:
 			o.storage.native = o.text
 		case o.clue == clueNode:
-			w.hold(&w.allocations[o.allocation], o.node, hit{at: o.at})
+			w.allocations.hold(&w.allocations.list[o.allocation], o.node, hit{at: o.at})
 		default:
-			al := &w.allocations[o.allocation]
+			al := &w.allocations.list[o.allocation]
 			al.native, al.place = o.text, hit{at: o.at}
 		}
 	}
-	for root, node := range s.adopted {
-		n := &s.nodes[s.looseNodes[root]]
+	for root, node := range w.adopted {
+		n := &w.nodes[w.loose.native[root]]
 		n.from, n.step, n.aux = node, StepField, 0
 	}
-}
-
-// below reports whether a node's path begins at a root.
-func (s *search) below(i int32, root int) bool { return s.rootOf(i) == root }
-
-// rootOf returns the index of the root where a node's path begins, by way of the adopted.
-func (s *search) rootOf(i int32) int {
-	for {
-		root := s.firstRoot(i)
-		node, is := s.adopted[root]
-		if !is {
-			return root
-		}
-		i = node
-	}
-}
-
-// firstRoot returns the index of the root from which the search came to a node. It keeps the roots of all
-// nodes of a long path: many storages share it.
-func (s *search) firstRoot(i int32) int {
-	const long = 256
-	steps, at := 0, i
-	for ; at >= 0; at = s.nodes[at].from {
-		if int(at) < len(s.rootsOf) && s.rootsOf[at] < 0 {
-			at = s.rootsOf[at]
-			break
-		}
-		steps++
-	}
-	if steps > long {
-		if s.rootsOf == nil {
-			s.rootsOf = make([]int32, len(s.nodes))
-		}
-		for ; steps > 0; steps-- {
-			s.rootsOf[i] = at
-			i = s.nodes[i].from
-		}
-	}
-	return int(-1 - at)
 }

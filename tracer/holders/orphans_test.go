@@ -5,6 +5,8 @@ package holders
 import (
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
@@ -20,13 +22,13 @@ func (m *synthetic) newStorage(pages uint64) (st, impl uint64) {
 }
 
 // nativeJob has storages of 1 to 8 pages that only C and C++ hold, and allocations of 11 to 18.
-func nativeJob() (*Image, []Range) {
+func nativeJob() (*peek.Image, []Range) {
 	m := newSynthetic()
-	m.regions = append(m.regions, Region{Start: syntheticStack, End: syntheticStack + 1<<16, Path: "[stack]", Readable: true, Writable: true, Private: true})
-	m.regions[0].Path = "/usr/lib/libtorch_cuda.so"
-	m.regions = append(m.regions[:1], append([]Region{
+	m.Mapped = append(m.Mapped, peek.Region{Start: syntheticStack, End: syntheticStack + 1<<16, Path: "[stack]", Readable: true, Writable: true, Private: true})
+	m.Mapped[0].Path = "/usr/lib/libtorch_cuda.so"
+	m.Mapped = append(m.Mapped[:1], append([]peek.Region{
 		{Start: syntheticLib + 1<<24, End: syntheticLib + 1<<24 + 4096, Path: "/usr/lib/libtorch_cuda.so", Readable: true, Writable: true, Private: true},
-	}, m.regions[1:]...)...)
+	}, m.Mapped[1:]...)...)
 	impls := make([]uint64, 9)
 	for k := range uint64(8) {
 		_, impls[k+1] = m.newStorage(k + 1)
@@ -74,8 +76,8 @@ func TestHoldersThatAreNoPath(t *testing.T) {
 // TestStorageWithoutEvidenceHasNoHolder: a step is not said to use what no stack leads to.
 func TestStorageWithoutEvidenceHasNoHolder(t *testing.T) {
 	m, ranges := nativeJob()
-	for a := uint64(syntheticStack); a < syntheticStack+1<<16; a += pageSize {
-		delete(m.pages, a>>pageShift)
+	for a := uint64(syntheticStack); a < syntheticStack+1<<16; a += peek.PageSize {
+		delete(m.Pages, a>>peek.PageShift)
 	}
 	for _, s := range walkImage(t, m, Options{Addresses: ranges}).Storages {
 		if strings.Contains(s.Holder.String(), inUse) || strings.Contains(s.Holder.String(), onThread) {
@@ -101,16 +103,5 @@ func TestALongClassIsNamedByItsEnd(t *testing.T) {
 	c := &class{name: "N41a_namespace_with_a_name_of_40_characters_19and_another_inside_15TheClassThatHasE"}
 	if got, _ := c.holds(); !strings.HasPrefix(got, "C++ object of class …") || !strings.HasSuffix(got, "::TheClassThatHas") || len(got) > 100 {
 		t.Errorf("it is named %q", got)
-	}
-}
-
-func TestStackPointer(t *testing.T) {
-	for text, want := range map[string]uint64{
-		"0 0x3 0x7f10 0x400 0x0 0x0 0x0 0x7ffd00001010 0x7f20\n": 0x7ffd00001010, "-1 0x7ffd00001010 0x7f20": 0x7ffd00001010,
-		"running\n": 0, "": 0, "a b c": 0,
-	} {
-		if got, ok := parseSyscall(text); got != want && ok || ok != (want != 0) {
-			t.Errorf("%q: %#x, %v", text, got, ok)
-		}
 	}
 }

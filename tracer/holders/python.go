@@ -5,8 +5,11 @@ package holders
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"unicode/utf16"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
@@ -17,9 +20,12 @@ const (
 	interpreterMax = 8192 // words of an interpreter's state that are searched for fields
 )
 
+// ErrPython reports a Python whose memory this package cannot interpret.
+var ErrPython = errors.New("cannot read this Python")
+
 // python reads objects of one CPython.
 type python struct {
-	*Copy
+	*peek.Copy
 	l          layout
 	runtime    uint64
 	version    string // "3.13.5", as far as it is known
@@ -48,24 +54,22 @@ func (py *python) late() bool {
 	return c.over
 }
 
-func pointer(v uint64) bool { return v&7 == 0 && v > 1<<16 && v < addressEnd }
-
 // newPython finds the interpreter and proves that its objects can be read: sys.modules must hold
 // modules named "sys" and "builtins".
-func newPython(ctx context.Context, c *Copy) (*python, error) {
-	symbols, err := c.Symbols(runtimeSymbol, versionSymbol, typeSymbol)
+func newPython(ctx context.Context, c *peek.Copy) (*python, error) {
+	symbols, err := c.Symbols(peek.RuntimeSymbol, peek.VersionSymbol, peek.TypeSymbol)
 	if err != nil {
 		return nil, err
 	}
-	py := &python{Copy: c, runtime: symbols[runtimeSymbol], typeType: symbols[typeSymbol], types: map[uint64]*pyType{}, clock: &clock{ctx: ctx}}
+	py := &python{Copy: c, runtime: symbols[peek.RuntimeSymbol], typeType: symbols[peek.TypeSymbol], types: map[uint64]*pyType{}, clock: &clock{ctx: ctx}}
 	if py.runtime == 0 || py.typeType == 0 {
-		return nil, ErrNoPython
+		return nil, peek.ErrNoPython
 	}
 	var versions []int
-	if at := symbols[versionSymbol]; at != 0 {
+	if at := symbols[peek.VersionSymbol]; at != 0 {
 		var b [4]byte
-		if !c.read(b[:], at) {
-			_, err := c.mem.ReadAt(b[:], at)
+		if !c.Read(b[:], at) {
+			_, err := c.Memory().ReadAt(b[:], at)
 			return nil, fmt.Errorf("%w: %w", ErrPython, err)
 		}
 		v := binary.LittleEndian.Uint32(b[:])
@@ -77,7 +81,7 @@ func newPython(ctx context.Context, c *Copy) (*python, error) {
 	} else {
 		versions = []int{10, 9, 8} // which of them shows in the layout of functions
 	}
-	if c.u64(py.typeType+obType) != py.typeType {
+	if c.U64(py.typeType+obType) != py.typeType {
 		return nil, py.refuse("its objects have other headers (is it a free-threaded build?)")
 	}
 	for _, minor := range versions {
@@ -109,12 +113,12 @@ func (py *python) findInterpreters() error {
 		if err := py.debugOffsets(); err != nil {
 			return err
 		}
-		if first := py.u64(py.runtime + py.l.interpHead); pointer(first) {
+		if first := py.U64(py.runtime + py.l.interpHead); peek.Pointer(first) {
 			py.enter(first)
 		}
 	}
 	for i := uint64(0); i < runtimeWords && len(py.interps) == 0; i++ {
-		if first := py.u64(py.runtime + 8*i); pointer(first) && py.hasThread(first) {
+		if first := py.U64(py.runtime + 8*i); peek.Pointer(first) && py.hasThread(first) {
 			py.enter(first)
 		}
 	}
@@ -122,7 +126,7 @@ func (py *python) findInterpreters() error {
 		return py.refuse("no interpreter with modules found")
 	}
 	for next := py.interps[0]; len(py.interps) < maxInterps; {
-		if next = py.u64(next + py.l.interpNext); !pointer(next) {
+		if next = py.U64(next + py.l.interpNext); !peek.Pointer(next) {
 			break
 		}
 		py.interps = append(py.interps, next)
@@ -133,13 +137,13 @@ func (py *python) findInterpreters() error {
 // enter takes an interpreter whose modules are found.
 func (py *python) enter(interp uint64) {
 	if py.l.modulesField != 0 {
-		if d := py.u64(interp + py.l.modulesField); py.isModules(d) {
+		if d := py.U64(interp + py.l.modulesField); py.isModules(d) {
 			py.interps, py.modules = []uint64{interp}, d
 			return
 		}
 	}
 	for i := uint64(0); i < interpreterMax; i++ {
-		if d := py.u64(interp + 8*i); pointer(d) && py.isModules(d) {
+		if d := py.U64(interp + 8*i); peek.Pointer(d) && py.isModules(d) {
 			py.interps, py.modules, py.l.modulesField = []uint64{interp}, d, 8*i
 			return
 		}
@@ -150,7 +154,7 @@ func (py *python) enter(interp uint64) {
 // a thread (previous, next, interpreter) that points back.
 func (py *python) hasThread(interp uint64) bool {
 	for i := uint64(0); i < 32; i++ {
-		if t := py.u64(interp + 8*i); pointer(t) && py.u64(t+16) == interp && py.u64(t) == 0 {
+		if t := py.U64(interp + 8*i); peek.Pointer(t) && py.U64(t+16) == interp && py.U64(t) == 0 {
 			return true
 		}
 	}
@@ -183,10 +187,10 @@ func (py *python) isModules(d uint64) bool {
 // debugOffsets reads what 3.13 and later say about themselves.
 func (py *python) debugOffsets() error {
 	const cookie = 0x7970677562656478 // "xdebugpy"
-	if py.u64(py.runtime) != cookie {
+	if py.U64(py.runtime) != cookie {
 		return py.refuse("no debug offsets")
 	}
-	field := func(i uint64) uint64 { return py.u64(py.runtime + 8 + 8*i) }
+	field := func(i uint64) uint64 { return py.U64(py.runtime + 8 + 8*i) }
 	if field(1) != 0 {
 		return py.refuse("it is a free-threaded build")
 	}
@@ -217,10 +221,10 @@ func (py *python) provesOld() bool {
 		if t := py.typeOf(module); t == nil || t.kind != kindModule || tried > 200 {
 			return
 		}
-		py.eachItem(py.u64(module+moduleDict), func(_, f uint64) {
+		py.eachItem(py.U64(module+moduleDict), func(_, f uint64) {
 			if t := py.typeOf(f); t != nil && t.kind == kindFunction {
 				tried++
-				if code := py.typeOf(py.u64(f + py.l.fnCode)); code != nil && code.name == "code" {
+				if code := py.typeOf(py.U64(f + py.l.fnCode)); code != nil && code.name == "code" {
 					votes++
 				}
 			}
@@ -241,7 +245,7 @@ func (py *python) str(a uint64) string {
 	if t := py.typeOf(a); t == nil || t.kind != kindStr {
 		return ""
 	}
-	n, state := py.u64(a+strLength), py.u32(a+strState)>>py.stateShift
+	n, state := py.U64(a+strLength), py.U32(a+strState)>>py.stateShift
 	width, compact, ascii := uint64(state&7), state>>3&1 == 1, state>>4&1 == 1
 	if n == 0 || !compact || width != 1 && width != 2 && width != 4 {
 		return ""
@@ -252,7 +256,7 @@ func (py *python) str(a uint64) string {
 		at = a + py.l.asciiSize
 	}
 	b := make([]byte, n*width)
-	if !py.read(b, at) {
+	if !py.Read(b, at) {
 		return ""
 	}
 	if ascii {
@@ -279,17 +283,17 @@ func decode(b []byte, width int) string {
 
 // eachItem visits the items of a dictionary.
 func (py *python) eachItem(d uint64, visit func(key, value uint64)) bool {
-	values := py.u64(d + dictVals)
+	values := py.U64(d + dictVals)
 	if values != 0 {
 		values += py.l.dictValues
 	}
-	return py.eachKey(py.u64(d+dictKeys), values, visit)
+	return py.eachKey(py.U64(d+dictKeys), values, visit)
 }
 
 // eachKey visits the items of a table of keys, whose values can be in a table of their own. It
 // reports whether the table makes sense.
 func (py *python) eachKey(keys, values uint64, visit func(key, value uint64)) bool {
-	if !pointer(keys) {
+	if !peek.Pointer(keys) {
 		return false
 	}
 	entries, n, general, ok := py.keysOf(keys)
@@ -302,14 +306,14 @@ func (py *python) eachKey(keys, values uint64, visit func(key, value uint64)) bo
 	}
 	for i := range n {
 		e := entries + i*size
-		if i%128 == 0 && (py.page(e) == nil || py.late()) {
+		if i%128 == 0 && (py.Page(e) == nil || py.late()) {
 			return false
 		}
-		key, value := py.u64(e+size-16), uint64(0)
+		key, value := py.U64(e+size-16), uint64(0)
 		if values != 0 {
-			value = py.u64(values + 8*i)
+			value = py.U64(values + 8*i)
 		} else {
-			value = py.u64(e + size - 8)
+			value = py.U64(e + size - 8)
 		}
 		if value != 0 && key != 0 {
 			visit(key, value)
@@ -322,8 +326,8 @@ func (py *python) eachKey(keys, values uint64, visit func(key, value uint64)) bo
 // hold a hash, as those do whose keys are not all strings.
 func (py *python) keysOf(keys uint64) (entries, n uint64, general, ok bool) {
 	if py.l.minor <= 10 {
-		size := py.u64(keys + 8)
-		n = py.u64(keys + 32)
+		size := py.U64(keys + 8)
+		n = py.U64(keys + 32)
 		index := uint64(1)
 		switch {
 		case size > 0xffffffff:
@@ -335,9 +339,9 @@ func (py *python) keysOf(keys uint64) (entries, n uint64, general, ok bool) {
 		}
 		return keys + 40 + size*index, n, true, size <= maxEntries*2 && n <= size
 	}
-	head := py.u64(keys + 8)
+	head := py.U64(keys + 8)
 	log2, log2Bytes, kind := head&255, head>>8&255, head>>16&255
-	n = py.u64(keys + 24)
+	n = py.U64(keys + 24)
 	if log2 > 40 || log2Bytes > 44 || kind > 2 || n > 1<<log2 || n > maxEntries {
 		return 0, 0, false, false
 	}

@@ -2,7 +2,11 @@
 
 package holders
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+)
 
 // Costs of roots. What lasts is cheaper than what passes: the program's modules, then the variables of its
 // functions, the outermost first, then libraries, then what a function is working with.
@@ -21,17 +25,28 @@ const (
 	cutDepth      = 16   // of functions whose callers are not known
 )
 
-// enterRoots enters the modules and the variables of all frames.
-func (s *search) enterRoots(live Memory) (threads, broken int) {
-	for _, interp := range s.py.interps {
-		s.enterModules(s.py.u64(interp + s.py.l.modulesField))
-		chains, b := s.py.chains(interp, live)
+// rootFinder enters what nothing needs to hold: modules, and the variables of functions that run.
+type rootFinder struct {
+	*search
+	privacy
+	libraries map[string]bool // packages that are installed or Python's own
+}
+
+func newRootFinder(s *search, p privacy) *rootFinder {
+	return &rootFinder{search: s, privacy: p, libraries: map[string]bool{}}
+}
+
+// run enters the modules and the variables of all frames.
+func (f *rootFinder) run(live peek.Memory) (threads, broken int) {
+	for _, interp := range f.py.interps {
+		f.enterModules(f.py.U64(interp + f.py.l.modulesField))
+		chains, b := f.py.chains(interp, live)
 		broken += b
-		threads += len(s.py.threads(interp))
+		threads += len(f.py.threads(interp))
 		depths := depthsOf(chains)
 		for _, chain := range chains {
-			for _, f := range chain {
-				s.enterFrame(f, depths[f.code])
+			for _, fr := range chain {
+				f.enterFrame(fr, depths[fr.code])
 			}
 		}
 	}
@@ -54,7 +69,7 @@ func depthsOf(chains [][]*frame) map[uint64]int {
 }
 
 // enterModules enters sys.modules, the program's own first.
-func (s *search) enterModules(modules uint64) {
+func (f *rootFinder) enterModules(modules uint64) {
 	type module struct {
 		name      string
 		dict      uint64
@@ -62,26 +77,26 @@ func (s *search) enterModules(modules uint64) {
 		installed bool
 	}
 	var found []module
-	s.py.eachItem(modules, func(key, value uint64) {
-		t := s.py.typeOf(value)
+	f.py.eachItem(modules, func(key, value uint64) {
+		t := f.py.typeOf(value)
 		if t == nil || t.kind != kindModule || len(found) > 1<<17 {
 			return
 		}
-		name, dict := s.py.str(key), s.py.u64(value+moduleDict)
-		s.modules[value], s.modules[dict] = true, true
+		name, dict := f.py.str(key), f.py.U64(value+moduleDict)
+		f.modules[value], f.modules[dict] = true, true
 		m := module{name: name, dict: dict}
-		m.cost, m.installed = s.costOfModule(name, dict)
+		m.cost, m.installed = f.costOfModule(name, dict)
 		found = append(found, m)
-		s.libraries[name] = m.installed
+		f.libraries[name] = m.installed
 	})
 	for _, m := range found {
-		s.root(m.dict, Root{Kind: RootModule, Name: s.readable(m.name), own: m.cost < costLibrary}, stepRoot, 0, m.cost)
+		f.root(m.dict, Root{Kind: RootModule, Name: f.readable(m.name), own: m.cost < costLibrary}, stepRoot, 0, m.cost)
 	}
 }
 
 // costOfModule makes a program's own modules cheap, and libraries dear. Packages are installed beside
 // Python's own.
-func (s *search) costOfModule(name string, dict uint64) (cost int, installed bool) {
+func (f *rootFinder) costOfModule(name string, dict uint64) (cost int, installed bool) {
 	switch {
 	case name == "__main__":
 		return costMain, false
@@ -89,9 +104,9 @@ func (s *search) costOfModule(name string, dict uint64) (cost int, installed boo
 		return costTorch, true
 	}
 	cost = costLibrary
-	s.py.eachItem(dict, func(key, value uint64) {
-		if cost == costLibrary && s.py.str(key) == "__file__" {
-			file := s.py.str(value)
+	f.py.eachItem(dict, func(key, value uint64) {
+		if cost == costLibrary && f.py.str(key) == "__file__" {
+			file := f.py.str(value)
 			installed = isInstalled(file)
 			if !isLibrary(file) {
 				cost = costProgram
@@ -102,20 +117,20 @@ func (s *search) costOfModule(name string, dict uint64) (cost int, installed boo
 }
 
 // enterFrame enters the variables of a function that runs.
-func (s *search) enterFrame(f *frame, depth int) {
-	function, file := f.place()
-	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line), Now: f.now, own: !f.library}
-	if s.hideNames {
+func (f *rootFinder) enterFrame(fr *frame, depth int) {
+	function, file := fr.place()
+	r := Root{Kind: RootLocal, Function: f.readable(function), File: f.readable(file), Line: int(fr.line), Now: fr.now, own: !fr.library}
+	if f.hideNames {
 		r.Now = 0
 	}
 	cost := costLocal
-	if f.library {
+	if fr.library {
 		cost = costOther
 	}
 	cost += min(depth*costInner, costInnermost)
-	for _, v := range f.variables {
-		at, far := r, cost+s.direct(v.value)
-		if t := s.py.typeOf(v.value); t != nil {
+	for _, v := range fr.variables {
+		at, far := r, cost+f.direct(v.value)
+		if t := f.py.typeOf(v.value); t != nil {
 			at.Class = t.class()
 		}
 		if v.name == 0 {
@@ -124,16 +139,16 @@ func (s *search) enterFrame(f *frame, depth int) {
 				far = costDoubtful
 			}
 		} else {
-			at.Name = s.readable(s.py.str(v.name))
+			at.Name = f.readable(f.py.str(v.name))
 		}
-		s.root(v.value, at, stepRoot, 0, far)
+		f.root(v.value, at, stepRoot, 0, far)
 	}
-	if !s.modules[f.globals] {
+	if !f.modules[fr.globals] {
 		at := r
 		at.Kind = RootGlobals
-		s.root(f.globals, at, stepDict, 0, costOther)
+		f.root(fr.globals, at, stepDict, 0, costOther)
 	}
-	if f.names != 0 && f.names != f.globals {
-		s.root(f.names, r, stepDict, 0, costNames)
+	if fr.names != 0 && fr.names != fr.globals {
+		f.root(fr.names, r, stepDict, 0, costNames)
 	}
 }

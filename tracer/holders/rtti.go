@@ -5,6 +5,8 @@ package holders
 import (
 	"slices"
 	"strings"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // What the walk knows of PyTorch's C++ classes, by mangled name.
@@ -42,22 +44,22 @@ func (c *class) is(r role) bool { return c != nil && c.roles&r != 0 }
 // rtti recognizes polymorphic C++ objects: the word in front of a vtable leads to the type's
 // information, which has its mangled name and its bases. No symbols are needed.
 type rtti struct {
-	*Copy
-	files  []span            // where libraries are mapped
+	*peek.Copy
+	files  []peek.Span       // where libraries are mapped
 	tables map[uint64]*class // by address of the vtable; nil for what is none
 	infos  map[uint64]*class
 }
 
-func newRTTI(c *Copy) *rtti {
+func newRTTI(c *peek.Copy) *rtti {
 	r := &rtti{Copy: c, tables: map[uint64]*class{}, infos: map[uint64]*class{}}
-	for _, m := range c.regions {
-		if !m.file() || m.forbidden() {
+	for _, m := range c.Regions() {
+		if !m.File() || m.Forbidden() {
 			continue
 		}
-		if n := len(r.files); n > 0 && r.files[n-1].end == m.Start {
-			r.files[n-1].end = m.End
+		if n := len(r.files); n > 0 && r.files[n-1].End == m.Start {
+			r.files[n-1].End = m.End
 		} else {
-			r.files = append(r.files, span{m.Start, m.End})
+			r.files = append(r.files, peek.Span{Start: m.Start, End: m.End})
 		}
 	}
 	return r
@@ -65,14 +67,14 @@ func newRTTI(c *Copy) *rtti {
 
 // inFile reports whether an address is in a mapped library.
 func (r *rtti) inFile(a uint64) bool {
-	if len(r.files) == 0 || a < r.files[0].start || a >= r.files[len(r.files)-1].end {
+	if len(r.files) == 0 || a < r.files[0].Start || a >= r.files[len(r.files)-1].End {
 		return false
 	}
-	_, found := slices.BinarySearchFunc(r.files, a, func(s span, a uint64) int {
+	_, found := slices.BinarySearchFunc(r.files, a, func(s peek.Span, a uint64) int {
 		switch {
-		case s.end <= a:
+		case s.End <= a:
 			return -1
-		case s.start > a:
+		case s.Start > a:
 			return 1
 		}
 		return 0
@@ -82,25 +84,25 @@ func (r *rtti) inFile(a uint64) bool {
 
 // classOf returns the class of the object at an address, or nil.
 func (r *rtti) classOf(a uint64) *class {
-	if !pointer(a) {
+	if !peek.Pointer(a) {
 		return nil
 	}
-	p := r.page(a)
+	p := r.Page(a)
 	if p == nil {
 		return nil
 	}
-	return r.classOfTable(r.u64(a))
+	return r.classOfTable(r.U64(a))
 }
 
 func (r *rtti) classOfTable(vtable uint64) *class {
-	if !pointer(vtable) || !r.inFile(vtable) {
+	if !peek.Pointer(vtable) || !r.inFile(vtable) {
 		return nil
 	}
 	c, known := r.tables[vtable]
 	if !known {
 		// The offset to the object's begin is 0, or negative in the table of a second base.
-		if top := int64(r.u64(vtable - 16)); top <= 0 && top > -1<<24 {
-			c = r.classOfInfo(r.u64(vtable-8), 0)
+		if top := int64(r.U64(vtable - 16)); top <= 0 && top > -1<<24 {
+			c = r.classOfInfo(r.U64(vtable-8), 0)
 		}
 		if len(r.tables) < 1<<20 {
 			r.tables[vtable] = c
@@ -115,10 +117,10 @@ func (r *rtti) classOfInfo(info uint64, depth int) *class {
 	if c, known := r.infos[info]; known {
 		return c
 	}
-	if !pointer(info) || !r.inFile(info) || !r.inFile(r.u64(info)) {
+	if !peek.Pointer(info) || !r.inFile(info) || !r.inFile(r.U64(info)) {
 		return nil
 	}
-	name, ok := r.text(r.u64(info+8) & (addressEnd - 1))
+	name, ok := r.Text(r.U64(info+8) & (peek.AddressEnd - 1))
 	name = strings.TrimPrefix(name, "*")
 	if !ok || !mangled(name) {
 		return nil
@@ -128,14 +130,14 @@ func (r *rtti) classOfInfo(info uint64, depth int) *class {
 	if depth > 12 {
 		return c
 	}
-	base := r.u64(info + 16)
+	base := r.U64(info + 16)
 	if b := r.classOfInfo(base, depth+1); b != nil {
 		c.roles |= b.roles
 		return c
 	}
 	if n := base >> 32; base&0xffffffff < 4 && n < 16 { // flags and number
 		for i := range n {
-			if b := r.classOfInfo(r.u64(info+24+16*i), depth+1); b != nil {
+			if b := r.classOfInfo(r.U64(info+24+16*i), depth+1); b != nil {
 				c.roles |= b.roles
 			}
 		}

@@ -3,136 +3,173 @@
 package holders
 
 import (
-	"fmt"
-	"os"
-	"slices"
-	"strconv"
+	"path"
 	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
-	maxTasks   = 4096
-	maxStacks  = 4 << 20  // bytes of all stacks
-	stackRoom  = 64 << 20 // a mapping that is larger is no stack
-	guardRoom  = 1 << 20
-	arenaStart = 64 << 20 // malloc's arenas begin at a multiple of it
-	maxReach   = 1 << 14  // C and C++ objects that stacks lead to
-	maxDeep    = 2        // from a stack
-	maxWords   = 512      // of one of these objects
-	tcache     = 0x288    // bytes of the list of free chunks that each thread has
+	inUse    = "in use by the running step"
+	byClass  = "backward pass" // in use by the running step, as the class of an object says
+	onThread = "stack of a thread"
+
+	maxReach = 1 << 14 // C and C++ objects that stacks lead to
+	maxDeep  = 2       // from a stack
+	maxWords = 512     // of one of these objects
 )
 
-// stackPointers returns those of the threads that wait in the kernel. A thread that runs keeps its
-// own to itself.
-func (p *Process) stackPointers() (pointers []uint64) {
-	tasks, err := os.ReadDir(p.proc("task"))
-	if err != nil {
-		return nil
-	}
-	for _, task := range tasks[:min(len(tasks), maxTasks)] {
-		text, err := os.ReadFile(p.proc(fmt.Sprintf("task/%s/syscall", task.Name())))
-		if err != nil {
-			continue
-		}
-		if sp, ok := parseSyscall(string(text)); ok {
-			pointers = append(pointers, sp)
-		}
-	}
-	return pointers
+// stackWalk finds out what the stacks of threads lead to, and what a word of memory is a part of.
+type stackWalk struct {
+	*search
+	stacks []peek.Span     // the parts in use
+	reach  map[uint64]bool // C and C++ objects, and Python's, that the stacks lead to
 }
 
-// parseSyscall returns the stack pointer of "0 0x3 0x7f10 0x400 0x0 0x0 0x0 0x7ffd10 0x7f20": the number
-// of the call, arguments, the stack pointer, the program counter. It says "running" of a thread that runs.
-func parseSyscall(text string) (uint64, bool) {
-	fields := strings.Fields(text)
-	if len(fields) < 3 {
-		return 0, false
-	}
-	sp, err := strconv.ParseUint(strings.TrimPrefix(fields[len(fields)-2], "0x"), 16, 64)
-	return sp, err == nil && sp > 1<<16 && sp < addressEnd
-}
-
-// liveStacks returns the parts of the threads' stacks that are in use: from the stack pointer on, and
-// of threads that ran all that is resident.
-func (c *Copy) liveStacks() (stacks []span) {
-	var known []uint64 // ends
-	for _, sp := range c.pointers {
-		if r, ok := regionAt(c.regions, sp); ok && r.own() && !slices.Contains(known, r.End) {
-			known = append(known, r.End)
-			stacks = append(stacks, span{sp &^ 7, r.End})
-		}
-	}
-	for i, r := range c.regions {
-		if slices.Contains(known, r.End) || r.Path != "[stack]" && (i == 0 || !isStack(c.regions[i-1], r)) {
-			continue
-		}
-		from := r.End
-		for from > r.Start && r.End-from < maxStacks && c.page(from-pageSize) != nil {
-			from -= pageSize
-		}
-		if from < r.End {
-			stacks = append(stacks, span{from, r.End})
-		}
-	}
-	return cutStacks(stacks)
-}
-
-// cutStacks bounds all stacks together.
-func cutStacks(stacks []span) []span {
-	left := uint64(maxStacks)
-	for i := range stacks {
-		stacks[i].end = stacks[i].start + min(stacks[i].bytes(), left)
-		left -= stacks[i].bytes()
-	}
-	return stacks
-}
-
-// isStack reports whether a mapping can be a thread's stack: anonymous, behind pages that may not be
-// touched.
-func isStack(guard, r Region) bool {
-	return r.own() && r.Path == "" && r.End-r.Start <= stackRoom && r.Start%arenaStart != 0 &&
-		guard.End == r.Start && !guard.Readable && !guard.Writable && guard.End-guard.Start <= guardRoom
-}
-
-// walkStacks finds out which C and C++ objects the stacks of threads lead to.
-func (s *search) walkStacks() {
-	s.stacks, s.onStack = s.py.liveStacks(), map[uint64]bool{}
+// run finds out which C and C++ objects the stacks of threads lead to.
+func (s *stackWalk) run() {
+	s.stacks, s.reach = s.py.LiveStacks(), map[uint64]bool{}
 	var level []uint64
 	for _, stack := range s.stacks {
-		level = s.reach(level, stack.start, stack.bytes()/8)
+		level = s.follow(level, stack.Start, stack.Bytes()/8)
 	}
 	for range maxDeep {
 		var next []uint64
 		for _, a := range level {
-			if s.py.late() || len(s.onStack) > maxReach {
+			if s.py.late() || len(s.reach) > maxReach {
 				return
 			}
-			next = s.reach(next, a, min(s.chunk(a)/8, maxWords))
+			next = s.follow(next, a, min(s.chunk(a)/8, maxWords))
 		}
 		level = next
 	}
 }
 
-// reach notes what some words point to, and appends what can lead further.
-func (s *search) reach(level []uint64, at, words uint64) []uint64 {
+// follow notes what some words point to, and appends what can lead further.
+func (s *stackWalk) follow(level []uint64, at, words uint64) []uint64 {
 	for k := range words {
-		v := s.py.u64(at + 8*k)
-		if !pointer(v) || s.onStack[v] || len(s.onStack) > maxReach {
+		v := s.py.U64(at + 8*k)
+		if !peek.Pointer(v) || s.reach[v] || len(s.reach) > maxReach {
 			continue
 		}
-		if r, ok := regionAt(s.py.regions, v); !ok || !r.own() || r.file() {
+		if r, ok := s.py.Region(v); !ok || !r.Own() || r.File() {
 			continue
 		}
 		switch c := s.cpp.classOf(v); {
 		case c.is(roleTensor):
-			s.onStack[v] = true
-			s.onStack[s.py.u64(v+s.torch.storage)] = true
+			s.reach[v] = true
+			s.reach[s.py.U64(v+s.storages.torch.storage)] = true
 		case c.is(roleStorage) || s.py.typeOf(v) != nil:
-			s.onStack[v] = true
+			s.reach[v] = true
 		case s.wholeChunk(v) && (c != nil || s.chunk(v) != tcache):
-			s.onStack[v] = true
+			s.reach[v] = true
 			level = append(level, v)
 		}
 	}
 	return level
+}
+
+// place is what a word of the process's memory is a part of. Only one of its fields is set, and class
+// with start.
+type place struct {
+	stack  bool
+	object uint64 // of Python
+	file   string // whose variable it is: "libcupy.so"
+	start  uint64 // of an object of C or C++
+	class  *class // of start, or nil
+}
+
+// placeOf finds what a word is a part of.
+func (s *stackWalk) placeOf(at uint64) (p place) {
+	r, ok := s.py.Region(at)
+	if !ok || !r.Own() {
+		return p
+	}
+	for _, stack := range s.stacks {
+		if at >= stack.Start && at < stack.End {
+			return place{stack: true}
+		}
+	}
+	if r.Path == "[stack]" {
+		return p // not in use
+	}
+	if r.File() {
+		return place{file: libraryName(r)}
+	}
+	before, _ := s.py.Region(r.Start - 1)
+	if r.Path == "" && before.File() && before.Writable && at < s.py.VariablesEnd(before) {
+		return place{file: libraryName(before)}
+	}
+	p.start = s.blockAt(at)
+	if p.object = s.objectIn(p.start, at); p.object != 0 {
+		return place{object: p.object}
+	}
+	if p.start != 0 {
+		p.class = s.cpp.classOf(p.start)
+		return p
+	}
+	return p
+}
+
+func libraryName(r peek.Region) string { return cut60(untrusted.Clean(path.Base(r.Path))) }
+
+// isBooks reports whether a library keeps books of all addresses: CUDA's own, and PyTorch's allocator.
+// That says nothing of who keeps the memory.
+func isBooks(library string) bool {
+	for _, name := range []string{"libcuda.", "libcudart", "libnvidia", "libc10_cuda"} {
+		if strings.HasPrefix(library, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds returns who holds what an object of a C++ class has: "C++ object of class c10d::Reducer",
+// or "" where the class says nothing, and whether it belongs to a step that runs.
+func (c *class) holds() (text string, step bool) {
+	if c == nil || c.is(roleTensor|roleStorage|roleMeta) {
+		return "", false
+	}
+	name := demangle(c.name)
+	switch {
+	case c.is(roleNode):
+		return "autograd graph that Python does not hold", false
+	case strings.HasSuffix(name, "autograd::GraphTask"):
+		return inUse, true
+	case name == "":
+		return "", false
+	}
+	return "C++ object of class " + cutFront60(untrusted.Clean(name)), false
+}
+
+// demangle returns the name of a class: "c10d::Reducer" of "N4c10d7ReducerE", and of what
+// std::make_shared wraps around it. Arguments of templates are left out.
+func demangle(name string) string {
+	for _, wrapper := range []string{"St23_Sp_counted_ptr_inplaceI", "St15_Sp_counted_ptrIP", "St19_Sp_counted_deleterIP"} {
+		name = strings.TrimPrefix(name, wrapper)
+	}
+	nested := strings.HasPrefix(name, "N")
+	name = strings.TrimPrefix(name, "N")
+	var parts []string
+	if rest, is := strings.CutPrefix(name, "St"); is {
+		name, parts = rest, append(parts, "std")
+	}
+	for {
+		if rest, is := strings.CutPrefix(name, "12_GLOBAL__N_1"); is {
+			name = rest
+		}
+		n := 0
+		for name != "" && name[0] >= '0' && name[0] <= '9' && n < 1000 {
+			n, name = 10*n+int(name[0]-'0'), name[1:]
+		}
+		if n == 0 || n > len(name) {
+			break
+		}
+		parts, name = append(parts, name[:n]), name[n:]
+		if !nested {
+			break
+		}
+	}
+	return strings.Join(parts, "::")
 }

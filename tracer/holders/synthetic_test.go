@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // synthetic builds the memory of a Python 3.13 with tensors, as small or as large as a test wants.
 type synthetic struct {
-	Image
+	peek.Image
 	next, lib                                                uint64 // where the next object goes; the next of the library
 	object, typ, dict, list, tuple, str, module, tensor, own uint64 // types
 	tracked                                                  []uint64
@@ -29,8 +31,8 @@ const (
 // newSynthetic builds the interpreter and the types. The caller makes objects and calls finish.
 func newSynthetic() *synthetic {
 	m := &synthetic{next: syntheticHeap + 16, lib: syntheticLib + 0x10000}
-	m.pages, m.symbols = map[uint64]*page{}, map[string]uint64{}
-	m.regions = []Region{
+	m.Pages, m.Named = map[uint64]*peek.Page{}, map[string]uint64{}
+	m.Mapped = []peek.Region{
 		{Start: syntheticLib, End: syntheticLib + 1<<24, Path: "/usr/lib/libpython3.13.so", Readable: true},
 		{Start: syntheticHeap, End: syntheticHeap + syntheticSize, Readable: true, Writable: true, Private: true},
 	}
@@ -49,12 +51,12 @@ func newSynthetic() *synthetic {
 }
 
 func (m *synthetic) put(a, v uint64) {
-	p := m.pages[a>>pageShift]
+	p := m.Pages[a>>peek.PageShift]
 	if p == nil {
-		p = new(page)
-		m.pages[a>>pageShift] = p
+		p = new(peek.Page)
+		m.Pages[a>>peek.PageShift] = p
 	}
-	binary.LittleEndian.PutUint64(p[a%pageSize:], v)
+	binary.LittleEndian.PutUint64(p[a%peek.PageSize:], v)
 }
 
 // puts writes words one after the other.
@@ -74,8 +76,8 @@ func (m *synthetic) text(a uint64, s string) uint64 {
 }
 
 func (m *synthetic) get(a uint64) uint64 {
-	if p := m.pages[a>>pageShift]; p != nil {
-		return binary.LittleEndian.Uint64(p[a%pageSize:])
+	if p := m.Pages[a>>peek.PageShift]; p != nil {
+		return binary.LittleEndian.Uint64(p[a%peek.PageSize:])
 	}
 	return 0
 }
@@ -177,7 +179,7 @@ func (m *synthetic) newModule(dict uint64) uint64 {
 }
 
 // finish makes the runtime, with main as the variables of __main__.
-func (m *synthetic) finish(main ...uint64) *Image {
+func (m *synthetic) finish(main ...uint64) *peek.Image {
 	runtime, interp := m.allocLib(4096), m.alloc(4096)
 	modules := m.newDict(m.newStr("sys"), m.newModule(m.newDict()), m.newStr("builtins"), m.newModule(m.newDict()),
 		m.newStr("__main__"), m.newModule(m.newDict(main...)))
@@ -199,15 +201,15 @@ func (m *synthetic) finish(main ...uint64) *Image {
 	}
 	m.put(previous, interp+512)
 	m.put(interp+512+8, previous)
-	m.symbols = map[string]uint64{runtimeSymbol: runtime, versionSymbol: version, typeSymbol: m.typ}
+	m.Named = map[string]uint64{peek.RuntimeSymbol: runtime, peek.VersionSymbol: version, peek.TypeSymbol: m.typ}
 	return &m.Image
 }
 
 // syntheticJob holds storages in a list, a dictionary, an attribute, a gradient and a graph.
-func syntheticJob() *Image { return growingJob(0) }
+func syntheticJob() *peek.Image { return growingJob(0) }
 
 // growingJob is the same after a list got some more storages.
-func growingJob(more int) *Image {
+func growingJob(more int) *peek.Image {
 	m := newSynthetic()
 	data := uint64(0x7d0000000000)
 	tensor := func() uint64 { data += 1 << 21; return m.newTensor(data, 1<<20) }
@@ -235,7 +237,7 @@ func growingJob(more int) *Image {
 }
 
 // largeJob has about n objects that the collector tracks, a tensor for every 25.
-func largeJob(n int) *Image {
+func largeJob(n int) *peek.Image {
 	m := newSynthetic()
 	var rows []uint64
 	id, value := m.newStr("id"), m.newStr("value")
@@ -250,7 +252,7 @@ func largeJob(n int) *Image {
 	return m.finish(m.newStr("rows"), m.newList(rows...))
 }
 
-var _ Memory = (*Image)(nil)
+var _ peek.Memory = (*peek.Image)(nil)
 
 func TestSynthetic(t *testing.T) {
 	r := walkImage(t, syntheticJob(), Options{})
@@ -260,9 +262,9 @@ func TestSynthetic(t *testing.T) {
 }
 
 // writeImage writes the pages that a walk of the job reads.
-func writeImage(t *testing.T, job Memory, file string) {
+func writeImage(t *testing.T, job peek.Memory, file string) {
 	t.Helper()
-	c := NewCopy(job, DefaultMemory)
+	c := peek.NewCopy(job, DefaultMemory)
 	defer c.Close()
 	if err := c.Take(context.Background()); err != nil {
 		t.Fatal(err)
@@ -289,7 +291,7 @@ func TestStoredImagesAreThoseOfTheJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		image, err := ReadImage(f)
+		image, err := peek.ReadImage(f)
 		f.Close()
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // truth is a job's own report (testdata/holders/kinds.py).
@@ -109,7 +111,7 @@ func TestKindsOfHolders(t *testing.T) {
 	for name, command := range torches(t) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "truth.json")
-			p := start(t, command(script, file))
+			p := pythontest.Start(t, command(script, file))
 			r, err := Walk(context.Background(), p, Options{Host: true})
 			if err != nil {
 				t.Fatal(err)
@@ -142,7 +144,7 @@ func TestKindsOfHolders(t *testing.T) {
 }
 
 // checkBlocks wants one storage or allocation in each block of PyTorch's allocator.
-func (tr truth) checkBlocks(t *testing.T, p *Process) {
+func (tr truth) checkBlocks(t *testing.T, p *peek.Process) {
 	t.Helper()
 	var ranges []Range
 	for _, b := range tr.Blocks {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 // kind is how an object is expanded.
@@ -43,12 +44,6 @@ var builtins = map[string]kind{
 	"PyCapsule": kindAtom, "traceback": kindTraceback,
 }
 
-// member is a field of a C structure or a slot that holds an object.
-type member struct {
-	name   string
-	offset uint64
-}
-
 // pyType is what the walk needs of one type.
 type pyType struct {
 	address     uint64
@@ -78,10 +73,10 @@ func (t *pyType) class() string {
 
 // typeOf returns the type of the object at an address, or nil.
 func (py *python) typeOf(a uint64) *pyType {
-	if !pointer(a) {
+	if !peek.Pointer(a) {
 		return nil
 	}
-	at := py.u64(a + obType)
+	at := py.U64(a + obType)
 	slot := &py.typeCache[at>>4%uint64(len(py.typeCache))]
 	if t := *slot; t != nil && t.address == at {
 		return t
@@ -101,31 +96,31 @@ func (py *python) typeOf(a uint64) *pyType {
 
 // readType reads a type object, or returns nil for what is none.
 func (py *python) readType(at uint64) *pyType {
-	if !pointer(at) {
+	if !peek.Pointer(at) {
 		return nil
 	}
-	if meta := py.u64(at + obType); meta != py.typeType && (!pointer(meta) || py.u64(meta+tpFlags)&flagType == 0 || py.u64(meta+obType) == 0) {
+	if meta := py.U64(at + obType); meta != py.typeType && (!peek.Pointer(meta) || py.U64(meta+tpFlags)&flagType == 0 || py.U64(meta+obType) == 0) {
 		return nil
 	}
 	t := &pyType{
-		address: at, flags: py.u64(at + tpFlags), basic: py.u64(at + tpBasicSize), item: py.u64(at + tpItemSize),
-		dictOffset: int64(py.u64(at + tpDictOff)), weakOffset: py.u64(at + tpWeakList),
+		address: at, flags: py.U64(at + tpFlags), basic: py.U64(at + tpBasicSize), item: py.U64(at + tpItemSize),
+		dictOffset: int64(py.U64(at + tpDictOff)), weakOffset: py.U64(at + tpWeakList),
 	}
 	if t.flags&flagReady == 0 || t.basic < 16 || t.basic > 1<<20 || t.item > 4096 {
 		return nil
 	}
 	var ok bool
-	if t.name, ok = py.text(py.u64(at + tpName)); !ok || t.name == "" {
+	if t.name, ok = py.Text(py.U64(at + tpName)); !ok || t.name == "" {
 		return nil
 	}
-	mro := py.u64(at + tpMRO)
-	n := py.u64(mro + obSize)
-	if !pointer(mro) || n == 0 || n > 256 {
+	mro := py.U64(at + tpMRO)
+	n := py.U64(mro + obSize)
+	if !peek.Pointer(mro) || n == 0 || n > 256 {
 		return nil
 	}
 	t.kind = kindOfFlags(t.flags)
 	for i := range n {
-		py.readBase(t, py.u64(mro+py.l.tupleItems+8*i), i == 0)
+		py.readBase(t, py.U64(mro+py.l.tupleItems+8*i), i == 0)
 	}
 	switch {
 	case t.kind != kindOther:
@@ -161,11 +156,11 @@ func kindOfFlags(flags uint64) kind {
 
 // readBase adds what a type has from one of its bases, itself included.
 func (py *python) readBase(t *pyType, base uint64, self bool) {
-	name, ok := py.text(py.u64(base + tpName))
+	name, ok := py.Text(py.U64(base + tpName))
 	if !ok {
 		return
 	}
-	heap := py.u64(base+tpFlags)&flagHeap != 0
+	heap := py.U64(base+tpFlags)&flagHeap != 0
 	if !heap && t.kind == kindOther {
 		if k, known := builtins[name]; known {
 			t.kind = k
@@ -196,18 +191,18 @@ func (py *python) readBase(t *pyType, base uint64, self bool) {
 // readMembers reads the slots of a class, and the documented fields of a C structure.
 func (py *python) readMembers(t *pyType, base uint64, heap bool) {
 	const size, object, objectOrError = 40, 6, 16 // T_OBJECT, T_OBJECT_EX
-	at := py.u64(base + tpMembers)
-	if !pointer(at) {
+	at := py.U64(base + tpMembers)
+	if !peek.Pointer(at) {
 		return
 	}
 	for range 128 {
-		name := py.u64(at)
+		name := py.U64(at)
 		if name == 0 || len(t.members) >= 256 {
 			return
 		}
-		kind, offset := py.u32(at+8), py.u64(at+16)
+		kind, offset := py.U32(at+8), py.U64(at+16)
 		if (kind == object || kind == objectOrError) && offset >= 16 && offset < 1<<16 && offset%8 == 0 {
-			if text, ok := py.text(name); ok {
+			if text, ok := py.Text(name); ok {
 				t.members = append(t.members, member{text, offset})
 			}
 		}
@@ -231,20 +226,20 @@ func (py *python) attributes(a uint64, t *pyType) (dict, keys, values uint64) {
 	if t.flags&flagManaged == 0 || py.l.minor < 11 {
 		return py.plainDict(a, t), 0, 0
 	}
-	word := py.u64(a - 24)
+	word := py.U64(a - 24)
 	switch {
 	case py.l.minor == 11:
-		if values = py.u64(a - 32); word == 0 && pointer(values) {
-			return 0, py.u64(t.address + py.l.cachedKeys), values
+		if values = py.U64(a - 32); word == 0 && peek.Pointer(values) {
+			return 0, py.U64(t.address + py.l.cachedKeys), values
 		}
 	case py.l.minor == 12:
 		if word&1 == 1 {
-			return 0, py.u64(t.address + py.l.cachedKeys), word + 1
+			return 0, py.U64(t.address + py.l.cachedKeys), word + 1
 		}
 	default:
 		word &^= 7
-		if word == 0 && t.flags&flagInline != 0 && py.u8(a+t.basic+3) != 0 { // capacity, size, embedded, valid
-			return 0, py.u64(t.address + py.l.cachedKeys), a + t.basic + py.l.dictValues
+		if word == 0 && t.flags&flagInline != 0 && py.U8(a+t.basic+3) != 0 { // capacity, size, embedded, valid
+			return 0, py.U64(t.address + py.l.cachedKeys), a + t.basic + py.l.dictValues
 		}
 	}
 	return word, 0, 0
@@ -254,7 +249,7 @@ func (py *python) attributes(a uint64, t *pyType) (dict, keys, values uint64) {
 func (py *python) plainDict(a uint64, t *pyType) uint64 {
 	at := t.dictOffset
 	if at < 0 {
-		n := int64(py.u64(a + obSize))
+		n := int64(py.U64(a + obSize))
 		n = max(n, -n)
 		if n < 0 || n > maxEntries {
 			return 0
@@ -264,5 +259,45 @@ func (py *python) plainDict(a uint64, t *pyType) uint64 {
 	if at < 16 || at > 1<<40 {
 		return 0
 	}
-	return py.u64(a + uint64(at))
+	return py.U64(a + uint64(at))
+}
+
+// moduleOf returns the package that defines a class: "numba" of "numba.cuda.cudadrv.devicearray".
+func (py *python) moduleOf(t *pyType) (module string) {
+	module, _, dotted := strings.Cut(t.name, ".")
+	if dotted {
+		return module
+	}
+	module = ""
+	if t.heap() {
+		py.eachItem(py.U64(t.address+tpDict), func(key, value uint64) {
+			if module == "" && py.str(key) == "__module__" {
+				module, _, _ = strings.Cut(py.str(value), ".")
+			}
+		})
+	}
+	return module
+}
+
+// isLive reports whether an object's count of references can be one. In a free block of Python's
+// allocator a pointer to the next one is in its place.
+func (py *python) isLive(a uint64) bool {
+	n := py.U64(a)
+	return uint32(n) != 0 && n>>32&0xffff == 0
+}
+
+// plain reports whether objects of a type can hold an address as it is. Containers do not: a word of
+// a set or of a dictionary can be the hash of an integer.
+func (t *pyType) plain() bool {
+	return t.kind == kindOther || t.kind == kindPlain || t.kind == kindAtom && t.flags&flagInt == 0
+}
+
+const intDigits = 24 // of a Python integer, behind its size
+
+// isTwoDigits reports whether a Python integer is positive and has two digits.
+func (py *python) isTwoDigits(a uint64) bool {
+	if py.l.minor >= 12 {
+		return py.U64(a+16) == 2<<3 // the lowest bits are the sign
+	}
+	return py.U64(a+16) == 2
 }

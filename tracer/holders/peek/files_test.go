@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek_test
 
 import (
 	"bytes"
@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/procmaps"
+	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
 // waiting is a job in Python that needs no module of the library.
@@ -22,20 +25,20 @@ print("ready", flush=True)
 sys.stdin.read()`
 
 // checkFiles wants each page that a process maps from one of its files to be that of the file.
-func checkFiles(t *testing.T, p *Process, read func(b []byte, r Region, address uint64) error, contents map[string][]byte) {
+func checkFiles(t *testing.T, p *peek.Process, read func(b []byte, r peek.Region, address uint64) error, contents map[string][]byte) {
 	t.Helper()
 	files := 0
-	for _, r := range p.regions {
+	for _, r := range p.Regions() {
 		path, _ := procmaps.CutDeleted(r.Path)
 		want, is := contents[path]
-		if !is || r.Writable || !r.Readable || r.Offset+pageSize > uint64(len(want)) {
+		if !is || r.Writable || !r.Readable || r.Offset+peek.PageSize > uint64(len(want)) {
 			continue
 		}
 		files++
-		var page [pageSize]byte
+		var page [peek.PageSize]byte
 		if err := read(page[:], r, r.Start); err != nil {
 			t.Errorf("%s at %#x: %v", r.Path, r.Offset, err)
-		} else if !bytes.Equal(page[:], want[r.Offset:r.Offset+pageSize]) {
+		} else if !bytes.Equal(page[:], want[r.Offset:r.Offset+peek.PageSize]) {
 			t.Errorf("%s at %#x: the page is not the mapped file's", r.Path, r.Offset)
 		}
 	}
@@ -92,29 +95,29 @@ func TestPagesOfFilesInAChrootAreRead(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("chroot needs root")
 	}
-	program := "/usr/bin/" + filepath.Base(python3(t))
+	program := "/usr/bin/" + filepath.Base(pythontest.Program(t))
 	root := chroot(t, program)
 	cmd := exec.Command(program, "-S", "-c", waiting)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	cmd.Dir = "/"
-	p := start(t, cmd)
+	p := pythontest.Start(t, cmd)
 	contents := map[string][]byte{}
-	for _, r := range p.regions {
+	for _, r := range p.Regions() {
 		if strings.HasPrefix(r.Path, root) {
 			contents[r.Path] = mustRead(t, r.Path)
 		}
 	}
-	checkFiles(t, p, p.readFile, contents)
+	checkFiles(t, p, p.ReadFile, contents)
 	checkFiles(t, p, byName(p), contents)
-	if _, err := Walk(context.Background(), p, Options{}); !errors.Is(err, ErrNoTensors) {
+	if _, err := holders.Walk(context.Background(), p, holders.Options{}); !errors.Is(err, holders.ErrNoTensors) {
 		t.Errorf("a walk of a Python in a chroot: %v", err)
 	}
 }
 
 // byName reads as a caller does that may not open files by their mappings.
-func byName(p *Process) func(b []byte, r Region, address uint64) error {
-	return func(b []byte, r Region, address uint64) error {
-		f, err := p.openByName(r)
+func byName(p *peek.Process) func(b []byte, r peek.Region, address uint64) error {
+	return func(b []byte, r peek.Region, address uint64) error {
+		f, err := p.OpenByName(r)
 		if err != nil {
 			return err
 		}
@@ -126,10 +129,10 @@ func byName(p *Process) func(b []byte, r Region, address uint64) error {
 
 // A package manager replaces the files of processes that run.
 func TestPagesOfAFileThatWasReplacedAreThoseOfTheOldOne(t *testing.T) {
-	program := python3(t)
+	program := pythontest.Program(t)
 	dir := t.TempDir()
 	library := filepath.Join(dir, "mapped")
-	old := bytes.Repeat([]byte("old "), 4*pageSize/4)
+	old := bytes.Repeat([]byte("old "), 4*peek.PageSize/4)
 	if err := os.WriteFile(library, old, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -138,29 +141,29 @@ file = open(sys.argv[1], "rb")
 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
 print("ready", flush=True)
 sys.stdin.read()`
-	p := start(t, exec.Command(program, "-c", job, library))
+	p := pythontest.Start(t, exec.Command(program, "-c", job, library))
 	replaced := filepath.Join(dir, "new")
-	if err := os.WriteFile(replaced, bytes.Repeat([]byte("new "), 4*pageSize/4), 0o644); err != nil {
+	if err := os.WriteFile(replaced, bytes.Repeat([]byte("new "), 4*peek.PageSize/4), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	before := p.regions
+	before := p.Regions()
 	if err := os.Rename(replaced, library); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.refresh(); err != nil {
+	if err := p.Refresh(); err != nil {
 		t.Fatal(err)
 	}
 	contents := map[string][]byte{library: old}
 	if os.Getuid() == 0 {
-		checkFiles(t, p, p.readFile, contents)
+		checkFiles(t, p, p.ReadFile, contents)
 	}
 	// By name, it is not read at all: neither as the map has it now, nor as it was before the replacement.
-	for _, regions := range [][]Region{before, p.regions} {
+	for _, regions := range [][]peek.Region{before, p.Regions()} {
 		for _, r := range regions {
 			if path, _ := procmaps.CutDeleted(r.Path); path != library {
 				continue
 			}
-			f, err := p.openByName(r)
+			f, err := p.OpenByName(r)
 			if err == nil {
 				f.Close()
 				t.Errorf("%s was opened by its name", r.Path)
@@ -168,18 +171,5 @@ sys.stdin.read()`
 				t.Errorf("%q does not name the file that is missing", err)
 			}
 		}
-	}
-}
-
-func TestAWalkNamesTheMappedFileThatCannotBeRead(t *testing.T) {
-	p := &Process{files: map[fileKey]mappedFile{{1, 2}: {err: errors.New("open /usr/lib/libpython3.13.so: permission denied")}, {1, 3}: {}}}
-	if got := p.closedFiles(); len(got) != 1 || !strings.Contains(got[0], "libpython3.13.so") {
-		t.Errorf("files that cannot be read: %q", got)
-	}
-	job := syntheticJob()
-	delete(job.pages, job.symbols[versionSymbol]>>pageShift)
-	_, err := Walk(context.Background(), job, Options{})
-	if !errors.Is(err, ErrPython) || strings.Contains(err.Error(), "version 0") || !strings.Contains(err.Error(), "read 0x") {
-		t.Errorf("a Python whose version cannot be read: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import "encoding/binary"
 
@@ -24,21 +24,21 @@ func (m *residency) page(address uint64) bool {
 }
 
 // span reports whether a range lies in one region that may be read, and is resident.
-func (m *residency) span(s span) bool {
-	r, ok := regionAt(m.regions, s.start)
-	return ok && !r.forbidden() && s.end <= r.End && s.end > s.start && m.page(s.start) && m.page(s.end-1)
+func (m *residency) span(s Span) bool {
+	r, ok := regionAt(m.regions, s.Start)
+	return ok && !r.Forbidden() && s.End <= r.End && s.End > s.Start && m.page(s.Start) && m.page(s.End-1)
 }
 
 // ReadEach copies size bytes, at most a page, from each address to b, one after the other: 512 addresses
 // in a system call. What is not resident or may not be read is zero in b. It returns the numbers of
 // bytes and of system calls.
 func (p *Process) ReadEach(b []byte, size int, addresses []uint64) (bytes, calls int) {
-	if size <= 0 || size > pageSize || len(b) < size*len(addresses) {
+	if size <= 0 || size > PageSize || len(b) < size*len(addresses) {
 		return 0, 0
 	}
 	clear(b[:size*len(addresses)])
 	known := residency{Process: p, runs: map[uint64]*[8 * 512]byte{}}
-	batch := make([]span, 0, maxBatch)
+	batch := make([]Span, 0, maxBatch)
 	first := 0 // of the batch, among the addresses
 	flush := func() {
 		for len(batch) > 0 {
@@ -52,10 +52,10 @@ func (p *Process) ReadEach(b []byte, size int, addresses []uint64) (bytes, calls
 			}
 			first, batch = first+skip, batch[skip:]
 		}
-		batch = make([]span, 0, maxBatch)
+		batch = make([]Span, 0, maxBatch)
 	}
 	for i, a := range addresses {
-		s := span{a, a + uint64(size)}
+		s := Span{a, a + uint64(size)}
 		if !known.span(s) {
 			flush()
 			first = i + 1

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+// Package peek reads the memory of another process, which is neither stopped nor changed: only pages that are
+// resident, by process_vm_readv, and pages of mapped files. It copies memory in one sweep, and records it for tests.
+package peek
 
 import (
 	"errors"
@@ -9,10 +11,10 @@ import (
 )
 
 const (
-	pageSize  = 4096
-	pageShift = 12
+	PageSize  = 4096
+	PageShift = 12
 	// addressEnd is the end of user space: of arm64; x86_64 has half of it.
-	addressEnd = 1 << 48
+	AddressEnd = 1 << 48
 )
 
 // Memory reads one process. Addresses are the process's own. Implementations need not be safe for
@@ -43,19 +45,17 @@ type Region struct {
 var (
 	// ErrNoPython reports a process that has no CPython loaded.
 	ErrNoPython = errors.New("no Python interpreter in the process")
-	// ErrPython reports a Python whose memory this package cannot interpret.
-	ErrPython = errors.New("cannot read this Python")
 	// errAbsent reports an address that no page backs, or none that may be read.
 	errAbsent = errors.New("not resident")
 )
 
-// file reports whether a region maps a regular file: "/usr/lib/libtorch_cpu.so", not "/dev/nvidia0".
-func (r Region) file() bool {
+// File reports whether a region maps a regular file: "/usr/lib/libtorch_cpu.so", not "/dev/nvidia0".
+func (r Region) File() bool {
 	return strings.HasPrefix(r.Path, "/") && !strings.HasPrefix(r.Path, "/dev/") && !strings.HasPrefix(r.Path, "/memfd:")
 }
 
-// forbidden reports whether a region must never be read: memory of devices, and the kernel's own pages.
-func (r Region) forbidden() bool {
+// Forbidden reports whether a region must never be read: memory of devices, and the kernel's own pages.
+func (r Region) Forbidden() bool {
 	if !r.Readable {
 		return true
 	}
@@ -65,8 +65,8 @@ func (r Region) forbidden() bool {
 	return strings.HasPrefix(r.Path, "[v") || strings.HasPrefix(r.Path, "anon_inode:")
 }
 
-// own reports whether a region can hold a process's heap: writable, private, and memory.
-func (r Region) own() bool { return r.Writable && r.Private && !r.forbidden() }
+// Own reports whether a region can hold a process's heap: writable, private, and memory.
+func (r Region) Own() bool { return r.Writable && r.Private && !r.Forbidden() }
 
 // regionAt returns the region that contains an address.
 func regionAt(regions []Region, address uint64) (Region, bool) {
@@ -84,3 +84,6 @@ func regionAt(regions []Region, address uint64) (Region, bool) {
 	}
 	return regions[i], true
 }
+
+// Pointer reports whether a word can be the address of an object.
+func Pointer(v uint64) bool { return v&7 == 0 && v > 1<<16 && v < AddressEnd }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 
 const (
 	chunkShift = 20 // a chunk is 1 MiB of addresses
-	chunkPages = 1 << (chunkShift - pageShift)
+	chunkPages = 1 << (chunkShift - PageShift)
 	pieceSize  = 8 << 20 // of the arena
 )
 
-type page [pageSize]byte
+type Page [PageSize]byte
 
 // unreadable marks a page that was tried.
-var unreadable = new(page)
+var unreadable = new(Page)
 
-type chunk [chunkPages]*page
+type chunk [chunkPages]*Page
 
 // Copy is a copy of a process's memory in pages. Take fills it in one sweep, so that what it holds
 // is of nearly one moment; a page that is missing is read from the process when it is needed. It
@@ -45,12 +45,12 @@ type Copy struct {
 	taken    time.Duration
 	pointers []uint64                   // into the stacks of threads that waited when the copy was taken
 	err      error                      // of the arena
-	trace    func(address uint64) *page // of tests: is asked for each page, which is not kept
+	Trace    func(address uint64) *Page // of tests: is asked for each page, which is not kept
 }
 
 // NewCopy returns an empty copy that keeps at most limit bytes. Close it after use.
 func NewCopy(mem Memory, limit uint64) *Copy {
-	return &Copy{mem: mem, regions: mem.Regions(), limit: int(max(min(limit, 1<<40)>>pageShift, 256)), chunks: map[uint64]*chunk{}}
+	return &Copy{mem: mem, regions: mem.Regions(), limit: int(max(min(limit, 1<<40)>>PageShift, 256)), chunks: map[uint64]*chunk{}}
 }
 
 // Close releases the memory of the copy.
@@ -73,7 +73,7 @@ func (c *Copy) Take(ctx context.Context) error {
 	}
 	c.regions = p.regions
 	spans, bytes := p.residentSpans()
-	if bytes>>pageShift > uint64(c.limit) {
+	if bytes>>PageShift > uint64(c.limit) {
 		return nil
 	}
 	begin := time.Now()
@@ -81,7 +81,7 @@ func (c *Copy) Take(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("copy the memory of process %d: %w", p.pid, err)
 		}
-		var batch []span
+		var batch []Span
 		batch, spans = cut(spans)
 		if err := c.take(p, batch); err != nil {
 			return err
@@ -93,26 +93,26 @@ func (c *Copy) Take(ctx context.Context) error {
 }
 
 // cut takes what one system call copies off the spans: at most maxBatch ranges and one piece.
-func cut(spans []span) (batch, rest []span) {
+func cut(spans []Span) (batch, rest []Span) {
 	room := uint64(pieceSize)
 	for len(spans) > 0 && len(batch) < maxBatch && room > 0 {
 		s := spans[0]
-		if s.bytes() > room {
-			batch = append(batch, span{s.start, s.start + room})
-			spans[0].start += room
+		if s.Bytes() > room {
+			batch = append(batch, Span{s.Start, s.Start + room})
+			spans[0].Start += room
 			break
 		}
-		batch, spans, room = append(batch, s), spans[1:], room-s.bytes()
+		batch, spans, room = append(batch, s), spans[1:], room-s.Bytes()
 	}
 	return batch, spans
 }
 
 // take copies one batch. A range that is gone by now is left out.
-func (c *Copy) take(p *Process, batch []span) error {
+func (c *Copy) take(p *Process, batch []Span) error {
 	for len(batch) > 0 {
 		var want uint64
 		for _, s := range batch {
-			want += s.bytes()
+			want += s.Bytes()
 		}
 		to, err := c.room(int(want))
 		if err != nil {
@@ -125,25 +125,25 @@ func (c *Copy) take(p *Process, batch []span) error {
 				return fmt.Errorf("copy the memory of process %d: %w", p.pid, err)
 			}
 		}
-		c.used += n &^ (pageSize - 1)
-		batch = c.place(to[:n&^(pageSize-1)], batch)
+		c.used += n &^ (PageSize - 1)
+		batch = c.place(to[:n&^(PageSize-1)], batch)
 	}
 	return nil
 }
 
 // place enters copied pages. It returns what is left of the batch, without the page that could not be read.
-func (c *Copy) place(from []byte, batch []span) []span {
+func (c *Copy) place(from []byte, batch []Span) []Span {
 	for i, s := range batch {
-		for at := s.start; at < s.end; at += pageSize {
-			if len(from) < pageSize {
-				batch[i].start = at + pageSize
-				if batch[i].start >= batch[i].end {
+		for at := s.Start; at < s.End; at += PageSize {
+			if len(from) < PageSize {
+				batch[i].Start = at + PageSize
+				if batch[i].Start >= batch[i].End {
 					i++
 				}
 				return batch[i:]
 			}
-			c.set(at, (*page)(from))
-			from = from[pageSize:]
+			c.set(at, (*Page)(from))
+			from = from[PageSize:]
 		}
 	}
 	return nil
@@ -164,21 +164,21 @@ func (c *Copy) room(n int) ([]byte, error) {
 	return c.arena[c.piece][c.used : c.used+n], nil
 }
 
-func (c *Copy) set(address uint64, p *page) {
+func (c *Copy) set(address uint64, p *Page) {
 	key := address >> chunkShift
 	ch := c.chunks[key]
 	if ch == nil {
 		ch = new(chunk)
 		c.chunks[key] = ch
 	}
-	if ch[address>>pageShift%chunkPages] == nil {
+	if ch[address>>PageShift%chunkPages] == nil {
 		c.count++
 	}
-	ch[address>>pageShift%chunkPages] = p
+	ch[address>>PageShift%chunkPages] = p
 }
 
-// page returns the page that an address lies in, or nil.
-func (c *Copy) page(address uint64) *page {
+// Page returns the page that an address lies in, or nil.
+func (c *Copy) Page(address uint64) *Page {
 	key := address >> chunkShift
 	r := &c.recent[key%uint64(len(c.recent))]
 	if r.key != key || r.chunk == nil {
@@ -188,7 +188,7 @@ func (c *Copy) page(address uint64) *page {
 		}
 		r.key, r.chunk = key, ch
 	}
-	p := r.chunk[address>>pageShift%chunkPages]
+	p := r.chunk[address>>PageShift%chunkPages]
 	if p == nil {
 		return c.load(address)
 	}
@@ -199,12 +199,12 @@ func (c *Copy) page(address uint64) *page {
 }
 
 // load reads a page that the copy lacks.
-func (c *Copy) load(address uint64) *page {
-	if address >= addressEnd || c.err != nil {
+func (c *Copy) load(address uint64) *Page {
+	if address >= AddressEnd || c.err != nil {
 		return nil
 	}
-	if c.trace != nil {
-		return c.trace(address)
+	if c.Trace != nil {
+		return c.Trace(address)
 	}
 	r, ok := regionAt(c.regions, address)
 	if !ok {
@@ -214,16 +214,16 @@ func (c *Copy) load(address uint64) *page {
 		c.forget()
 	}
 	p := unreadable
-	if !r.forbidden() {
+	if !r.Forbidden() {
 		var to []byte
-		if to, c.err = c.room(pageSize); c.err != nil {
+		if to, c.err = c.room(PageSize); c.err != nil {
 			return nil
 		}
 		clear(to)
-		n, _ := c.mem.ReadAt(to, address&^(pageSize-1))
+		n, _ := c.mem.ReadAt(to, address&^(PageSize-1))
 		if n > 0 {
-			p = (*page)(to)
-			c.used += pageSize
+			p = (*Page)(to)
+			c.used += PageSize
 		}
 	}
 	c.set(address, p)
@@ -240,65 +240,96 @@ func (c *Copy) forget() {
 	c.count, c.piece, c.used, c.whole = 0, 0, 0, false
 }
 
-// u64 reads a word; it is 0, and counted, where nothing can be read.
-func (c *Copy) u64(address uint64) uint64 {
-	if o := address % pageSize; o <= pageSize-8 {
-		if p := c.page(address); p != nil {
+// U64 reads a word; it is 0, and counted, where nothing can be read.
+func (c *Copy) U64(address uint64) uint64 {
+	if o := address % PageSize; o <= PageSize-8 {
+		if p := c.Page(address); p != nil {
 			return binary.LittleEndian.Uint64(p[o:])
 		}
 		c.bad++
 		return 0
 	}
 	var b [8]byte
-	if !c.read(b[:], address) {
+	if !c.Read(b[:], address) {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-func (c *Copy) u32(address uint64) uint32 {
+func (c *Copy) U32(address uint64) uint32 {
 	var b [4]byte
-	if !c.read(b[:], address) {
+	if !c.Read(b[:], address) {
 		return 0
 	}
 	return binary.LittleEndian.Uint32(b[:])
 }
 
-func (c *Copy) u8(address uint64) byte {
-	if p := c.page(address); p != nil {
-		return p[address%pageSize]
+func (c *Copy) U8(address uint64) byte {
+	if p := c.Page(address); p != nil {
+		return p[address%PageSize]
 	}
 	c.bad++
 	return 0
 }
 
-// read fills b and reports whether all of it could be read.
-func (c *Copy) read(b []byte, address uint64) bool {
+// Read fills b and reports whether all of it could be read.
+func (c *Copy) Read(b []byte, address uint64) bool {
 	for len(b) > 0 {
-		p := c.page(address)
-		if p == nil || address >= addressEnd {
+		p := c.Page(address)
+		if p == nil || address >= AddressEnd {
 			c.bad++
 			return false
 		}
-		n := copy(b, p[address%pageSize:])
+		n := copy(b, p[address%PageSize:])
 		b, address = b[n:], address+uint64(n)
 	}
 	return true
 }
 
-// text reads a C string of at most 512 bytes.
-func (c *Copy) text(address uint64) (string, bool) {
+// Text reads a C string of at most 512 bytes.
+func (c *Copy) Text(address uint64) (string, bool) {
 	var b [512]byte
 	for i := range b {
-		p := c.page(address + uint64(i))
+		p := c.Page(address + uint64(i))
 		if p == nil {
 			return "", false
 		}
-		if b[i] = p[(address+uint64(i))%pageSize]; b[i] == 0 {
+		if b[i] = p[(address+uint64(i))%PageSize]; b[i] == 0 {
 			return string(b[:i]), true
 		}
 	}
 	return "", false
+}
+
+// Memory returns what is copied.
+func (c *Copy) Memory() Memory { return c.mem }
+
+// Err returns why pages could not be kept, or nil.
+func (c *Copy) Err() error { return c.err }
+
+// Bad returns how often an address was read that nothing backs.
+func (c *Copy) Bad() uint64 { return c.bad }
+
+// Bytes returns how much the copy holds.
+func (c *Copy) Bytes() uint64 { return uint64(c.count) << PageShift }
+
+// Region returns the region that contains an address.
+func (c *Copy) Region(address uint64) (Region, bool) { return regionAt(c.regions, address) }
+
+// Refresh reads the memory map of a running process again: heaps grow.
+func (c *Copy) Refresh() {
+	if p, is := c.mem.(*Process); is && p.refresh() == nil {
+		c.regions = p.regions
+	}
+}
+
+// VariablesEnd returns where the variables of a mapped library end that its file does not have; 0 if it
+// cannot be told, as of what does not run.
+func (c *Copy) VariablesEnd(r Region) uint64 {
+	if p, is := c.mem.(*Process); is {
+		return p.variablesEnd(r)
+	}
+	return 0
 }
 
 // Regions, ReadAt and Symbols make a copy a Memory.
@@ -308,11 +339,11 @@ func (c *Copy) Regions() []Region { return c.regions }
 func (c *Copy) ReadAt(b []byte, address uint64) (int, error) {
 	for done := 0; done < len(b); {
 		at := address + uint64(done)
-		p := c.page(at)
+		p := c.Page(at)
 		if p == nil {
 			return done, fmt.Errorf("read %#x of the copy: %w", at, errAbsent)
 		}
-		done += copy(b[done:], p[at%pageSize:])
+		done += copy(b[done:], p[at%PageSize:])
 	}
 	return len(b), nil
 }

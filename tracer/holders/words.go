@@ -3,11 +3,13 @@
 package holders
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
-	"fmt"
-	"maps"
 	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
 const (
@@ -15,7 +17,6 @@ const (
 	maxGranules  = 1 << 22 // that all ranges together have
 	maxHits      = 1 << 21
 	maxPlaces    = 24 // at which one address is noted
-	sweepPiece   = 1 << 20
 )
 
 // form is how a word of memory tells an address.
@@ -141,7 +142,7 @@ func (w *wanted) matchInside(at, v uint64) {
 	if h := v >> granuleShift * golden64 >> 42; w.granule[h/64]>>(h%64)&1 == 0 {
 		return
 	}
-	i, exact := slices.BinarySearchFunc(w.inside, v, func(r Range, v uint64) int { return compare(r.Address, v) })
+	i, exact := slices.BinarySearchFunc(w.inside, v, func(r Range, v uint64) int { return cmp.Compare(r.Address, v) })
 	if !exact && i > 0 && v < w.inside[i-1].end() {
 		w.note(hit{at, int32(i - 1), formInside})
 	}
@@ -161,38 +162,17 @@ func (w *wanted) note(h hit) {
 	w.hits = append(w.hits, h)
 }
 
-// sweep looks at all resident memory that is the process's own, copied or not.
-func (w *walk) sweep(look func(base uint64, p []byte)) error {
-	if p, is := w.mem.(*Process); is && !w.copy.whole {
-		return w.sweepProcess(p, look)
-	}
-	if m, is := w.mem.(*Image); is {
-		for _, number := range slices.Sorted(maps.Keys(m.pages)) {
-			look(number<<pageShift, m.pages[number][:])
-		}
-		return nil
-	}
-	w.copy.eachPage(func(number uint64, p *page) {
-		if number%chunkPages != 0 || !w.search.py.late() {
-			look(number<<pageShift, p[:])
-		}
-	})
-	return nil
+// sweeper reads all memory of a process once more.
+type sweeper struct {
+	ctx  context.Context
+	copy *peek.Copy
+	late func() bool
 }
 
-// sweepProcess reads what was not copied, since it is more than the limit.
-func (w *walk) sweepProcess(p *Process, look func(base uint64, p []byte)) error {
-	spans, _ := p.residentSpans()
-	piece := make([]byte, sweepPiece)
-	for _, s := range spans {
-		for at := s.start; at < s.end; at += sweepPiece {
-			if w.ctx.Err() != nil {
-				return fmt.Errorf("search the memory of process %d: %w", p.pid, w.ctx.Err())
-			}
-			to := piece[:min(sweepPiece, s.end-at)]
-			n, _ := readv(p.pid, to, []span{{at, at + uint64(len(to))}})
-			look(at, to[:max(n, 0)&^7])
-		}
-	}
-	return p.alive()
+// whole reports whether all that the process had in memory was copied.
+func (w sweeper) whole() bool { return w.copy.Whole() }
+
+// sweep visits all memory that is the process's own.
+func (w sweeper) sweep(look func(base uint64, p []byte)) error {
+	return w.copy.Sweep(w.ctx, w.late, look)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import (
 	"errors"
@@ -118,8 +118,8 @@ func (p *Process) readFile(b []byte, r Region, address uint64) error {
 	return nil
 }
 
-// closedFiles returns why mapped files could not be opened, sorted, at most some.
-func (p *Process) closedFiles() (reasons []string) {
+// ClosedFiles returns why mapped files could not be opened, sorted, at most some.
+func (p *Process) ClosedFiles() (reasons []string) {
 	const most = 4
 	for _, f := range p.files {
 		if f.err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import (
 	"encoding/binary"
@@ -12,11 +12,8 @@ import (
 // its pid stay. It is zero if unknown.
 type Execution [16]byte
 
-// SameProgram reports whether two walks can have read the same program: that no exec lies between
-// them. It is true where one of the walks does not know.
-func (r *Result) SameProgram(o *Result) bool { return !r.Execution.differs(o.Execution) }
-
-func (e Execution) differs(o Execution) bool {
+// Differs reports whether an exec lies between two moments, as far as both are known.
+func (e Execution) Differs(o Execution) bool {
 	return e != o && e != (Execution{}) && o != (Execution{})
 }
 
@@ -25,9 +22,9 @@ const (
 	maxAux    = 4096
 )
 
-// execution reads the random bytes that the kernel has put on the stack at the last exec. It opens
+// Execution reads the random bytes that the kernel has put on the stack at the last exec. It opens
 // the process anew: what is open stays with the memory from before an exec.
-func (p *Process) execution() (e Execution) {
+func (p *Process) Execution() (e Execution) {
 	now, err := Open(p.pid)
 	if err != nil {
 		return e

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import (
 	"debug/elf"
@@ -11,6 +11,13 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+// Symbols by which a Python is found.
+const (
+	RuntimeSymbol = "_PyRuntime"
+	VersionSymbol = "Py_Version" // since 3.11
+	TypeSymbol    = "PyType_Type"
 )
 
 const (
@@ -29,7 +36,7 @@ func (p *Process) Symbols(names ...string) (map[string]uint64, error) {
 		switch {
 		case err != nil:
 			last = err
-		case symbols[runtimeSymbol] != 0:
+		case symbols[RuntimeSymbol] != 0:
 			p.symbols = symbols
 			return symbols, nil
 		}
@@ -46,7 +53,7 @@ func (p *Process) interpreters() []Region {
 		return slices.ContainsFunc(list, func(r Region) bool { return r.Path == path })
 	}
 	for _, r := range p.regions {
-		if !r.file() || known(found, r.Path) || known(others, r.Path) {
+		if !r.File() || known(found, r.Path) || known(others, r.Path) {
 			continue
 		}
 		base := path.Base(r.Path)
@@ -105,8 +112,8 @@ func (p *Process) bias(object *elf.File, name string) (uint64, bool) {
 			continue
 		}
 		for _, s := range object.Progs {
-			if s.Type == elf.PT_LOAD && r.Offset == s.Off&^(pageSize-1) {
-				return r.Start - s.Vaddr&^(pageSize-1), true
+			if s.Type == elf.PT_LOAD && r.Offset == s.Off&^(PageSize-1) {
+				return r.Start - s.Vaddr&^(PageSize-1), true
 			}
 		}
 	}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -103,7 +104,7 @@ func (p *Process) ReadAt(b []byte, address uint64) (int, error) {
 	done := 0
 	for done < len(b) {
 		at := address + uint64(done)
-		n := min(len(b)-done, int(pageSize-at%pageSize))
+		n := min(len(b)-done, int(PageSize-at%PageSize))
 		if err := p.readPage(b[done:done+n], at); err != nil {
 			return done, err
 		}
@@ -115,24 +116,24 @@ func (p *Process) ReadAt(b []byte, address uint64) (int, error) {
 // readPage reads a part of one page.
 func (p *Process) readPage(b []byte, address uint64) error {
 	r, ok := regionAt(p.regions, address)
-	if !ok || r.forbidden() {
+	if !ok || r.Forbidden() {
 		return fmt.Errorf("read %#x of process %d: %w", address, p.pid, errAbsent)
 	}
 	if p.resident(address) {
-		n, err := readv(p.pid, b, []span{{address, address + uint64(len(b))}})
+		n, err := readv(p.pid, b, []Span{{address, address + uint64(len(b))}})
 		if err == nil && n == len(b) {
 			return nil
 		}
 	}
-	if r.file() && !r.Writable {
+	if r.File() && !r.Writable {
 		return p.readFile(b, r, address)
 	}
 	return fmt.Errorf("read %#x of process %d: %w", address, p.pid, errAbsent)
 }
 
-// swappedPages returns how many pages were left out since they are swapped out. Guard pages look
+// SwappedPages returns how many pages were left out since they are swapped out. Guard pages look
 // the same in pagemap: the process's own count bounds them.
-func (p *Process) swappedPages() uint64 {
+func (p *Process) SwappedPages() uint64 {
 	f, err := os.Open(p.proc("status"))
 	if err != nil {
 		return p.swapped
@@ -147,6 +148,9 @@ func (p *Process) swappedPages() uint64 {
 	return p.swapped
 }
 
+// SkippedBytes returns how much of the address space was not looked at.
+func (p *Process) SkippedBytes() uint64 { return p.skipped }
+
 // resident reports whether a page can be read without bringing it in.
 func (p *Process) resident(address uint64) bool {
 	var entry [8]byte
@@ -156,26 +160,26 @@ func (p *Process) resident(address uint64) bool {
 	return binary.LittleEndian.Uint64(entry[:])>>63 == 1
 }
 
-// span is a range of addresses.
-type span struct{ start, end uint64 }
+// Span is a range of addresses.
+type Span struct{ Start, End uint64 }
 
-func (s span) bytes() uint64 { return s.end - s.start }
+func (s Span) Bytes() uint64 { return s.End - s.Start }
 
 // readv copies ranges, one after the other, into b. It ends early where one cannot be read.
-func readv(pid int, b []byte, spans []span) (int, error) {
+func readv(pid int, b []byte, spans []Span) (int, error) {
 	remote := make([]unix.RemoteIovec, len(spans))
 	for i, s := range spans {
-		remote[i] = unix.RemoteIovec{Base: uintptr(s.start), Len: int(s.bytes())}
+		remote[i] = unix.RemoteIovec{Base: uintptr(s.Start), Len: int(s.Bytes())}
 	}
 	return procmem.Gather(pid, b, remote)
 }
 
 // residentSpans returns the resident pages of the process's own memory.
-func (p *Process) residentSpans() (spans []span, bytes uint64) {
+func (p *Process) residentSpans() (spans []Span, bytes uint64) {
 	var left uint64 = maxPages
 	buf := make([]byte, 1<<17)
 	for _, r := range bySize(p.regions) {
-		if !r.own() {
+		if !r.Own() {
 			continue
 		}
 		pages := (r.End - r.Start) >> p.shift
@@ -186,31 +190,21 @@ func (p *Process) residentSpans() (spans []span, bytes uint64) {
 		left -= pages
 		spans = p.appendResident(spans, r, buf)
 	}
-	slices.SortFunc(spans, func(a, b span) int { return compare(a.start, b.start) })
+	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
 	for _, s := range spans {
-		bytes += s.bytes()
+		bytes += s.Bytes()
 	}
 	return spans, bytes
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // bySize returns regions, the smallest first: reservations of terabytes come last.
 func bySize(regions []Region) []Region {
 	sorted := slices.Clone(regions)
-	slices.SortStableFunc(sorted, func(a, b Region) int { return compare(a.End-a.Start, b.End-b.Start) })
+	slices.SortStableFunc(sorted, func(a, b Region) int { return cmp.Compare(a.End-a.Start, b.End-b.Start) })
 	return sorted
 }
 
-func (p *Process) appendResident(spans []span, r Region, buf []byte) []span {
+func (p *Process) appendResident(spans []Span, r Region, buf []byte) []Span {
 	for at := r.Start; at < r.End; {
 		n := min(uint64(len(buf))/8, (r.End-at)>>p.shift)
 		if n == 0 {
@@ -226,10 +220,10 @@ func (p *Process) appendResident(spans []span, r Region, buf []byte) []span {
 			switch {
 			case entry>>63 == 0:
 				p.swapped += entry >> 62
-			case len(spans) > 0 && spans[len(spans)-1].end == page:
-				spans[len(spans)-1].end = end
+			case len(spans) > 0 && spans[len(spans)-1].End == page:
+				spans[len(spans)-1].End = end
 			default:
-				spans = append(spans, span{page, end})
+				spans = append(spans, Span{page, end})
 			}
 		}
 		at += n << p.shift
@@ -256,7 +250,7 @@ func readMaps(pid int) ([]Region, error) {
 
 // regionOf returns the region of a mapping, and false for those of the kernel.
 func regionOf(m procmaps.Mapping) (Region, bool) {
-	if m.End > addressEnd {
+	if m.End > AddressEnd {
 		return Region{}, false
 	}
 	return Region{

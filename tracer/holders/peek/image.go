@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holders
+package peek
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
@@ -24,38 +25,38 @@ const (
 // Image is recorded memory. It holds what a process had in its memory, secrets included: it is for
 // tests.
 type Image struct {
-	regions []Region
-	symbols map[string]uint64
-	pages   map[uint64]*page // by number
+	Mapped []Region
+	Named  map[string]uint64
+	Pages  map[uint64]*Page // by number
 }
 
 // Regions returns what the process had mapped.
-func (m *Image) Regions() []Region { return m.regions }
+func (m *Image) Regions() []Region { return m.Mapped }
 
 // Symbols returns those that were recorded.
 func (m *Image) Symbols(...string) (map[string]uint64, error) {
-	if len(m.symbols) == 0 {
+	if len(m.Named) == 0 {
 		return nil, ErrNoPython
 	}
-	return m.symbols, nil
+	return m.Named, nil
 }
 
 // ReadAt reads recorded pages.
 func (m *Image) ReadAt(b []byte, address uint64) (int, error) {
 	for done := 0; done < len(b); {
 		at := address + uint64(done)
-		p := m.pages[at>>pageShift]
+		p := m.Pages[at>>PageShift]
 		if p == nil {
 			return done, fmt.Errorf("read %#x of the image: %w", at, errAbsent)
 		}
-		done += copy(b[done:], p[at%pageSize:])
+		done += copy(b[done:], p[at%PageSize:])
 	}
 	return len(b), nil
 }
 
 // Record writes the pages that a copy holds, with the names of mapped files.
 func (c *Copy) Record(to io.Writer) error {
-	symbols, err := c.Symbols(runtimeSymbol, versionSymbol, typeSymbol)
+	symbols, err := c.Symbols(RuntimeSymbol, VersionSymbol, TypeSymbol)
 	if err != nil {
 		return fmt.Errorf("record an image: %w", err)
 	}
@@ -63,7 +64,7 @@ func (c *Copy) Record(to io.Writer) error {
 	w := &imageWriter{Writer: bufio.NewWriter(z)}
 	w.text(imageMagic)
 	w.number(uint64(len(symbols)))
-	for _, name := range []string{runtimeSymbol, versionSymbol, typeSymbol} {
+	for _, name := range []string{RuntimeSymbol, VersionSymbol, TypeSymbol} {
 		if at, is := symbols[name]; is {
 			w.text(name)
 			w.number(at)
@@ -73,7 +74,7 @@ func (c *Copy) Record(to io.Writer) error {
 	for _, r := range c.regions {
 		w.region(r)
 	}
-	c.eachPage(func(number uint64, p *page) {
+	c.EachPage(func(number uint64, p *Page) {
 		w.number(number)
 		w.Write(p[:])
 	})
@@ -84,8 +85,8 @@ func (c *Copy) Record(to io.Writer) error {
 	return nil
 }
 
-// eachPage visits the pages of a copy in the order of their addresses.
-func (c *Copy) eachPage(visit func(number uint64, p *page)) {
+// EachPage visits the pages of a copy in the order of their addresses.
+func (c *Copy) EachPage(visit func(number uint64, p *Page)) {
 	var keys []uint64
 	for key := range c.chunks {
 		keys = append(keys, key)
@@ -94,7 +95,7 @@ func (c *Copy) eachPage(visit func(number uint64, p *page)) {
 	for _, key := range keys {
 		for k, p := range c.chunks[key] {
 			if p != nil && p != unreadable {
-				visit(key<<(chunkShift-pageShift)+uint64(k), p)
+				visit(key<<(chunkShift-PageShift)+uint64(k), p)
 			}
 		}
 	}
@@ -121,10 +122,18 @@ func (w *imageWriter) region(r Region) {
 	w.number(r.End)
 	w.number(r.Offset)
 	w.number(flags)
-	if r.Path = cut60(untrusted.Clean(r.Path)); r.file() {
+	if r.Path = cutPath(untrusted.Clean(r.Path)); r.File() {
 		r.Path = "/" + path.Base(r.Path)
 	}
 	w.text(r.Path)
+}
+
+// cutPath cuts a path off at 60 characters.
+func cutPath(path string) string {
+	if utf8.RuneCountInString(path) <= 60 {
+		return path
+	}
+	return string([]rune(path)[:59]) + "…"
 }
 
 // ReadImage reads what Record has written.
@@ -133,33 +142,33 @@ func ReadImage(from io.Reader) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a memory image: %w", err)
 	}
-	return parseImage(z)
+	return ParseImage(z)
 }
 
-// parseImage reads an image that is not compressed.
-func parseImage(from io.Reader) (*Image, error) {
+// ParseImage reads an image that is not compressed.
+func ParseImage(from io.Reader) (*Image, error) {
 	r := &imageReader{Reader: bufio.NewReader(from)}
 	if magic := r.text(); magic != imageMagic {
 		return nil, fmt.Errorf("read a memory image: it does not begin with %q", imageMagic)
 	}
-	m := &Image{symbols: map[string]uint64{}, pages: map[uint64]*page{}}
+	m := &Image{Named: map[string]uint64{}, Pages: map[uint64]*Page{}}
 	for n := r.number(); n > 0 && r.err == nil; n-- {
 		name := r.text()
-		m.symbols[name] = r.number()
+		m.Named[name] = r.number()
 	}
-	for n := r.number(); n > 0 && r.err == nil && len(m.regions) < maxRegions; n-- {
-		m.regions = append(m.regions, r.region())
+	for n := r.number(); n > 0 && r.err == nil && len(m.Mapped) < maxRegions; n-- {
+		m.Mapped = append(m.Mapped, r.region())
 	}
-	for r.err == nil && len(m.pages) < maxImage/pageSize {
+	for r.err == nil && len(m.Pages) < maxImage/PageSize {
 		number := r.number()
 		if number == 0 {
 			break
 		}
-		p := new(page)
+		p := new(Page)
 		if _, err := io.ReadFull(r, p[:]); err != nil {
 			r.err = err
 		}
-		m.pages[number] = p
+		m.Pages[number] = p
 	}
 	if r.err != nil {
 		return nil, fmt.Errorf("read a memory image: %w", r.err)
@@ -170,8 +179,8 @@ func parseImage(from io.Reader) (*Image, error) {
 // check wants regions as /proc has them: sorted, apart, in user space.
 func (m *Image) check() error {
 	end := uint64(0)
-	for _, r := range m.regions {
-		if r.Start < end || r.Start >= r.End || r.End > addressEnd {
+	for _, r := range m.Mapped {
+		if r.Start < end || r.Start >= r.End || r.End > AddressEnd {
 			return fmt.Errorf("read a memory image: region %#x-%#x is out of order", r.Start, r.End)
 		}
 		end = r.End

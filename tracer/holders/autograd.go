@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import "github.com/vramprof/vramprof/tracer/holders/peek"
+
+const (
+	maxGuesses = 1 << 16
+	sharedEdge = 3 // words of an edge of the graph: the node, its counts, a number
+	ownEdge    = 2 // since 2.14, whose nodes count their references themselves
+	maxHookLen = 96
+	maxWrapped = 8 << 10
+)
+
+// nativeExpander enters what objects of C++ hold: tensors, nodes of the autograd graph, what pybind11 wraps.
+type nativeExpander struct {
+	frontier
+	storages *storages
+	guesses  []guess // what wrapped memory may hold
+}
+
+// guess is a word of memory that pybind11 wraps, of no known type, with the address of a tensor or of
+// an object of TorchScript. A previous use may have left it.
+type guess struct {
+	object uint64
+	at     uint64 // the word
+	from   int32
+	step   StepKind
+	cost   int
+}
+
+// expandCPP enters what a C++ object holds.
+func (x *nativeExpander) expandCPP(i int32, a uint64, cost int) {
+	c := x.cpp.classOf(a)
+	if !x.storages.torch.found {
+		return
+	}
+	switch {
+	case c.is(roleTensor):
+		x.expandImpl(i, a, cost)
+		if o := x.storages.torch.object; o != 0 {
+			if v := x.py.U64(a+o) &^ 1; x.isTensor(v) {
+				x.pushPython(v, i, stepThrough, 0, cost+costThrough)
+			}
+		}
+	case c.is(roleStorage):
+		x.claim(a, 0, i)
+	case c.is(roleNode):
+		x.expandNode(i, a, c, cost)
+	case c.is(roleScript):
+		x.expandSaved(i, a+16, min(max(x.chunk(a), 32), maxWrapped)-16, 0, cost)
+	default: // wrapped by pybind11: of any class, with the allocator's size
+		x.nodes[i].flags |= nodeWrapped
+		x.expandSaved(i, a, min(x.chunk(a), maxWrapped), 0, cost)
+	}
+	x.work++
+}
+
+// expandNode enters what a node of the autograd graph saves, and the nodes it leads to. Weak
+// pointers to nodes lie directly in it, strong ones in its vector of edges.
+func (x *nativeExpander) expandNode(i int32, a uint64, c *class, cost int) {
+	size := x.extent(a)
+	words := uint64(sharedEdge)
+	if !peek.Pointer(x.py.U64(a + 8)) {
+		words = ownEdge
+	}
+	x.expandSaved(i, a+16, size-16, words, cost)
+	if !c.is(rolePythonNode) {
+		return
+	}
+	for o := uint64(16); o+8 <= size; o += 8 {
+		v := x.py.U64(a + o)
+		if t := x.py.typeOf(v); t != nil && t.kind == kindOther && !t.tensor {
+			x.pushPython(v, i, StepContext, 0, cost+costSaved)
+		}
+	}
+}
+
+// expandSaved looks at the words of a node or of the context of a custom function. Edge is the
+// number of words of an edge, or 0 where there are none.
+func (x *nativeExpander) expandSaved(i int32, a, size, edge uint64, cost int) {
+	if size > maxChunk || !x.spend(size/8) {
+		return
+	}
+	for o := uint64(0); o+8 <= size; o += 8 {
+		v := x.py.U64(a + o)
+		if !peek.Pointer(v) {
+			continue
+		}
+		switch c := x.cpp.classOf(v); {
+		case c.is(roleTensor):
+			x.pushLive(i, v, a+o, stepNext, cost+costSaved)
+		case c.is(roleHook):
+			x.expandHook(i, v, cost)
+		case c.is(roleScript):
+			x.pushLive(i, v, a+o, stepThrough, cost+costSaved)
+		case c == nil && o+24 <= size:
+			x.expandVector(i, v, x.py.U64(a+o+8), x.py.U64(a+o+16), edge, cost)
+		}
+	}
+}
+
+// pushLive enters an object of PyTorch that has references, and that a word leads to.
+func (x *nativeExpander) pushLive(i int32, v, at uint64, step StepKind, cost int) {
+	switch {
+	case x.py.U32(v+8) == 0:
+	case x.nodes[i].flags&nodeWrapped == 0:
+		x.pushCPP(v, i, step, 0, cost)
+	case len(x.guesses) < maxGuesses:
+		x.guesses = append(x.guesses, guess{v, at, i, step, cost})
+	}
+}
+
+// expandHook enters the Python objects of a PyTorch hook: a function, a dictionary of them, what it packed.
+func (x *nativeExpander) expandHook(i int32, a uint64, cost int) {
+	size := min(max(x.chunk(a), 24), maxHookLen)
+	for o := uint64(8); o+8 <= size; o += 8 {
+		if v := x.py.U64(a + o); x.py.typeOf(v) != nil {
+			x.pushPython(v, i, StepHook, 0, cost+costSaved)
+		}
+	}
+}
+
+// expandVector looks at what can be a std::vector: begin, end, end of its memory. Nodes are taken
+// from vectors of edges only.
+func (x *nativeExpander) expandVector(i int32, begin, end, room, edge uint64, cost int) {
+	if !x.isArray(begin, end, room) || !x.spend((end-begin)/8) {
+		return
+	}
+	words := (end - begin) / 8
+	for k := range words {
+		v := x.py.U64(begin + 8*k)
+		if !peek.Pointer(v) {
+			continue
+		}
+		switch c := x.cpp.classOf(v); {
+		case c.is(roleTensor):
+			x.pushLive(i, v, begin+8*k, stepNext, cost+costSaved)
+		case c.is(roleScript):
+			x.pushLive(i, v, begin+8*k, stepThrough, cost+costSaved)
+		case c.is(roleNode) && edge != 0 && k%edge == 0 && words%edge == 0:
+			x.pushCPP(v, i, stepNext, 0, cost+costNext)
+		case c.is(roleHook):
+			x.expandHook(i, v, cost)
+		}
+	}
+}
+
+// expandTensor enters what a Python tensor holds besides its attributes.
+func (x *nativeExpander) expandTensor(i int32, a uint64, cost int) {
+	if !x.storages.torch.found {
+		return
+	}
+	impl := x.py.U64(a + x.storages.torch.impl)
+	if !x.cpp.classOf(impl).is(roleTensor) {
+		return
+	}
+	x.expandImpl(i, impl, cost)
+	for _, o := range []uint64{8, 16} { // PyTorch hooks
+		if v := x.py.U64(a + x.storages.torch.impl + o); x.py.typeOf(v) != nil {
+			x.pushPython(v, i, StepAttr, x.name("_backward_hooks"), cost+50)
+		}
+	}
+}
+
+// expandImpl enters what a TensorImpl holds: its storage, its gradient, its graph.
+func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
+	py, at := x.py, x.storages.torch.storage
+	if st := py.U64(impl + at); st != 0 {
+		x.claim(st, impl, i)
+	}
+	c := x.cpp.classOf(impl)
+	if c.name != tensorImpl { // sparse and nested tensors and wrappers have tensors within
+		for o := at + 16; o < min(x.chunk(impl), 1024); o += 8 {
+			if v := py.U64(impl + o); v != impl && x.cpp.classOf(v).is(roleTensor) {
+				x.pushCPP(v, i, stepThrough, 0, cost+costSaved)
+			}
+		}
+	}
+	meta := py.U64(impl + at + 8)
+	mc := x.cpp.classOf(meta)
+	if !mc.is(roleMeta) {
+		return
+	}
+	if grad := py.U64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) {
+		x.pushCPP(grad, i, StepGrad, 0, cost+costGrad)
+	}
+	if fn := py.U64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
+		x.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
+	}
+	if mc.name != autogradMeta { // a view knows its base
+		for o := x.storages.torch.grad + 16; o < min(x.chunk(meta), 512); o += 8 {
+			// What has no forward gradient has words that are out of use there: a base has the same storage.
+			if v := py.U64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && py.U64(v+at) == py.U64(impl+at) {
+				x.pushCPP(v, i, StepBase, 0, cost+costGraph)
+				break
+			}
+		}
+	}
+}
+
+// claim enters a storage, or adds a holder to it. Nodes are expanded in the order of their cost, so
+// the first holder is the cheapest.
+func (x *nativeExpander) claim(st, impl uint64, i int32) {
+	if x.visit != nil {
+		x.visit(st)
+		return
+	}
+	if x.onlyNew > 0 && i < x.onlyNew {
+		return
+	}
+	r := x.storages.known[st]
+	if r == nil {
+		if r = x.storages.read(st); r == nil {
+			return
+		}
+		r.tensor, r.holder = impl, i
+		x.storages.enter(r)
+		return
+	}
+	// What pybind11 wraps can have words that are out of use: it never is a further holder.
+	if r.holder != i && len(r.others) < maxAlso && x.nodes[i].cost < costWrapped {
+		r.others = append(r.others, i)
+	}
+}

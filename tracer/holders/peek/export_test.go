@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peek
+
+import "os"
+
+// Refresh is refresh, for tests of other packages.
+func (p *Process) Refresh() error { return p.refresh() }
+
+// ReadFile is readFile, for tests of other packages.
+func (p *Process) ReadFile(b []byte, r Region, address uint64) error {
+	return p.readFile(b, r, address)
+}
+
+// OpenByName is openByName, for tests of other packages.
+func (p *Process) OpenByName(r Region) (*os.File, error) { return p.openByName(r) }

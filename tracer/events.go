@@ -79,7 +79,7 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 			// A closed ring has no bytes to ask for; else no event came before the time was taken.
 			if !errors.Is(err, ringbuf.ErrClosed) && t.events.AvailableBytes() == 0 {
 				t.sequencer.RingWasEmpty(empty)
-				t.table.RingWasEmpty()
+				t.reaper.RingWasEmpty()
 			}
 			return n
 		}

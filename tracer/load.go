@@ -107,6 +107,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		Scan:      func(pid uint32) { t.jobs.add(job{jobScan, pid}) },
 		Introduce: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 	})
+	t.names, t.reaper = processes.NewNames(t.table, t.sequencer, &t.defects), processes.NewReaper(t.table)
 	t.usage = gpuusage.NewMonitor(gpuusage.Options{
 		NVML: t.config.NVML, Sequencer: t.sequencer, Defects: &t.defects, Changed: t.table.Changed,
 		LookAgain:  func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },

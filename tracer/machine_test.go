@@ -205,10 +205,10 @@ func (m *machine) eventually(what string, holds func() bool) {
 
 func (m *machine) eventsRead() {
 	m.t.Helper()
-	enough := m.table.Emptied() + 2 // it may be at the end of the ring now, and what we wait for behind it
+	enough := m.reaper.Emptied() + 2 // it may be at the end of the ring now, and what we wait for behind it
 	m.eventually("the events are read", func() bool {
 		_ = m.events.Flush() // it sleeps when there is nothing to read
-		return m.table.Emptied() >= enough
+		return m.reaper.Emptied() >= enough
 	})
 }
 

@@ -52,7 +52,7 @@ func (t *Tracer) named(s *ledger.Snapshot) *ledger.Snapshot {
 		s.Warnings = append(s.Warnings, untrusted.Clean(text))
 	}
 	s.Warnings = append(s.Warnings, t.faults()...)
-	if text := t.table.WarnOfOthers(); text != "" {
+	if text := t.names.Warning(); text != "" {
 		s.Warnings = append(s.Warnings, text)
 	}
 	return s

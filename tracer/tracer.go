@@ -99,6 +99,8 @@ type Tracer struct {
 
 	sequencer *sequence.Sequencer
 	table     *processes.Table
+	names     *processes.Names
+	reaper    *processes.Reaper
 	usage     *gpuusage.Monitor
 	tensors   *torchalloc.Allocators
 	shares    *shares.Shares
@@ -228,7 +230,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.usage.RunSystem(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
-	wait.Go(func() { t.watchNames(ctx) })
+	wait.Go(func() { t.names.Run(ctx) })
 	wait.Go(func() { t.tensors.Grow(ctx, t.warn) })
 	wait.Go(func() { t.ooms.Run(ctx) })
 	wait.Go(func() { t.feedCapture(ctx) })

@@ -84,7 +84,7 @@ func (t *Tracer) reap() {
 	tx := t.sequencer.Begin()
 	defer tx.Done()
 	defer t.defects.Recovered("a look at processes")
-	for _, pid := range t.table.Gone() {
+	for _, pid := range t.reaper.Gone() {
 		t.exited(tx, &bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/sequence"
@@ -192,9 +193,9 @@ func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Detai
 func (r *eventReader) bookBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event) {
 	device, ok := r.tensors.Handle(tx, e)
 	if ok && e.Kind == bpf.KindBlockFailed {
-		r.ooms.Add(tx, oom.Error{
-			PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
-		})
+		r.ooms.Add(tx, oom.Error{User: p.User(), Event: oomevent.Event{
+			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
+		}})
 	}
 }
 
@@ -219,7 +220,9 @@ func (r *eventReader) bookCall(tx *sequence.Tx, p *processes.Process, e *bpf.Eve
 	tx.Apply(event)
 	r.discovery.wantDevice(event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
-		r.ooms.Add(tx, oom.Error{PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
+		r.ooms.Add(tx, oom.Error{User: p.User(), Event: oomevent.Event{
+			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size,
+		}})
 	}
 	if event.Op == ledger.Alloc {
 		first, firstThere := p.Allocates(event.Device)

@@ -4,14 +4,11 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,224 +29,24 @@ import (
 )
 
 const (
-	maxOOMPending = 10          // records that are written, or wait for it
-	maxOOMPIDs    = 4096        // processes whose errors are counted by process
-	maxOOMTold    = 32          // processes named in the summary: those with the most errors that were not recorded
-	maxOOMUsers   = 1000        // processes of a reading that get names
-	oomStackWait  = time.Second // for a stack that arrives after its event
-	oomNVMLWait   = 5 * time.Second
-	oomEndWait    = 10 * time.Second // after the end of a session: later, no record is begun
+	maxOOMUsers  = 1000        // processes of a reading that get names
+	oomStackWait = time.Second // for a stack that arrives after its event
+	oomNVMLWait  = 5 * time.Second
 )
 
-// oomRecorder writes a record of each out-of-memory error, one at a time, and counts
-// errors beyond the rate limit.
-type oomRecorder struct {
-	stderr io.Writer
-	write  func(oom.Error) (path string, err error)
-	lost   func() (all uint64, by map[uint32]uint64) // at most how many errors did not reach take; may be nil
-	wait   sync.WaitGroup
-
-	mu      sync.Mutex // guards what follows
-	pending int
-	latest  chan struct{} // closed when the latest record is written; nil: there is none
-	ended   time.Time     // zero: not yet
-	missed  uint64
-	by      map[uint32]*oomCount
-	paths   map[uint32]string // of the latest record, by pid
-}
-
-// oomCount counts how often a process ran out of memory.
-type oomCount struct {
-	pid              uint32
-	comm             string
-	recorded, missed uint64
-}
-
-// records returns the path of the latest record of each process. It may be called on nil.
-func (r *oomRecorder) records() map[uint32]string {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.paths)
-}
-
-// unrecorded returns how many errors have no record. It may be called on nil.
-func (r *oomRecorder) unrecorded() uint64 {
-	if r == nil {
-		return 0
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.missed
-}
-
-func newOOMRecorder(stderr io.Writer, write func(oom.Error) (string, error)) *oomRecorder {
-	return &oomRecorder{stderr: stderr, write: write, by: map[uint32]*oomCount{}, paths: map[uint32]string{}}
-}
-
-// take has an error recorded, or counts it. It never waits for a record to be written.
-func (r *oomRecorder) take(o oom.Error) {
-	if r.begin(o) == 1 {
-		r.say("too many out-of-memory errors: at most 3 per minute and process, 10 in total, are recorded; further ones are counted")
-	}
-}
-
-// begin begins to record an error, or counts it and returns how many were missed so far.
-func (r *oomRecorder) begin(o oom.Error) (missed uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.by[o.PID]
-	if of == nil && len(r.by) < maxOOMPIDs {
-		of = &oomCount{pid: o.PID, comm: o.Comm}
-		r.by[o.PID] = of
-	} else if of == nil {
-		of = &oomCount{}
-	}
-	if !r.ended.IsZero() || !o.Record || r.pending >= maxOOMPending {
-		r.missed++
-		of.missed++
-		return r.missed
-	}
-	of.recorded++
-	r.pending++
-	before, done := r.latest, make(chan struct{})
-	r.latest = done
-	r.wait.Go(func() {
-		defer close(done)
-		if before != nil {
-			<-before
-		}
-		if !r.late(of) {
-			r.record(o)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.pending--
-	})
-	return 0
-}
-
-// late reports whether it is too late to begin a record. It counts the error as missed then.
-func (r *oomRecorder) late(of *oomCount) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended.IsZero() || time.Since(r.ended) < oomEndWait {
-		return false
-	}
-	of.recorded--
-	of.missed++
-	r.missed++
-	return true
-}
-
-func (r *oomRecorder) record(o oom.Error) {
-	x := oomReport(o)
-	what := fmt.Sprintf("process %d %s", o.PID, x.Text())
-	path, err := r.write(o)
-	if path != "" {
-		r.mu.Lock()
-		if len(r.paths) >= maxOOMPIDs { // serve records for months
-			clear(r.paths)
-		}
-		if _, known := r.paths[o.PID]; known || len(r.paths) < maxOOMPIDs {
-			r.paths[o.PID] = path
-		}
-		r.mu.Unlock()
-	}
-	switch {
-	case err == nil:
-		r.say(what + ": wrote " + path + " and .pb.gz")
-	case path != "":
-		r.say(fmt.Sprintf("%s: wrote %s, but: %v", what, path, err))
-	default:
-		r.say(fmt.Sprintf("%s: %v", what, err))
-	}
-}
-
-func (r *oomRecorder) say(text string) {
-	wipe := ""
-	if isTerminal(r.stderr) {
-		wipe = wipeLine // there may be a progress line
-	}
-	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
-}
-
-// end waits until the records are written, but none is begun after oomEndWait. It returns warnings
-// about errors without a record. It may be called several times, and on nil.
-func (r *oomRecorder) end() (warnings []string) {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	first := r.ended.IsZero()
-	if first {
-		r.ended = time.Now()
-	}
-	r.mu.Unlock()
-	r.wait.Wait()
-	if !first {
-		return nil
-	}
-	r.mu.Lock()
-	var lost uint64
-	if r.lost != nil {
-		var by map[uint32]uint64
-		lost, by = r.lost()
-		for pid, n := range by {
-			if r.by[pid] == nil {
-				r.by[pid] = &oomCount{pid: pid}
+// newOOMRecorder returns a recorder whose lines go to stderr.
+func newOOMRecorder(stderr io.Writer, write func(oom.Error) (string, error)) *oom.Recorder {
+	return &oom.Recorder{
+		Write:    write,
+		Describe: func(o oom.Error) string { return oomReport(o).Text() },
+		Say: func(text string) {
+			wipe := ""
+			if isTerminal(stderr) {
+				wipe = wipeLine // there may be a progress line
 			}
-			r.by[pid].missed += n
-		}
+			fmt.Fprintf(stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
+		},
 	}
-	text := missedText(r.missed, lost)
-	list := oomTexts(r.by)
-	r.mu.Unlock()
-	if text != "" {
-		r.say(text)
-		list = append(list, text)
-	}
-	return list
-}
-
-// oomTexts names each process that ran out of memory: "process 42 (train) ran out of memory 590
-// times: 3 recorded".
-func oomTexts(by map[uint32]*oomCount) (texts []string) {
-	list := slices.SortedFunc(maps.Values(by), func(a, b *oomCount) int {
-		return cmp.Or(cmp.Compare(min(b.recorded, 1), min(a.recorded, 1)), cmp.Compare(b.missed, a.missed), cmp.Compare(a.pid, b.pid))
-	})
-	for _, x := range list[:min(len(list), maxOOMTold)] {
-		who, times := fmt.Sprintf("process %d", x.pid), "once"
-		if x.comm != "" {
-			who += fmt.Sprintf(" (%s)", x.comm)
-		}
-		if n := x.recorded + x.missed; n > 1 {
-			times = fmt.Sprintf("%d times", n)
-		}
-		texts = append(texts, fmt.Sprintf("%s ran out of memory %s: %d recorded", who, times, x.recorded))
-	}
-	if more := len(list) - maxOOMTold; more > 0 {
-		texts = append(texts, fmt.Sprintf("further processes that ran out of memory: %d", more))
-	}
-	return texts
-}
-
-// missedText returns "12 further out-of-memory errors were not recorded", "" for none.
-func missedText(missed, lost uint64) string {
-	more := ""
-	if lost > 0 {
-		missed += lost
-		more = "up to "
-	}
-	switch missed {
-	case 0:
-		return ""
-	case 1:
-		return more + "1 further out-of-memory error was not recorded"
-	}
-	return fmt.Sprintf("%s%d further out-of-memory errors were not recorded", more, missed)
 }
 
 // oomSource provides the content of a record.
@@ -268,7 +65,7 @@ func (s *oomSource) content(o oom.Error) (page, samples []byte, err error) {
 			err = fmt.Errorf("record an out-of-memory error: internal error: %v", r)
 		}
 	}()
-	x := oomReport(o)
+	x := *oomReport(o)
 	var wait sync.WaitGroup
 	wait.Go(func() { s.readNVML(&x) })
 	snapshot := s.snapshot(o.Books)
@@ -292,12 +89,7 @@ func (s *oomSource) content(o oom.Error) (page, samples []byte, err error) {
 	return t.Bytes(), p.Bytes(), nil
 }
 
-func oomReport(o oom.Error) report.OOM {
-	return report.OOM{
-		PID: o.PID, Comm: o.Comm, Time: o.Time, Stack: o.Stack, API: o.API, Kind: o.Kind, Device: o.Device,
-		Size: o.Size, Allocated: o.Allocated, Reserved: o.Reserved,
-	}
-}
+func oomReport(o oom.Error) *report.OOM { return (*report.OOM)(&o.Event) }
 
 func (s *oomSource) readNVML(x *report.OOM) {
 	if s.nvml == nil {
@@ -366,12 +158,12 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 		}
 		return files.Write(o.PID, text, profile)
 	})
-	s.ooms.lost = func() (uint64, map[uint32]uint64) {
+	s.ooms.Lost = func() (uint64, map[uint32]uint64) {
 		if s.tracer == nil {
 			return 0, nil // opening it failed
 		}
 		return s.tracer.LostOOMs()
 	}
-	s.config.OOM = s.ooms.take
+	s.config.OOM = s.ooms.Add
 	return nil
 }

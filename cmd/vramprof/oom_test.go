@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
@@ -43,7 +43,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		begin := time.Now()
 		limit := ratelimit.New(oom.Records)
 		take := func(pid uint32, size uint64) {
-			r.take(oom.Error{PID: pid, User: pid, Size: size, Record: limit.Allow(time.Now(), pid, pid)})
+			r.Add(oom.Error{Event: oomevent.Event{PID: pid, Size: size}, User: pid, Record: limit.Allow(time.Now(), pid, pid)})
 		}
 		for i := range uint32(25) {
 			take(i, 0)
@@ -55,7 +55,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		take(100, 0)
 		time.Sleep(time.Second)
 		take(200, 2<<30)
-		warnings := r.end()
+		warnings := r.End()
 		if want := []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 200}; !slices.Equal(written, want) {
 			t.Errorf("written: %v, want %v", written, want)
 		}
@@ -63,8 +63,8 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			!slices.Contains(warnings, "process 0 ran out of memory once: 1 recorded") || !slices.Contains(warnings, "process 100 ran out of memory once: 0 recorded") {
 			t.Errorf("warnings %q", warnings)
 		}
-		r.take(oom.Error{PID: 300, Record: true}) // too late, and harmless
-		if again := r.end(); again != nil {
+		r.Add(oom.Error{Event: oomevent.Event{PID: 300}, Record: true}) // too late, and harmless
+		if again := r.End(); again != nil {
 			t.Errorf("said twice: %q", again)
 		}
 		for text, n := range map[string]int{
@@ -92,13 +92,13 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 		})
 		limit := ratelimit.New(oom.Records)
 		for i := range 300 {
-			r.take(oom.Error{PID: 7, User: 1001, Comm: "flood", Record: limit.Allow(time.Now(), 7, 1001)})
+			r.Add(oom.Error{Event: oomevent.Event{PID: 7, Comm: "flood"}, User: 1001, Record: limit.Allow(time.Now(), 7, 1001)})
 			if i == 250 {
-				r.take(oom.Error{PID: 8, User: 1002, Comm: "honest", Record: limit.Allow(time.Now(), 8, 1002)})
+				r.Add(oom.Error{Event: oomevent.Event{PID: 8, Comm: "honest"}, User: 1002, Record: limit.Allow(time.Now(), 8, 1002)})
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		warnings := r.end()
+		warnings := r.End()
 		if written[7] != 3 || written[8] != 1 {
 			t.Errorf("records by process: %v, want 3 of the flood and that of the honest job", written)
 		}
@@ -109,24 +109,10 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 	})
 }
 
-func TestMissedOOMsInWords(t *testing.T) {
-	for want, c := range map[string][2]uint64{
-		"": {0, 0},
-		"1 further out-of-memory error was not recorded":          {1, 0},
-		"2 further out-of-memory errors were not recorded":        {2, 0},
-		"up to 1 further out-of-memory error was not recorded":    {0, 1},
-		"up to 84 further out-of-memory errors were not recorded": {4, 80},
-	} {
-		if got := missedText(c[0], c[1]); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestWithoutOOMsNothingIsSaid(t *testing.T) {
-	var none *oomRecorder
+	var none *oom.Recorder
 	var stderr stream
-	if w := append(none.end(), newOOMRecorder(&stderr, nil).end()...); len(w) != 0 || stderr.String() != "" {
+	if w := append(none.End(), newOOMRecorder(&stderr, nil).End()...); len(w) != 0 || stderr.String() != "" {
 		t.Errorf("%q, %q", w, stderr.String())
 	}
 }
@@ -138,8 +124,8 @@ func TestAnOOMThatCannotBeRecordedIsALineAndNoMore(t *testing.T) {
 	} {
 		var stderr stream
 		r := newOOMRecorder(&stderr, write)
-		r.take(oom.Error{PID: 1, Record: true})
-		r.end()
+		r.Add(oom.Error{Event: oomevent.Event{PID: 1}, Record: true})
+		r.End()
 		if stderr.String() != want {
 			t.Errorf("got %q, want %q", stderr.String(), want)
 		}
@@ -183,7 +169,7 @@ func oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
 
 func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 	source := oomSource{nvml: fakeNVML{}, snapshot: oomBooks, stacks: &lateStacks{}}
-	text, content, err := source.content(oom.Error{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+	text, content, err := source.content(oom.Error{Event: oomevent.Event{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +192,7 @@ func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 
 func TestRecordOfAnOOMIsOfItsOwnBooks(t *testing.T) {
 	source := oomSource{snapshot: oomBooks, stacks: &lateStacks{}}
-	text, _, err := source.content(oom.Error{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
+	text, _, err := source.content(oom.Error{Event: oomevent.Event{PID: 42, API: "cudaMalloc"}, Books: &ledger.Snapshot{Host: "then"}})
 	if err != nil || !strings.Contains(string(text), " on then, ") {
 		t.Errorf("%v in\n%s", err, text)
 	}
@@ -216,7 +202,7 @@ func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		source := oomSource{nvml: fakeNVML{hangs: true}, snapshot: oomBooks, stacks: &lateStacks{asked: -1000}}
-		text, _, err := source.content(oom.Error{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+		text, _, err := source.content(oom.Error{Event: oomevent.Event{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30}})
 		if err != nil || !strings.Contains(string(text), "NVML gave no reading") || !strings.Contains(string(text), "[no stack]") {
 			t.Errorf("%v in\n%s", err, text)
 		}
@@ -265,29 +251,5 @@ func TestRecordOfServeFitsItsSchema(t *testing.T) {
 	if x := list[0]; x.Line != "/home/ada/train.py:42 step" || x.Others[0].Line != x.Line || x.Others[0].Bytes != 19<<30 || *x.RequestedSize != size || x.GPU.Index != 1 ||
 		x.Workload.Pod != "bert-0" || time.Since(x.Time) > time.Minute {
 		t.Errorf("%+v", x)
-	}
-}
-
-// TestASessionEndsThoughRecordsAreSlow: what waits for a slow record is counted, not written.
-func TestASessionEndsThoughRecordsAreSlow(t *testing.T) {
-	release, begun := make(chan struct{}), make(chan struct{})
-	written := 0
-	r := newOOMRecorder(io.Discard, func(oom.Error) (string, error) {
-		written++
-		close(begun)
-		<-release
-		return "x", nil
-	})
-	for range 3 {
-		r.take(oom.Error{PID: 7, Comm: "train", Record: true})
-	}
-	<-begun
-	r.mu.Lock()
-	r.ended = time.Now().Add(-oomEndWait)
-	r.mu.Unlock()
-	close(release)
-	r.end()
-	if written != 1 || r.unrecorded() != 2 || r.by[7].recorded != 1 {
-		t.Errorf("%d records, %d missed, of the process %+v; want 1 and 2", written, r.unrecorded(), r.by[7])
 	}
 }

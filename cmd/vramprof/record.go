@@ -105,7 +105,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out out
 			return output.Pprof.Write(w, snapshot, stacks)
 		}, name))
 	}
-	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.records()}, screen()))
+	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.Paths()}, screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed

@@ -51,7 +51,7 @@ func (s *server) keepRecords(c *cli.Context) error {
 		}
 		return records.Add(record, page, profile)
 	})
-	s.ooms.lost = func() (uint64, map[uint32]uint64) {
+	s.ooms.Lost = func() (uint64, map[uint32]uint64) {
 		if s.tracer == nil {
 			return 0, nil
 		}

@@ -23,7 +23,7 @@ func (s *server) Own() metrics.Own {
 	own, mapped := ceiling.Own()
 	x := metrics.Own{
 		Memory: own + mapped, Limit: s.memory.Bytes(), Kernel: s.kernel.bytes(s.tracer),
-		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.unrecorded(), AlertsSkipped: s.alerts.Skipped(),
+		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.Unrecorded(), AlertsSkipped: s.alerts.Skipped(),
 	}
 	if !s.tracing.Load() {
 		return x

@@ -26,6 +26,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
@@ -36,7 +37,7 @@ type session struct {
 	tracer   *tracer.Tracer
 	driver   *nvml.Driver
 	warnings []string // about the host
-	ooms     *oomRecorder
+	ooms     *oom.Recorder
 	memory   *ceiling.Watch
 	exceeded atomic.Pointer[string] // why tracing ended early, nil if it did not
 	stderr   io.Writer
@@ -191,7 +192,7 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 		snapshot.Warnings = append(snapshot.Warnings, text)
 		s.failed(errOutOfMemory)
 	}
-	snapshot.Warnings = append(snapshot.Warnings, s.ooms.end()...)
+	snapshot.Warnings = append(snapshot.Warnings, s.ooms.End()...)
 	return snapshot, nil
 }
 
@@ -224,7 +225,7 @@ func (s *session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 }
 
 func (s *session) close() {
-	s.ooms.end()
+	s.ooms.End()
 	if s.tracer != nil {
 		s.detach()
 	}

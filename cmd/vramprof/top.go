@@ -151,7 +151,7 @@ func (s *session) topLive(c *cli.Context, dir string) error {
 		return err
 	}
 	err = kept.finish(log, snapshot)
-	if e := text.WriteSummary(c.App.Writer, snapshot, mine(c, s.tracer), report.Options{Records: s.ooms.records()}, screen()); err == nil {
+	if e := text.WriteSummary(c.App.Writer, snapshot, mine(c, s.tracer), report.Options{Records: s.ooms.Paths()}, screen()); err == nil {
 		err = e
 	}
 	if failed, _ := c.App.Metadata[failedKey].(error); err == nil && failed == nil {

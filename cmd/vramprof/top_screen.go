@@ -177,7 +177,7 @@ func (s *liveScreen) addOOM(o report.OOM) {
 func (s *liveScreen) showOOMs(session *session) {
 	record := session.config.OOM
 	session.config.OOM = func(o oom.Error) {
-		s.addOOM(oomReport(o))
+		s.addOOM(*oomReport(o))
 		if record != nil {
 			record(o)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
@@ -25,17 +26,8 @@ import (
 // Error is an allocation that failed for lack of memory. What PyTorch's allocator gets after it has
 // emptied its cache is none.
 type Error struct {
-	PID       uint32
-	User      uint32 // as in ledger.Process
-	Comm      string // at most 15 bytes, untrusted
-	Time      uint64 // ns of CLOCK_MONOTONIC
-	Stack     uint64 // id of the stack that asked; 0: none was taken
-	API       string // "torch": PyTorch's allocator; else the call, "cudaMalloc"
-	Kind      ledger.Kind
-	Device    int32  // CUDA ordinal or UnknownDevice
-	Size      uint64 // bytes that were wanted, or ledger.UnknownSize
-	Allocated uint64 // by PyTorch's allocator on that device, as it reports; 0 for other callers
-	Reserved  uint64 // likewise
+	oomevent.Event
+	User uint32 // as in ledger.Process
 
 	// AddHolders adds to a snapshot who keeps the memory of the process. It takes as long as a walk, at
 	// most some seconds. It is nil unless Record is set, and where holders are not looked for.

@@ -109,7 +109,7 @@ func (q *Queue) Add(tx *sequence.Tx, e Error) {
 		return
 	}
 	e.torch = q.HasTorch(e.PID)
-	if !q.take(e.PID, e.User) {
+	if !q.reserve(e.PID, e.User) {
 		return
 	}
 	e.Comm = untrusted.Clean(procfs.Comm(e.PID))
@@ -122,8 +122,8 @@ func (q *Queue) Add(tx *sequence.Tx, e Error) {
 	q.queue <- e // it has its place
 }
 
-// take takes a place, or counts an error without one.
-func (q *Queue) take(pid, user uint32) bool {
+// reserve takes a place, or counts an error without one.
+func (q *Queue) reserve(pid, user uint32) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting.Take(pid, user) {
@@ -197,7 +197,7 @@ func (q *Queue) finish(e *Error) {
 	}
 	q.mu.Unlock()
 	if !retried {
-		q.tell(e)
+		q.publish(e)
 	}
 }
 
@@ -226,7 +226,8 @@ func (q *Queue) adder(e *Error) func(s *ledger.Snapshot) {
 	}
 }
 
-func (q *Queue) tell(e *Error) {
+// publish hands an error to Tell, and books it.
+func (q *Queue) publish(e *Error) {
 	defer q.Defects.Recovered("a record of an out-of-memory error")
 	if q.Tell != nil {
 		if e.Record {

@@ -9,27 +9,11 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 )
 
-// OOM is an out-of-memory error: a failed allocation of a process, and NVML's reading right after
-// it.
-type OOM struct {
-	PID       uint32
-	Comm      string
-	Time      uint64 // ns of CLOCK_MONOTONIC
-	Stack     uint64
-	API       string // "torch" for PyTorch's allocator, else the function
-	Kind      ledger.Kind
-	Device    int32
-	Size      uint64 // bytes requested, or ledger.UnknownSize
-	Allocated uint64 // as PyTorch's allocator reports it; 0 for other callers
-	Reserved  uint64
-
-	Read  uint64            // time of the reading below; 0: none
-	GPUs  []ledger.GPU      // as NVML lists them
-	Usage []ledger.Usage    // of all processes, traced or not
-	Names map[uint32]string // of processes that are not traced
-}
+// OOM is an out-of-memory error, in words.
+type OOM oomevent.Event
 
 // Text returns "ran out of memory on cuda:0 (wanted 2.00 GiB)".
 func (o *OOM) Text() string {

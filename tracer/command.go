@@ -52,7 +52,7 @@ func (t *Tracer) startCommand() error {
 	if mayContinue() {
 		t.attachLoaders(path)
 	} else {
-		t.warn("the command is not held while it loads libraries, its first calls may be missed: CAP_KILL is missing")
+		t.sequencer.Warn(0, "the command is not held while it loads libraries, its first calls may be missed: CAP_KILL is missing")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -119,13 +119,13 @@ func (t *Tracer) attachLoaders(path string) {
 			last = errors.Join(last, err)
 			continue
 		}
-		if err := t.files.ProbeLoader(f); err != nil {
+		if err := t.discovery.files.ProbeLoader(f); err != nil {
 			last = errors.Join(last, fmt.Errorf("%s: %w", loader, err))
 		}
 		f.Close()
 	}
-	if !t.files.HaveLoaders() {
-		t.warn(fmt.Sprintf("the command cannot be held while it loads libraries, its first calls may be missed: %v", last))
+	if !t.discovery.files.HaveLoaders() {
+		t.sequencer.Warn(0, fmt.Sprintf("the command cannot be held while it loads libraries, its first calls may be missed: %v", last))
 	}
 }
 

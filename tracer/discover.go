@@ -4,15 +4,52 @@ package tracer
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/probes"
+	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
+
+// loadPatience limits how long the probes of a new process wait for its unwind tables.
+const loadPatience = 300 * time.Millisecond
+
+// discovery finds the processes that map CUDA's libraries, and probes these. Any goroutine may call
+// mapped, poll and wantDevice, which never wait; the others take long, and are for Run until the worker
+// runs, and then for the worker.
+type discovery struct {
+	prober  *probes.Prober // the programs that probe functions
+	files   *probes.Files
+	learner probes.Learner
+	unseen  probes.Unseen
+	ahead   *libraries.Ahead
+	scanner *libraries.Scanner
+	mapping *libraries.MappingEvents
+	stalled stalled
+
+	sequencer *sequence.Sequencer
+	defects   *panics.List
+	table     *processes.Table
+	usage     *gpuusage.Monitor
+	tables    *tableLoader
+	jobs      *jobs
+	note      func(string)
+
+	beginOnce sync.Once     // the books begin when the first probe is set
+	begin     atomic.Uint64 // when they did, in ns of CLOCK_MONOTONIC
+	running   atomic.Uint64 // since when new processes are noticed; 0: not yet
+}
 
 // discover scans one process, or all with pid 0. It loads the unwind tables of the CUDA processes
 // that are traced, and probes their libraries. The first time it loads the tables before it
@@ -22,151 +59,162 @@ import (
 //
 // Run calls it before it starts the worker, and then only the worker does: scanning, loading and
 // attaching may take seconds.
-func (t *Tracer) discover(pid uint32) error {
-	defer t.warnOfStalled()
-	defer t.ahead.Close()
-	found, layouts, later, err := t.ahead.Scan(t.scanner, pid, t.table.Everyone(), t.wanted)
+func (d *discovery) discover(pid uint32) error {
+	defer d.stalled.warn()
+	defer d.ahead.Close()
+	found, layouts, later, err := d.ahead.Scan(d.scanner, pid, d.table.Everyone(), d.wanted)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		for _, pid := range later {
-			t.jobs.add(job{jobScan, pid})
+			d.jobs.add(job{jobScan, pid})
 		}
 	}()
 	var load []uint32
 	looked := map[uint32]bool{ownPid: true}
 	for _, library := range found {
-		if !looked[library.PID] && t.found(library.PID) {
+		if !looked[library.PID] && d.found(library.PID) {
 			load = append(load, library.PID)
 		}
 		looked[library.PID] = true
 	}
-	load, rest := urgent(load, layouts)
-	loaded := make(chan struct{})
-	t.loads.Go(func() {
-		defer close(loaded)
-		defer t.defects.Recovered("the unwind tables of a process")
-		for _, pid := range load {
-			t.loadTables(pid, layouts[pid])
-		}
-		for _, pid := range rest {
-			t.jobs.add(job{jobLoadLater, pid})
-		}
-	})
-	if t.running.Load() == 0 {
+	loaded := d.tables.begin(load, layouts)
+	if d.running.Load() == 0 {
 		<-loaded
 	}
 	select {
 	case <-loaded:
 	case <-time.After(loadPatience):
 	}
-	if err := t.prober.Wait(); err != nil {
+	if err := d.prober.Wait(); err != nil {
 		return err
 	}
-	t.beginOnce.Do(t.beginBooks)
-	t.files.Probe(found)
+	d.beginOnce.Do(d.beginBooks)
+	d.files.Probe(found)
 	return nil
 }
 
 // mappedMeanwhile returns the mappings of processes that wait for their scan. The first probes of a
 // file are set in these processes too.
-func (t *Tracer) mappedMeanwhile() (list []libraries.Mapped) {
-	if t.running.Load() == 0 { // nobody reads the mapping events yet
-		t.mapping.Poll(t.mapped)
+func (d *discovery) mappedMeanwhile() (list []libraries.Mapped) {
+	if d.running.Load() == 0 { // nobody reads the mapping events yet
+		d.mapping.Poll(d.mapped)
 	}
-	for _, pid := range t.jobs.scans() {
-		if found, _, err := t.scanner.ScanLayouts(pid); err == nil {
+	for _, pid := range d.jobs.scans() {
+		if found, _, err := d.scanner.ScanLayouts(pid); err == nil {
 			list = append(list, found...)
 		}
 	}
 	return list
 }
 
-// loadPatience limits how long the probes of a new process wait for its unwind tables.
-const loadPatience = 300 * time.Millisecond
-
 // beginBooks has the session count from now on: the first probe is about to be set.
-func (t *Tracer) beginBooks() {
-	tx := t.sequencer.Begin()
+func (d *discovery) beginBooks() {
+	tx := d.sequencer.Begin()
 	defer tx.Done()
-	t.begin.Store(clock.Now())
-	tx.Tell(ledger.Begin{Time: t.begin.Load()})
+	d.begin.Store(clock.Now())
+	tx.Tell(ledger.Begin{Time: d.begin.Load()})
 }
 
 // found notes that a process maps a CUDA library, and reports whether its unwind tables are still
 // to be loaded.
-func (t *Tracer) found(pid uint32) (load bool) {
-	tx := t.sequencer.Begin()
+func (d *discovery) found(pid uint32) (load bool) {
+	tx := d.sequencer.Begin()
 	defer tx.Done()
-	return t.table.Found(tx, pid)
+	return d.table.Found(tx, pid)
 }
 
 // wanted reports whether a process is traced, and decides it if need be.
-func (t *Tracer) wanted(pid uint32) bool {
-	tx := t.sequencer.Begin()
+func (d *discovery) wanted(pid uint32) bool {
+	tx := d.sequencer.Begin()
 	defer tx.Done()
-	return t.table.Wants(tx, pid)
-}
-
-// newFiles returns the probed files, connected to the tracer.
-func (t *Tracer) newFiles() *probes.Files {
-	return probes.NewFiles(t.prober, probes.Options{
-		NoTensors: t.config.NoTensors,
-		Requests:  t.config.DriverObjects,
-		Prepare:   t.tensors.Prepare,
-		Traced:    t.table.IsTraced,
-		Owner:     t.table.UserOf,
-		Warn:      t.warnOf,
-		FileID:    func(l libraries.Mapped) (uint64, bool) { return t.unwind.FileAt(l.PID, l.Address) },
-		Pace:      t.config.pace,
-		Probed:    t.probed,
-		Meanwhile: t.mappedMeanwhile,
-		Again:     t.scanAgain,
-		TakenBack: t.learner.End,
-	})
+	return d.table.Wants(tx, pid)
 }
 
 // probed is called after a file was probed.
-func (t *Tracer) probed(l libraries.Mapped, rows int) {
-	t.config.Note(fmt.Sprintf("probing %d functions of %s", rows, l.Name))
-	t.noteLate(l)
-	if !l.IsOwn() && l.Layer != cudaapi.Torch && !t.table.IsHeld(l.PID) {
-		t.jobs.add(job{kind: jobLearn}) // its threads may have chosen their devices before
+func (d *discovery) probed(l libraries.Mapped, rows int) {
+	d.note(fmt.Sprintf("probing %d functions of %s", rows, l.Name))
+	d.noteLate(l)
+	if !l.IsOwn() && l.Layer != cudaapi.Torch && !d.table.IsHeld(l.PID) {
+		d.jobs.add(job{kind: jobLearn}) // its threads may have chosen their devices before
 	}
 }
 
 // noteLate warns if a process that started during the session used a library before it was probed.
 // Processes that started earlier miss all calls before the attach anyway.
-func (t *Tracer) noteLate(l libraries.Mapped) {
-	began, noticed := procfs.StartTime(l.PID), t.running.Load()
+func (d *discovery) noteLate(l libraries.Mapped) {
+	began, noticed := procfs.StartTime(l.PID), d.running.Load()
 	if l.IsOwn() || l.Program || noticed == 0 || began < noticed {
 		return
 	}
 	late := time.Duration(clock.Now() - began).Round(time.Millisecond)
-	if text := t.unseen.Note(l, late); text != "" {
-		t.warn(text)
+	if text := d.unseen.Note(l, late); text != "" {
+		d.sequencer.Warn(0, text)
 	}
 }
 
 // wantDevice requests brief probes if an event shows that they are needed.
-func (t *Tracer) wantDevice(e *ledger.Event) {
-	if t.learner.Want(e, e.Device == ledger.UnknownDevice && t.usage.OnOneGPU(e.PID)) {
-		t.jobs.add(job{kind: jobLearn})
+func (d *discovery) wantDevice(e *ledger.Event) {
+	if d.learner.Want(e, e.Device == ledger.UnknownDevice && d.usage.OnOneGPU(e.PID)) {
+		d.jobs.add(job{kind: jobLearn})
 	}
 }
 
 // learn attaches the brief probes.
-func (t *Tracer) learn() error {
-	return t.learner.Begin(t.usage.OneGPU(), t.files, t.scanner.Scan, func() { t.jobs.add(job{kind: jobLearned}) })
+func (d *discovery) learn() error {
+	return d.learner.Begin(d.usage.OneGPU(), d.files, d.scanner.Scan, func() { d.jobs.add(job{kind: jobLearned}) })
 }
 
 // retire detaches the probes from files that no process can map again.
-func (t *Tracer) retire() error {
-	defer t.files.ForgetProcesses()
-	found, err := t.scanner.Scan()
+func (d *discovery) retire() error {
+	defer d.files.ForgetProcesses()
+	found, err := d.scanner.Scan()
 	if err == nil {
-		t.files.Retire(found, t.stalled.pids())
+		d.files.Retire(found, d.stalled.pids())
 	}
 	return err
+}
+
+// mapped is told of each executable mapping made anywhere.
+func (d *discovery) mapped(pid uint32, cuda bool) {
+	if cuda {
+		d.usage.Wake()
+		d.jobs.add(job{kind: jobScan, pid: pid})
+	}
+	// A scan loads the tables of processes that are new to it. A load that is under way may have passed
+	// this mapping.
+	if d.table.UsesCUDA(pid) {
+		d.jobs.add(job{kind: jobLoad, pid: pid})
+	}
+}
+
+// prepareHeld prepares a process of the command that stopped because its dynamic loader has loaded
+// libraries, and lets it go on.
+func (d *discovery) prepareHeld(pid uint32) {
+	defer unix.Kill(int(pid), unix.SIGCONT) // whatever happens
+	if libraries.MayMap(pid) {
+		if err := d.discover(pid); err != nil {
+			d.sequencer.Warn(0, err.Error())
+		}
+		d.tables.load(pid, 0)
+	}
+}
+
+// review attaches and detaches the probes of wrappers.
+func (d *discovery) review() {
+	defer d.defects.Recovered("a look at the probes of the runtime")
+	d.files.Review()
+	d.stalled.warn()
+}
+
+// poll has the processes looked at that have mapped libraries since the last call.
+func (d *discovery) poll() {
+	changed, err := d.mapping.Hotplug()
+	if err != nil {
+		d.sequencer.Warn(0, "processes that begin may be noticed late: "+err.Error())
+	}
+	if d.mapping.Poll(d.mapped) || changed {
+		d.jobs.add(job{kind: jobScan})
+	}
 }

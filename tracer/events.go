@@ -5,8 +5,6 @@ package tracer
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -15,11 +13,16 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
+	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/sequence"
-	"github.com/vramprof/vramprof/tracer/unwind"
+	"github.com/vramprof/vramprof/tracer/shares"
+	"github.com/vramprof/vramprof/tracer/stacks"
+	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
 // pollInterval is how long events lie in the ring before they are read. They wake nobody: a wake-up
@@ -32,324 +35,243 @@ const (
 	mappingPause = 5 * time.Millisecond // new programs wake the reader at most so often
 )
 
-// readEvents books events until ctx ends or nothing is left to trace, and then those still in the
+// eventReader reads the events ring: it decodes each event, and books it in one transaction. Its file has
+// the way of an event from top to bottom: drain decodes it, book begins the transaction, in which dispatch
+// finds the process, and bookCall or bookBlock has the sequencer pass it to the capture and to
+// ledger.Ledger.Apply. What can take long is a job for others. Only the goroutine of Run reads.
+type eventReader struct {
+	ring   *ringbuf.Reader
+	sleeps *ebpf.Map // of the kernel half: whether the next event wakes the reader
+
+	sequencer *sequence.Sequencer
+	defects   *panics.List
+	table     *processes.Table
+	reaper    *processes.Reaper
+	tensors   *torchalloc.Allocators
+	usage     *gpuusage.Monitor
+	shares    *shares.Shares
+	stacks    *stacks.Store
+	ooms      *oom.Queue
+	discovery *discovery
+	jobs      *jobs
+	losses    *losses
+	finished  func() bool // nothing is left to trace
+
+	event  ledger.Event     // the latest: one for each would be garbage
+	asleep bool             // the next event wakes the reader
+	idle   time.Duration    // idleInterval, longer in a test
+	tap    func(raw []byte) // sees every event; for test data
+}
+
+// run books events until ctx ends or nothing is left to trace, and then those still in the
 // ring.
-func (t *Tracer) readEvents(ctx context.Context) {
-	defer context.AfterFunc(ctx, func() { _ = t.events.Flush() })()
+func (r *eventReader) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, r.flush)()
 	var record ringbuf.Record
 	lastEvent := time.Now()
 	for {
-		done := ctx.Err() != nil || t.finished()
+		done := ctx.Err() != nil || r.finished()
 		began := time.Now()
 		interval := pollInterval
-		if t.asleep = began.Sub(lastEvent) > idleAfter && t.sleep() == nil; t.asleep {
-			interval = t.idle
+		if r.asleep = began.Sub(lastEvent) > idleAfter && r.sleep() == nil; r.asleep {
+			interval = r.idle
 		}
-		t.events.SetDeadline(began.Add(interval))
-		if t.drain(&record) > 0 {
+		r.ring.SetDeadline(began.Add(interval))
+		if r.drain(&record) > 0 {
 			lastEvent = began
 		}
-		for n := 0; done && n < 4 && t.events.AvailableBytes() > 0; n++ {
-			t.drain(&record) // all that a full ring can hold
+		for n := 0; done && n < 4 && r.ring.AvailableBytes() > 0; n++ {
+			r.drain(&record) // all that a full ring can hold
 		}
-		changed, err := t.mapping.Hotplug()
-		if err != nil {
-			t.warn("processes that begin may be noticed late: " + err.Error())
-		}
-		if t.mapping.Poll(t.mapped) || changed {
-			t.jobs.add(job{kind: jobScan})
-		}
+		r.discovery.poll()
 		if done {
 			return
 		}
 	}
 }
 
+// bookFirst books the events in the ring before Ready is called, so that idle processes have
+// their baselines by then.
+func (r *eventReader) bookFirst() {
+	var record ringbuf.Record
+	r.ring.SetDeadline(time.Now())
+	r.drain(&record)
+	tx := r.sequencer.Begin()
+	defer tx.Done()
+	tx.TakeAll()
+}
+
 // sleep has the next event wake the reader.
-func (t *Tracer) sleep() error {
-	return t.coll.Maps["reader_sleeps"].Put(uint32(0), uint32(1))
+func (r *eventReader) sleep() error {
+	return r.sleeps.Put(uint32(0), uint32(1))
 }
 
 // drain books events until the ring is empty, but at most 65,536, so that other duties do not wait.
-func (t *Tracer) drain(record *ringbuf.Record) (n int) {
+func (r *eventReader) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
-		err := t.events.ReadInto(record)
+		err := r.ring.ReadInto(record)
 		if bpf.IsRingEmpty(err) {
 			empty := clock.Now()
 			// A closed ring has no bytes to ask for; else no event came before the time was taken.
-			if !errors.Is(err, ringbuf.ErrClosed) && t.events.AvailableBytes() == 0 {
-				t.sequencer.RingWasEmpty(empty)
-				t.table.RingWasEmpty()
+			if !errors.Is(err, ringbuf.ErrClosed) && r.ring.AvailableBytes() == 0 {
+				r.sequencer.RingWasEmpty(empty)
+				r.reaper.RingWasEmpty()
 			}
 			return n
 		}
-		if t.asleep {
-			t.asleep = false
-			t.events.SetDeadline(time.Now().Add(pollInterval)) // the next ones wake nobody
+		if r.asleep {
+			r.asleep = false
+			r.ring.SetDeadline(time.Now().Add(pollInterval)) // the next ones wake nobody
 		}
 		if err == nil {
 			var e *bpf.Event
 			if e, err = bpf.DecodeEvent(record.RawSample); err == nil {
-				t.take(e, bpf.DecodeDetails(record.RawSample))
+				r.book(e, bpf.DecodeDetails(record.RawSample))
 			}
-			if t.tap != nil {
-				t.tap(record.RawSample)
+			if r.tap != nil {
+				r.tap(record.RawSample)
 			}
 		}
 		if err != nil {
-			t.counts.lost.Add(1)
+			r.losses.undecodable.Add(1)
 		}
 	}
 	return n
 }
 
-// take books an event. A panic costs no more than the event.
-func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
-	tx := t.sequencer.Begin()
+// book books an event. A panic costs no more than the event.
+func (r *eventReader) book(e *bpf.Event, details *bpf.Details) {
+	tx := r.sequencer.Begin()
 	defer tx.Done()
 	defer func() {
-		if r := recover(); r != nil {
-			t.counts.lost.Add(1)
-			t.defects.Note("an event", r)
+		if fault := recover(); fault != nil {
+			r.losses.undecodable.Add(1)
+			r.defects.Note("an event", fault)
 		}
 	}()
 	tx.Passed(e.Time)
-	t.handle(tx, e, details)
+	r.dispatch(tx, e, details)
 }
 
-// handle books one event.
-func (t *Tracer) handle(tx *sequence.Tx, e *bpf.Event, details *bpf.Details) {
+// dispatch books an event by its kind.
+func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Details) {
 	switch e.Kind {
 	case bpf.KindHeld:
-		t.jobs.add(job{kind: jobHeld, pid: e.Pid})
+		r.jobs.add(job{kind: jobHeld, pid: e.Pid})
 		return
 	case bpf.KindTables:
-		if t.table.Find(tx, e.Pid) != nil {
-			t.jobs.add(job{kind: jobLoad, pid: e.Pid})
+		if r.table.Find(tx, e.Pid) != nil {
+			r.jobs.add(job{kind: jobLoad, pid: e.Pid})
 		}
 		return
 	case bpf.KindExit:
-		t.exited(tx, e)
+		r.exit(tx, e)
 		return
 	case bpf.KindExec:
-		t.executed(tx, e)
+		r.exec(tx, e)
 		return
 	}
-	p := t.table.Find(tx, e.Pid)
+	p := r.table.Find(tx, e.Pid)
 	if p == nil {
-		t.ignore(e)
+		r.ignore(e)
 		return
 	}
 	if e.Flags&bpf.FlagNoTables != 0 && p.HasNoTables() {
-		t.counts.noRoomForTables.Add(1)
+		r.losses.noRoomForTables.Add(1)
 	}
 	switch e.Kind {
 	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
-		t.handleBlock(tx, p, e)
+		r.bookBlock(tx, p, e)
 	case bpf.KindInit:
-		t.jobs.add(job{kind: jobScan, pid: e.Pid})
+		r.jobs.add(job{kind: jobScan, pid: e.Pid})
 	default:
-		t.handleCall(tx, p, e, details)
+		r.bookCall(tx, p, e, details)
 	}
 }
 
-// handleBlock books an event of PyTorch's allocator.
-func (t *Tracer) handleBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event) {
-	device, ok := t.tensors.Handle(tx, e)
+// bookBlock books an event of PyTorch's allocator.
+func (r *eventReader) bookBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event) {
+	device, ok := r.tensors.Handle(tx, e)
 	if ok && e.Kind == bpf.KindBlockFailed {
-		t.ooms.Add(tx, oom.Error{
-			PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
-		})
+		r.ooms.Add(tx, oom.Error{User: p.User(), Event: oomevent.Event{
+			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
+		}})
 	}
 }
 
-// handleCall books a call of CUDA.
-func (t *Tracer) handleCall(tx *sequence.Tx, p *processes.Process, e *bpf.Event, details *bpf.Details) {
+// bookCall books a call of CUDA.
+func (r *eventReader) bookCall(tx *sequence.Tx, p *processes.Process, e *bpf.Event, details *bpf.Details) {
 	p.Changes(e.Time)
-	event := &t.event
+	event := &r.event
 	var ok bool
 	if *event, ok = cudaapi.Translate(e, details); !ok {
-		t.counts.lost.Add(1)
+		r.losses.undecodable.Add(1)
 		return
 	}
 	if event.Op == 0 {
 		return
 	}
 	if e.Kind == bpf.KindAlloc {
-		t.tensors.Disinherit(tx, e.Pid)
+		r.tensors.Disinherit(tx, e.Pid)
 	}
 	if doubt := cudaapi.Doubt(e, event); doubt != "" && p.Doubt() {
 		tx.Tell(ledger.Warning{PID: e.Pid, Text: doubt})
 	}
 	tx.Apply(event)
-	t.wantDevice(event)
+	r.discovery.wantDevice(event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
-		t.ooms.Add(tx, oom.Error{PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
+		r.ooms.Add(tx, oom.Error{User: p.User(), Event: oomevent.Event{
+			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size,
+		}})
 	}
 	if event.Op == ledger.Alloc {
 		first, firstThere := p.Allocates(event.Device)
 		if first {
-			t.jobs.add(job{jobIntroduce, e.Pid})
+			r.jobs.add(job{jobIntroduce, e.Pid})
 		}
 		if first || firstThere {
-			t.usage.Soon()
+			r.usage.Soon()
 		}
 	}
 }
 
-// exited books the end of a process: what each type knows of it first.
-func (t *Tracer) exited(tx *sequence.Tx, e *bpf.Event) {
-	t.table.Release(e.Pid)
-	t.shares.Leave(e.Pid)
-	if t.tensors.Leave(tx, e.Pid) {
-		t.jobs.add(job{kind: jobBlocks})
+// exit books the end of a process: what each type knows of it first.
+func (r *eventReader) exit(tx *sequence.Tx, e *bpf.Event) {
+	r.table.Release(e.Pid)
+	r.shares.Leave(e.Pid)
+	if r.tensors.Leave(tx, e.Pid) {
+		r.jobs.add(job{kind: jobBlocks})
 	}
-	t.usage.Forget(e.Pid)
-	t.stacks.Ended(e.Pid)
-	t.table.Exit(tx, e)
-	t.jobs.add(job{kind: jobForget, pid: e.Pid})
+	r.usage.Forget(e.Pid)
+	r.stacks.Ended(e.Pid)
+	r.table.Exit(tx, e)
+	r.jobs.add(job{kind: jobForget, pid: e.Pid})
 }
 
-// executed books that a process runs another program now.
-func (t *Tracer) executed(tx *sequence.Tx, e *bpf.Event) {
-	if t.table.IsKnown(e.Pid) {
-		t.stacks.Ended(e.Pid)
-		if t.tensors.Leave(tx, e.Pid) {
-			t.jobs.add(job{kind: jobBlocks})
+// exec books that a process runs another program now.
+func (r *eventReader) exec(tx *sequence.Tx, e *bpf.Event) {
+	if r.table.IsKnown(e.Pid) {
+		r.stacks.Ended(e.Pid)
+		if r.tensors.Leave(tx, e.Pid) {
+			r.jobs.add(job{kind: jobBlocks})
 		}
-		t.usage.Forget(e.Pid)
-		t.shares.Leave(e.Pid)
+		r.usage.Forget(e.Pid)
+		r.shares.Leave(e.Pid)
 	}
-	t.table.Exec(tx, e)
+	r.table.Exec(tx, e)
 }
 
-// ignore takes an event of a process that is not traced out of the kernel's counts of stacks: with
-// --name the kernel half sends some until the name of the process was looked at.
-func (t *Tracer) ignore(e *bpf.Event) {
+// ignore leaves out an event of a process that is not traced: with --name the kernel half sends some
+// until the name of the process was looked at.
+func (r *eventReader) ignore(e *bpf.Event) {
 	switch e.Kind {
 	case bpf.KindAllocator:
-		t.tensors.Drop(e)
+		r.tensors.Drop(e)
 	case bpf.KindAlloc, bpf.KindFree:
-		t.table.CountNameless(e.Pid)
+		r.table.CountNameless(e.Pid)
 	}
-	switch e.Kind {
-	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
-	case bpf.KindCall:
-		if f := cudaapi.ByID(e.Function); f == nil || !f.Stack || f.IsObject() {
-			return
-		}
-	default:
-		return
-	}
-	t.counts.ignoredStacks.Add(1)
-	switch {
-	case e.Flags&bpf.FlagNoTables != 0:
-		t.counts.ignoredNoStack.Add(1)
-	case e.Flags&bpf.FlagTruncated != 0:
-		t.counts.ignoredTruncated.Add(1)
-	}
+	r.losses.ignore(e)
 }
 
-// counts is what the tracer itself could not book. The goroutine that reads the events ring counts.
-type counts struct {
-	lost             atomic.Uint64 // events that could not be decoded or booked
-	ignoredStacks    atomic.Uint64 // stacks of processes that are not traced
-	ignoredNoStack   atomic.Uint64 // their events without a stack
-	ignoredTruncated atomic.Uint64 // their stacks that were not walked to the end
-	noRoomForTables  atomic.Uint64 // events without a stack of processes whose unwind tables found no room
-}
-
-// stats returns what the kernel half and the tracer could not do.
-func (t *Tracer) stats() ledger.Stats {
-	var counters [bpf.CounterCount]uint64
-	for i := range counters {
-		_ = t.coll.Maps["counters"].Lookup(uint32(i), &counters[i])
-	}
-	s := ledger.Stats{
-		LostFor:   t.lostFor(),
-		Stacks:    counters[bpf.CounterStacks] - min(t.counts.ignoredStacks.Load(), counters[bpf.CounterStacks]),
-		StacksBy:  t.stacks.Lost(),
-		Torn:      counters[bpf.CounterTorn],
-		Truncated: map[string]uint64{},
-	}
-	for _, n := range s.LostFor {
-		s.Lost += n
-	}
-	s.Missing = t.missing(&counters)
-	for _, n := range s.Missing {
-		s.NoStack += n
-	}
-	s.LostBy, _ = t.shares.Lost()
-	var code uint32
-	var count uint64
-	for i := t.coll.Maps["truncated_stacks"].Iterate(); i.Next(&code, &count); {
-		if count > 0 {
-			s.Truncated[unwind.Reason(code)] += count
-		}
-	}
-	// An event does not carry the reason. Nearly all walks of ignored processes end for this one,
-	// because vramprof has loaded no tables for them.
-	if n, ignored := s.Truncated[unwind.NoTables], t.counts.ignoredTruncated.Load(); n > ignored {
-		s.Truncated[unwind.NoTables] = n - ignored
-	} else {
-		delete(s.Truncated, unwind.NoTables)
-	}
-	return s
-}
-
-// lossReasons are the reasons for which the kernel half loses events, by its counters.
-var lossReasons = map[uint32]string{
-	bpf.CounterEventLost:    ledger.LostBuffersFull,
-	bpf.CounterEventRefused: ledger.LostShareUsed,
-	bpf.CounterTableFull:    ledger.LostTablesFull,
-	bpf.CounterNoMemory:     ledger.LostNoMemory,
-	bpf.CounterTooDeep:      ledger.LostTooNested,
-	bpf.CounterUnreadable:   ledger.LostUnreadable,
-}
-
-// lostFor counts the events that are not booked, by reason.
-func (t *Tracer) lostFor() map[string]uint64 {
-	list := map[string]uint64{}
-	add := func(reason string, n uint64) {
-		if n > 0 {
-			list[reason] = n
-		}
-	}
-	for i, reason := range lossReasons {
-		var n uint64
-		_ = t.coll.Maps["counters"].Lookup(i, &n)
-		add(reason, n)
-	}
-	add(ledger.LostUndecodable, t.counts.lost.Load())
-	add(ledger.LostSkipped, t.skipped())
-	return list
-}
-
-// skipped counts runs of the probes' programs that the kernel left out: before Linux 5.19, while
-// another BPF program, or a system call on a BPF map, is interrupted on that CPU.
-func (t *Tracer) skipped() (sum uint64) {
-	for _, p := range t.coll.Programs {
-		if p.Type() != ebpf.Kprobe {
-			continue
-		}
-		if stats, err := p.Stats(); err == nil {
-			sum += stats.RecursionMisses // 0 before Linux 5.12
-		}
-	}
-	return sum
-}
-
-// missing counts the events without a stack by reason.
-func (t *Tracer) missing(counters *[bpf.CounterCount]uint64) map[string]uint64 {
-	noTables := counters[bpf.CounterNoTables] - min(t.counts.ignoredNoStack.Load(), counters[bpf.CounterNoTables])
-	noRoom := min(t.counts.noRoomForTables.Load(), noTables)
-	list := map[string]uint64{
-		"as unwind tables were not loaded yet":        noTables - noRoom,
-		"as there was no room for unwind tables":      noRoom,
-		"as there was no room in the ring of stacks":  counters[bpf.CounterStackLost],
-		"as they could not be read":                   t.reader.Lost(),
-		"as the unwinder's programs were not entered": counters[bpf.CounterChainBroken],
-	}
-	maps.DeleteFunc(list, func(_ string, n uint64) bool { return n == 0 })
-	return list
-}
+// flush wakes the goroutine that reads the ring, which sleeps when there is nothing to read.
+func (r *eventReader) flush() { _ = r.ring.Flush() }

@@ -13,7 +13,7 @@ func TestTheFirstEventAfterAWhileWakesTheReader(t *testing.T) {
 	m.trace(nil)
 	p := m.script("calls_c", nil, "ready", "wait", "cudaMalloc p 1000", "wait", "cudaMalloc q 2000", "wait")
 	p.ready()
-	if err := m.mapping.Mute(); err != nil { // programs that begin anywhere wake it too
+	if err := m.discovery.mapping.Mute(); err != nil { // programs that begin anywhere wake it too
 		t.Fatal(err)
 	}
 	for i := range uint64(2) {

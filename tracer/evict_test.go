@@ -17,7 +17,7 @@ import (
 func (m *machine) evictAll() {
 	m.t.Helper()
 	for range 3 {
-		m.later += stacks.Unused
+		m.eviction.later += stacks.Unused
 		m.Forget(0)
 		m.workDone()
 	}
@@ -48,13 +48,13 @@ func TestAnEvictedStackComesBack(t *testing.T) {
 		t.Fatalf("%d sites, the stack has %d frames", sites, frames)
 	}
 	calls := map[uint64]bool{}
-	if !m.stacksOfCalls(func(id uint64) { calls[id] = true }) || !calls[id] {
+	if !m.eviction.stacksOfCalls(func(id uint64) { calls[id] = true }) || !calls[id] {
 		t.Errorf("the latest call of its thread is not among %d", len(calls))
 	}
 	at := time.Now()
 	for range 2 {
 		at = at.Add(stacks.Unused)
-		m.dropStacks(at, nil) // as if the books had lost it
+		m.eviction.dropStacks(at, nil) // as if the books had lost it
 	}
 	if n := len(m.Stack(id)); n != 0 {
 		t.Fatalf("%d frames are left", n)
@@ -105,8 +105,8 @@ func TestWhatShortProcessesLeaveIsEvicted(t *testing.T) {
 		var after sizes
 		// Of processes that other tests run, some is kept for a moment.
 		m.eventually("the round leaves nothing", func() bool {
-			m.later += stacks.Unused
-			m.dropStacks(time.Now().Add(m.later), nil) // as if they had left the books
+			m.eviction.later += stacks.Unused
+			m.eviction.dropStacks(time.Now().Add(m.eviction.later), nil) // as if they had left the books
 			m.evictAll()
 			after = ownSizes(m.Sizes())
 			return after.stacks == 0 && (round == 0 || after == before)

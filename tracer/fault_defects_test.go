@@ -64,7 +64,7 @@ func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 	m.reader.Take([]byte("no stack"))
 	m.reader.Take(make([]byte, 1<<16))
 	for kind := range 256 { // none of them may end the program
-		m.take(&bpf.Event{Kind: bpf.Kind(kind), Pid: 1 << 30, Api: 255, Function: 255, Result: -1, Device: -5, Size: 1<<64 - 1, Address: 1<<64 - 1, Time: 1<<64 - 1}, nil)
+		m.events.book(&bpf.Event{Kind: bpf.Kind(kind), Pid: 1 << 30, Api: 255, Function: 255, Result: -1, Device: -5, Size: 1<<64 - 1, Address: 1<<64 - 1, Time: 1<<64 - 1}, nil)
 	}
 	s := m.snapshot()
 	var objects uint64

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 type jobKind uint8
@@ -36,7 +34,7 @@ type job struct {
 // jobs is what the worker and the loader have to do. Equal jobs are done once. Any goroutine may
 // add.
 type jobs struct {
-	mu   *sync.Mutex
+	mu   sync.Mutex
 	todo [jobKinds]map[uint32]time.Time // by pid: since when
 	at   time.Time                      // since when the job waited that the worker is at; zero: at none
 	wake chan struct{}                  // the worker
@@ -44,8 +42,8 @@ type jobs struct {
 	busy bool                           // the loader is at one; guarded by mu
 }
 
-func newJobs() jobs {
-	j := jobs{mu: new(sync.Mutex), wake: make(chan struct{}, 1), load: make(chan struct{}, 1)}
+func newJobs() *jobs {
+	j := &jobs{wake: make(chan struct{}, 1), load: make(chan struct{}, 1)}
 	for kind := range j.todo {
 		j.todo[kind] = map[uint32]time.Time{}
 	}
@@ -151,45 +149,3 @@ func (j *jobs) takeOf(from, to jobKind) (n job, since time.Time, ok bool) {
 // waited, or has been under way: seconds at most, unless a process or the kernel holds it up. Any
 // goroutine may call it.
 func (t *Tracer) JobAge() time.Duration { return t.jobs.age(time.Now()) }
-
-// do does a job of any kind but jobForget.
-func (t *Tracer) do(n job) {
-	defer t.defects.Recovered("a look at processes")
-	switch n.kind {
-	case jobHeld:
-		t.lookAtHeld(n.pid)
-	case jobScan:
-		if err := t.discover(n.pid); err != nil {
-			t.warn(err.Error())
-		}
-	case jobIntroduce:
-		t.introduce(n.pid)
-	case jobLoad:
-		t.loadSoon(n.pid)
-	case jobLoadLater:
-		t.loadLater(n.pid)
-	case jobLearn:
-		if err := t.learn(); err != nil {
-			t.warn(err.Error())
-		}
-	case jobLearned:
-		t.learner.End()
-	case jobBlocks:
-		t.tensors.PlaceLeft()
-	case jobEvict:
-		t.evict()
-	}
-}
-
-// forget drops what was kept for the last events of processes that have ended. It is the worker's.
-func (t *Tracer) forget() {
-	defer t.defects.Recovered("a look at processes")
-	t.forgetTables()
-	probes.ForgetContexts(t.coll.Maps["contexts"], t.coll.Maps["captures"], t.table.IsKnown)
-	t.tensors.Forget()
-	t.shares.Forget(t.table.IsKnown)
-	t.stacks.ForgetPerfMaps(t.hasEnded)
-	if err := t.retire(); err != nil {
-		t.warn(err.Error())
-	}
-}

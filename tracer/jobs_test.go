@@ -53,7 +53,7 @@ func (noKernel) Lookup(_, _ any) error { return ebpf.ErrKeyNotExist }
 // for the one lack the other.
 func TestAFurtherCUDALibraryOfAProcessHasItsTablesLoaded(t *testing.T) {
 	nothing := func(uint32) {}
-	x := &Tracer{jobs: newJobs(), usage: &gpuusage.Monitor{}}
+	x := &discovery{jobs: newJobs(), usage: &gpuusage.Monitor{}}
 	x.table = processes.NewTable(processes.Options{Kernel: noKernel{}, Scan: nothing, Introduce: nothing, Adopt: func(_, _ uint32) bool { return false }})
 	own := uint32(os.Getpid())
 	todo := func() (scan, load bool) {

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
@@ -41,10 +42,10 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if err := t.loadWatch(kernel, types); err != nil {
 		return err
 	}
-	if t.mapping, err = libraries.WatchMappings(); err != nil {
+	if t.discovery.mapping, err = libraries.WatchMappings(); err != nil {
 		return err
 	}
-	if t.events, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
+	if t.events.ring, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
 		return fmt.Errorf("open the events ring: %w", err)
 	}
 	stackEvents, err := ringbuf.NewReader(t.coll.Maps["stack_events"])
@@ -52,6 +53,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 		return fmt.Errorf("open the stacks ring: %w", err)
 	}
 	t.reader = stacks.Reader{Ring: stackEvents, Decode: t.unwind.Decode, UserOf: t.table.UserOf, Store: t.stacks, Defects: &t.defects}
+	t.wire()
 	return nil
 }
 
@@ -96,7 +98,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	t.prober = probes.Load(spec, t.coll.Maps, types, multi,
 		func(programs map[string]*ebpf.Program) error { return t.unwind.LinkStop(programs[probes.StopProgram]) },
 		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
-	t.files = t.newFiles()
+	t.discovery.prober, t.discovery.files = t.prober, t.newFiles()
 	return nil
 }
 
@@ -107,36 +109,37 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		Scan:      func(pid uint32) { t.jobs.add(job{jobScan, pid}) },
 		Introduce: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 	})
+	t.names, t.reaper = processes.NewNames(t.table, t.sequencer, &t.defects), processes.NewReaper(t.table)
 	t.usage = gpuusage.NewMonitor(gpuusage.Options{
 		NVML: t.config.NVML, Sequencer: t.sequencer, Defects: &t.defects, Changed: t.table.Changed,
 		LookAgain:  func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 		NodeMemory: procfs.NodeMemory,
-		Before:     t.markSegments,
+		Before:     t.snapshots.markSegments,
 	})
 	if o := t.config.Walks; o != nil {
-		t.walker = heapscan.New(heapscan.Options{
+		t.snapshots.walker = heapscan.New(heapscan.Options{
 			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress,
-			Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.blocksOf, Mark: t.markSegments,
-			Flush:    func() { _ = t.events.Flush() },
+			Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.snapshots.blocksOf, Mark: t.snapshots.markSegments,
+			Flush:    t.events.flush,
 			HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) },
 		})
 	}
 	var walk func(pid uint32)
-	if t.walker != nil {
-		walk = t.walker.Walk
+	if t.snapshots.walker != nil {
+		walk = t.snapshots.walker.Walk
 	}
 	t.ooms = oom.NewQueue(oom.Options{
 		Walk: walk, Tell: t.config.OOM, Capture: t.config.Capture != nil, Sequencer: t.sequencer, Defects: &t.defects, Stacks: t.stacks,
-		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.runningBooks,
+		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.snapshots.running,
 	})
-	if t.sent, err = stacks.OpenSent(t.coll.Maps["stacks"]); err != nil {
+	if t.eviction.sent, err = stacks.OpenSent(t.coll.Maps["stacks"]); err != nil {
 		return err
 	}
 	if t.shares, err = shares.Open(t.coll.Maps["tables"], t.coll.Maps["shares"], &t.defects); err != nil {
 		return err
 	}
 	t.tensors, err = torchalloc.New(torchalloc.Options{
-		Maps: t.coll.Maps, Sequencer: t.sequencer, Processes: t.table, Begin: t.begin.Load, LeaveRoom: t.shares.LeaveRoom,
+		Maps: t.coll.Maps, Sequencer: t.sequencer, Processes: t.table, Begin: t.discovery.begin.Load, LeaveRoom: t.shares.LeaveRoom,
 		BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {
 			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
@@ -176,7 +179,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	if err := t.watch.attach(); err != nil {
 		return err
 	}
-	if t.scanner, err = libraries.NewScanner(t.watch.programs.Programs, t.scanAgain); err != nil {
+	if t.discovery.scanner, err = libraries.NewScanner(t.watch.programs.Programs, t.discovery.stalled.scanAgain); err != nil {
 		return err
 	}
 	t.unwind.CodeOf, t.unwind.InKernel = t.codeOf, func() map[uint32]uint32 { return layoutsIn(t.coll.Maps["processes"]) }
@@ -186,7 +189,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 // codeOf returns the executable mappings of a process for the unwinder, and false if they are
 // unknown.
 func (t *Tracer) codeOf(pid uint32) (unwind.Code, bool) {
-	list, layout := t.scanner.Code(pid)
+	list, layout := t.discovery.scanner.Code(pid)
 	if len(list) == 0 {
 		return unwind.Code{}, false
 	}
@@ -195,6 +198,14 @@ func (t *Tracer) codeOf(pid uint32) (unwind.Code, bool) {
 		code.Files[r.Start] = unwind.CodeFile{Device: r.Device, Inode: r.Inode, Address: r.Address, Size: r.Size, Changed: r.Changed}
 	}
 	return code, true
+}
+
+// kernelHalf is what is loaded into the kernel. Only New, Detach and Close change it.
+type kernelHalf struct {
+	coll    *ebpf.Collection // maps of the programs that probe functions
+	prober  *probes.Prober   // these programs
+	watch   processWatch
+	memlock *unix.Rlimit // of this process as it was, if it was lifted
 }
 
 // processWatch owns the programs that report when processes fork, call execve and exit. It has no

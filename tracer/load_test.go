@@ -59,7 +59,7 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 			t.Errorf("%s: the verifier looked at %d instructions", name, n)
 		}
 	}
-	if _, err := tr.scanner.Scan(); err != nil {
+	if _, err := tr.discovery.scanner.Scan(); err != nil {
 		t.Error(err)
 	}
 	if s := tr.Snapshot(); s.Stats.Lost != 0 {

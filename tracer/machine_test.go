@@ -147,7 +147,7 @@ func (m *machine) trace(change func(*Config)) {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(m.Close)
-	m.Tracer.idle = cmp.Or(m.idle, m.Tracer.idle)
+	m.Tracer.events.idle = cmp.Or(m.idle, m.Tracer.events.idle)
 	if decode := m.Tracer.reader.Decode; m.slow > 0 {
 		m.Tracer.reader.Decode = func(raw []byte) (unwind.Stack, error) {
 			time.Sleep(m.slow)
@@ -205,10 +205,10 @@ func (m *machine) eventually(what string, holds func() bool) {
 
 func (m *machine) eventsRead() {
 	m.t.Helper()
-	enough := m.table.Emptied() + 2 // it may be at the end of the ring now, and what we wait for behind it
+	enough := m.reaper.Emptied() + 2 // it may be at the end of the ring now, and what we wait for behind it
 	m.eventually("the events are read", func() bool {
-		_ = m.events.Flush() // it sleeps when there is nothing to read
-		return m.table.Emptied() >= enough
+		m.events.flush() // it sleeps when there is nothing to read
+		return m.reaper.Emptied() >= enough
 	})
 }
 
@@ -222,7 +222,7 @@ func (m *machine) workDone() {
 		defer m.jobs.mu.Unlock()
 		return len(m.jobs.todo[jobForget]) == 0
 	})
-	m.loads.Wait()
+	m.tables.loads.Wait()
 	m.eventually("the loader has nothing to do", func() bool {
 		m.jobs.mu.Lock()
 		defer m.jobs.mu.Unlock()

@@ -62,7 +62,7 @@ func TestALibraryUnderSeveralMountsIsProbedOnce(t *testing.T) {
 		t.Skip("nothing can be mounted here")
 	}
 	probed := 0
-	for _, names := range m.files.Functions() {
+	for _, names := range m.discovery.files.Functions() {
 		if slices.Contains(names, "cuInit") {
 			probed++
 		}

@@ -6,24 +6,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/cilium/ebpf/ringbuf"
-
 	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
-
-// readingBooks is what a panic costs, in words.
-const readingBooks = "a look at the books"
-
-// bookFirstEvents books the events in the ring before Ready is called, so that idle processes have
-// their baselines by then.
-func (t *Tracer) bookFirstEvents() {
-	var record ringbuf.Record
-	t.events.SetDeadline(time.Now())
-	t.drain(&record)
-	tx := t.sequencer.Begin()
-	defer tx.Done()
-	tx.TakeAll()
-}
 
 // watchTensors reads the totals of PyTorch's allocators once per second, whatever NVML does.
 func (t *Tracer) watchTensors(ctx context.Context) {

@@ -81,7 +81,7 @@ func TestRecordReplay(t *testing.T) {
 	}
 	defer tr.Close()
 	var events bytes.Buffer
-	tr.tap = func(raw []byte) { events.Write(raw) }
+	tr.events.tap = func(raw []byte) { events.Write(raw) }
 	if err := tr.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 // losesAlone wants one of two processes to have lost something, and the other nothing.
 func (m *machine) losesAlone(flooder, honest *program) {
 	m.t.Helper()
-	sum := m.stats().Lost // first: the flood goes on
+	sum := m.losses.stats().Lost // first: the flood goes on
 	by, _ := m.shares.Lost()
 	if by[flooder.pid()] == 0 || by[honest.pid()] != 0 {
 		m.t.Errorf("the flooder lost %d, the other one %d", by[flooder.pid()], by[honest.pid()])

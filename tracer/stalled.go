@@ -9,24 +9,27 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
 // stalled are the processes that a scan left out because they stall it: see procfs.Call. Any goroutine
 // may call its methods.
 type stalled struct {
-	mu     sync.Mutex
+	jobs      *jobs
+	sequencer *sequence.Sequencer
+
+	mu     sync.Mutex        // guards what follows
 	again  map[uint32]bool   // by pid: those that are scanned again when their pause is over
 	warned map[uint32]uint64 // by pid: procfs.StartTicks of those that a warning names
-	news   []uint32          // those that warnOfStalled is to name
+	news   []uint32          // those that warn is to name
 }
 
 // leastWait is for a process whose pause is over, but that the latest scan has left out.
 const leastWait = 100 * time.Millisecond
 
 // scanAgain has a process scanned again that a scan left out, or that has changed its mappings since.
-// warnOfStalled names one that stalls looks again: on a busy machine, any process may delay one.
-func (t *Tracer) scanAgain(pid uint32) {
-	s := &t.stalled
+// warn names one that stalls looks again: on a busy machine, any process may delay one.
+func (s *stalled) scanAgain(pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.again[pid] {
@@ -42,7 +45,7 @@ func (t *Tracer) scanAgain(pid uint32) {
 		defer s.mu.Unlock()
 		delete(s.again, pid)
 		if procfs.Exists(pid) {
-			t.jobs.add(job{jobScan, pid})
+			s.jobs.add(job{jobScan, pid})
 		} else {
 			delete(s.warned, pid)
 		}
@@ -53,14 +56,14 @@ func (t *Tracer) scanAgain(pid uint32) {
 	}
 }
 
-// warnOfStalled warns of the processes that have stalled a look since the last call.
-func (t *Tracer) warnOfStalled() {
-	t.stalled.mu.Lock()
-	news := t.stalled.news
-	t.stalled.news = nil
-	t.stalled.mu.Unlock()
+// warn warns of the processes that have stalled a look since the last call.
+func (s *stalled) warn() {
+	s.mu.Lock()
+	news := s.news
+	s.news = nil
+	s.mu.Unlock()
 	for _, pid := range news {
-		t.warnOf(pid, fmt.Sprintf("process %d stalls looks at its mappings: libraries that it maps meanwhile are not probed", pid))
+		s.sequencer.Warn(pid, fmt.Sprintf("process %d stalls looks at its mappings: libraries that it maps meanwhile are not probed", pid))
 	}
 }
 

@@ -15,13 +15,9 @@ import (
 	"os"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
@@ -81,61 +77,43 @@ type Config struct {
 //   - sequencer: the ledger and the capture, and the transactions that book
 //   - table, usage, tensors, shares, ooms: processes, NVML's readings, PyTorch's allocators, losses and
 //     out-of-memory errors
-//   - files, learner, scanner, mapping, ahead: libraries and their probes
-//   - unwind, stacks, reader: unwind tables and stacks
+//   - discovery: libraries and their probes
+//   - unwind, stacks, reader, tables: unwind tables and stacks
+//   - events, losses: the events ring, and what could not be booked
+//   - snapshots, eviction: copies of the books; what is dropped
 //
-// One event is booked in one transaction of the sequencer. A transaction comes before every other lock, and no type
-// calls another one with its own lock held. The goroutine of Run reads the events ring, and reader
+// One event is booked in one transaction of the sequencer: see eventReader. A transaction comes before every other lock,
+// and no type calls another one with its own lock held. The goroutine of Run reads the events ring, and reader
 // has one for the stacks ring: these two never wait for what can take long. The worker does (jobs
 // up to jobForget), the loader of unwind tables (the others), and the goroutines of usage, ooms,
 // the totals of tensors and the capture.
 type Tracer struct {
-	config  Config
-	coll    *ebpf.Collection // maps of the programs that probe functions
-	watch   processWatch
-	memlock *unix.Rlimit // of this process as it was, if it was lifted
-	host    *workload.Host
+	config Config
+	kernelHalf
 	defects panics.List
 
 	sequencer *sequence.Sequencer
 	table     *processes.Table
+	names     *processes.Names
+	reaper    *processes.Reaper
 	usage     *gpuusage.Monitor
 	tensors   *torchalloc.Allocators
 	shares    *shares.Shares
 	ooms      *oom.Queue
-	walker    *heapscan.Walker                   // nil: no walks
-	skip      atomic.Pointer[context.CancelFunc] // of the walks at the end; nil: there are none
-	ended     uint64                             // moment of the books before the last walks; 0: there were none, or they are to come
-	limits    ledger.Limits                      // as the books were told last; read and written in a transaction
+	unwind    *unwind.Unwinder
+	stacks    *stacks.Store
+	reader    stacks.Reader
+	limits    ledger.Limits // as the books were told last; read and written in a transaction
 
-	prober  *probes.Prober // the programs that probe functions
-	files   *probes.Files
-	learner probes.Learner
-	unseen  probes.Unseen
-	ahead   *libraries.Ahead
-	scanner *libraries.Scanner
-	stalled stalled
-	mapping *libraries.MappingEvents
-	unwind  *unwind.Unwinder
-	stacks  *stacks.Store
-	sent    *stacks.Sent
-	reader  stacks.Reader
-
-	jobs      jobs
-	loads     sync.WaitGroup // of unwind tables, of processes that discover has found
-	command   *command
-	beginOnce sync.Once     // the books begin when the first probe is set
-	begin     atomic.Uint64 // when they did, in ns of CLOCK_MONOTONIC
-	running   atomic.Uint64 // since when new processes are noticed; 0: not yet
-
-	// The goroutine that reads the events ring has what follows.
-	events *ringbuf.Reader
-	event  ledger.Event // the latest: one for each would be garbage
-	counts counts
-	asleep bool             // the next event wakes the reader
-	idle   time.Duration    // idleInterval, longer in a test
-	later  time.Duration    // in a test, by how much evict's clock is ahead; 0
-	tap    func(raw []byte) // sees every event; for test data
+	jobs          *jobs
+	discovery     discovery
+	tables        tableLoader
+	introductions introductions
+	events        eventReader
+	losses        losses
+	snapshots     snapshots
+	eviction      eviction
+	command       *command
 }
 
 // New loads programs into the kernel, which still verifies some when New returns: Run returns an
@@ -158,11 +136,9 @@ func New(config Config) (*Tracer, error) {
 	host, _ := os.Hostname()
 	t := &Tracer{
 		config: config,
-		ahead:  libraries.NewAhead(),
 		jobs:   newJobs(),
-		host:   workload.NewHost(),
-		idle:   idleInterval,
 	}
+	t.discovery.ahead, t.introductions.host, t.events.idle = libraries.NewAhead(), workload.NewHost(), idleInterval
 	t.sequencer = sequence.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Capture, &t.defects)
 	t.limits = limitsOf(config.Memory)
 	t.sequencer.Tell(t.limits)
@@ -187,7 +163,7 @@ func (t *Tracer) finished() bool {
 func (t *Tracer) Run(ctx context.Context) error {
 	err := t.run(ctx)
 	if err == nil {
-		t.walkLast(ctx)
+		t.snapshots.walkLast(ctx)
 	}
 	return err
 }
@@ -208,14 +184,14 @@ func (t *Tracer) run(ctx context.Context) error {
 	tx := t.sequencer.Begin()
 	t.table.Expect(tx)
 	tx.Done()
-	if err := t.discover(0); err != nil {
+	if err := t.discovery.discover(0); err != nil {
 		return err
 	}
 	t.sequencer.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.sequencer.EndEvents()
 	t.usage.Read(ctx)
-	t.bookFirstEvents()
-	t.introduceDue()
+	t.events.bookFirst()
+	t.introductions.due()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
 			return err
@@ -223,17 +199,19 @@ func (t *Tracer) run(ctx context.Context) error {
 	} else if !t.config.Wait && len(t.table.Traced()) == 0 {
 		return t.noProcess()
 	}
-	wait.Go(func() { t.work(ctx) })
-	wait.Go(func() { t.loadTablesOnDemand(ctx) })
+	wait.Go(func() { t.newWorker().run(ctx) })
+	wait.Go(func() { t.tables.run(ctx) })
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.usage.RunSystem(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
-	wait.Go(func() { t.watchNames(ctx) })
-	wait.Go(func() { t.tensors.Grow(ctx, t.warn) })
+	wait.Go(func() { t.names.Run(ctx) })
+	wait.Go(func() { t.tensors.Grow(ctx, func(text string) { t.sequencer.Warn(0, text) }) })
 	wait.Go(func() { t.ooms.Run(ctx) })
-	wait.Go(func() { t.feedCapture(ctx) })
-	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
-	t.running.Store(clock.Now())
+	if t.config.Capture != nil {
+		wait.Go(func() { t.snapshots.feed(ctx) })
+	}
+	wait.Go(func() { t.discovery.mapping.Tell(ctx, mappingPause, t.events.flush) })
+	t.discovery.running.Store(clock.Now())
 	t.config.Ready(t.table.Traced())
 	tracing := ctx // the goroutines above go on until its events are read
 	if t.config.Duration > 0 {
@@ -241,39 +219,11 @@ func (t *Tracer) run(ctx context.Context) error {
 		tracing, stop = context.WithTimeout(ctx, t.config.Duration)
 		defer stop()
 	}
-	if t.walker != nil {
-		wait.Go(func() { t.walker.Run(tracing) })
+	if walker := t.snapshots.walker; walker != nil {
+		wait.Go(func() { walker.Run(tracing) })
 	}
-	t.readEvents(tracing)
+	t.events.run(tracing)
 	return nil
-}
-
-// walkLast takes the books as of the end, and then looks for holders once more: that may take
-// seconds, in which events are not booked any more.
-func (t *Tracer) walkLast(ctx context.Context) {
-	if t.walker == nil {
-		return
-	}
-	t.ended = t.readBooks(^uint64(0))
-	if ctx.Err() != nil { // Ctrl-C has ended tracing, not the walks
-		ctx = context.WithoutCancel(ctx)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	t.skip.Store(&cancel)
-	defer t.skip.Store(nil)
-	t.walker.Last(ctx)
-}
-
-// SkipWalks ends the walks for holders at the end, if they are under way and nobody has ended them yet. It
-// reports whether it did.
-func (t *Tracer) SkipWalks() bool {
-	cancel := t.skip.Swap(nil)
-	if cancel == nil {
-		return false
-	}
-	(*cancel)()
-	return true
 }
 
 func (t *Tracer) noProcess() error {
@@ -286,6 +236,10 @@ func (t *Tracer) noProcess() error {
 	}
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
 }
+
+// SkipWalks ends the walks for holders at the end, if they are under way and nobody has ended them yet. It
+// reports whether it did.
+func (t *Tracer) SkipWalks() bool { return t.snapshots.skipWalks() }
 
 // Stack returns the frames of a stack id, leaf first. It names native frames on the first call.
 func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) }
@@ -305,9 +259,9 @@ func (t *Tracer) SuspendNVML(ctx context.Context) error { return t.usage.Suspend
 // up to 0.1 s for each probe on kernels before 6.6.
 func (t *Tracer) Detach() {
 	var wait sync.WaitGroup
-	wait.Go(t.learner.End)
-	if t.files != nil {
-		wait.Go(t.files.Close)
+	wait.Go(t.discovery.learner.End)
+	if t.discovery.files != nil {
+		wait.Go(t.discovery.files.Close)
 	}
 	wait.Go(t.watch.detach)
 	wait.Wait()
@@ -323,24 +277,24 @@ func (t *Tracer) Close() {
 		releaseAll(t.coll.Maps["processes"])
 		t.command.guard.dismiss()
 	}
-	t.ahead.Close()
-	if t.mapping != nil {
-		t.mapping.Close()
+	t.discovery.ahead.Close()
+	if t.discovery.mapping != nil {
+		t.discovery.mapping.Close()
 	}
-	if t.events != nil {
-		t.events.Close()
+	if t.events.ring != nil {
+		t.events.ring.Close()
 	}
 	if t.reader.Ring != nil {
 		t.reader.Ring.Close()
 	}
-	if t.scanner != nil {
-		t.scanner.Close()
+	if t.discovery.scanner != nil {
+		t.discovery.scanner.Close()
 	}
 	if t.prober != nil {
 		t.prober.Close()
 	}
 	t.shares.Close()
-	t.sent.Close()
+	t.eviction.sent.Close()
 	t.tensors.Close()
 	if t.coll != nil {
 		t.coll.Close()

@@ -7,47 +7,67 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/sequence"
+	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
 // forgetAfter is how long the tables of an ended process stay, for stacks that are on their way.
 const forgetAfter = 5 * time.Second
 
-// work does the worker's jobs until ctx ends.
-func (t *Tracer) work(ctx context.Context) {
+var ownPid = uint32(os.Getpid())
+
+// worker does the jobs that can take long, one at a time, in a goroutine of its own.
+type worker struct {
+	jobs          *jobs
+	discovery     *discovery
+	introductions *introductions
+	tables        *tableLoader
+	eviction      *eviction
+	tensors       *torchalloc.Allocators
+	events        *eventReader
+	reaper        *processes.Reaper
+	sequencer     *sequence.Sequencer
+	defects       *panics.List
+	processes     *ebpf.Map     // the kernel half's list
+	pause         time.Duration // between reviews of the probes of wrappers
+}
+
+// run does the worker's jobs until ctx ends.
+func (w *worker) run(ctx context.Context) {
 	forget := time.NewTimer(time.Hour)
 	defer forget.Stop()
 	forgetting, again := false, false
 	reap := time.NewTicker(time.Second)
 	defer reap.Stop()
-	review := time.NewTicker(t.config.pace.Review)
+	review := time.NewTicker(w.pause)
 	defer review.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			t.introduceDue()
-			t.loads.Wait()
-			releaseAll(t.coll.Maps["processes"])
+			w.introductions.due()
+			w.tables.loads.Wait()
+			releaseAll(w.processes)
 			return
 		case <-forget.C:
 			forgetting = again
 			if again = false; forgetting {
 				forget.Reset(forgetAfter)
 			}
-			t.timed(t.forget)
+			w.timed(w.eviction.forget)
 		case <-reap.C:
-			t.timed(t.reap)
+			w.timed(w.reap)
 		case <-review.C:
-			t.timed(t.review)
-		case <-t.jobs.wake:
+			w.timed(w.discovery.review)
+		case <-w.jobs.wake:
 		}
 		for ctx.Err() == nil {
-			n, ok := t.jobs.take()
+			n, ok := w.jobs.take()
 			if !ok {
 				break
 			}
@@ -57,68 +77,51 @@ func (t *Tracer) work(ctx context.Context) {
 				}
 				forgetting = true
 			} else {
-				t.do(n)
+				w.do(n)
 			}
-			t.jobs.end()
+			w.jobs.end()
 		}
 	}
 }
 
 // timed does what a timer asks for, which has an age as jobs have.
-func (t *Tracer) timed(do func()) {
-	t.jobs.begin(time.Now())
-	defer t.jobs.end()
+func (w *worker) timed(do func()) {
+	w.jobs.begin(time.Now())
+	defer w.jobs.end()
 	do()
 }
 
-// warn tells the books a sentence.
-func (t *Tracer) warn(text string) { t.sequencer.Tell(ledger.Warning{Text: text}) }
-
-// warnOf tells the books a sentence about a process.
-func (t *Tracer) warnOf(pid uint32, text string) {
-	t.sequencer.Tell(ledger.Warning{PID: pid, Text: text})
+// do does a job of the worker, of any kind but jobForget.
+func (w *worker) do(n job) {
+	defer w.defects.Recovered("a look at processes")
+	switch n.kind {
+	case jobHeld:
+		w.discovery.prepareHeld(n.pid)
+	case jobScan:
+		if err := w.discovery.discover(n.pid); err != nil {
+			w.sequencer.Warn(0, err.Error())
+		}
+	case jobIntroduce:
+		w.introductions.introduce(n.pid)
+	case jobLearn:
+		if err := w.discovery.learn(); err != nil {
+			w.sequencer.Warn(0, err.Error())
+		}
+	case jobLearned:
+		w.discovery.learner.End()
+	case jobBlocks:
+		w.tensors.PlaceLeft()
+	case jobEvict:
+		w.eviction.evict()
+	}
 }
 
 // reap ends processes whose end the kernel did not report.
-func (t *Tracer) reap() {
-	tx := t.sequencer.Begin()
+func (w *worker) reap() {
+	tx := w.sequencer.Begin()
 	defer tx.Done()
-	defer t.defects.Recovered("a look at processes")
-	for _, pid := range t.table.Gone() {
-		t.exited(tx, &bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
-	}
-}
-
-// review attaches and detaches the probes of wrappers.
-func (t *Tracer) review() {
-	defer t.defects.Recovered("a look at the probes of the runtime")
-	t.files.Review()
-	t.warnOfStalled()
-}
-
-var ownPid = uint32(os.Getpid())
-
-// mapped is told of each executable mapping made anywhere.
-func (t *Tracer) mapped(pid uint32, cuda bool) {
-	if cuda {
-		t.usage.Wake()
-		t.jobs.add(job{kind: jobScan, pid: pid})
-	}
-	// A scan loads the tables of processes that are new to it. A load that is under way may have passed
-	// this mapping.
-	if t.table.UsesCUDA(pid) {
-		t.jobs.add(job{kind: jobLoad, pid: pid})
-	}
-}
-
-// lookAtHeld prepares a process of the command that stopped because its dynamic loader has loaded
-// libraries, and lets it go on.
-func (t *Tracer) lookAtHeld(pid uint32) {
-	defer unix.Kill(int(pid), unix.SIGCONT) // whatever happens
-	if libraries.MayMap(pid) {
-		if err := t.discover(pid); err != nil {
-			t.warn(err.Error())
-		}
-		t.loadTables(pid, 0)
+	defer w.defects.Recovered("a look at processes")
+	for _, pid := range w.reaper.Gone() {
+		w.events.exit(tx, &bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
 	}
 }

@@ -62,7 +62,7 @@ func Columns(names []string, o Options) ([]compare.Column, error) {
 type file struct {
 	path    string
 	at      source.Moment
-	given   bool           // the command line names the moment
+	given   bool            // the command line names the moment
 	profile *compare.Column // nil for a capture
 	reader  *capture.Reader
 	last    *ledger.Snapshot

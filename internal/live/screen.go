@@ -181,7 +181,7 @@ func (s *liveScreen) addOOM(o report.OOM) {
 func (s *liveScreen) showOOMs(session *session.Session) {
 	record := session.Trace.OOM
 	session.Trace.OOM = func(o oom.Error) {
-		s.addOOM(oomrecord.Report(o))
+		s.addOOM(*oomrecord.Report(o))
 		if record != nil {
 			record(o)
 		}

@@ -37,7 +37,7 @@ func (s *Source) Content(o oom.Error) (page, samples []byte, err error) {
 			err = fmt.Errorf("record an out-of-memory error: internal error: %v", r)
 		}
 	}()
-	x := Report(o)
+	x := *Report(o)
 	var wait sync.WaitGroup
 	wait.Go(func() { s.readNVML(&x) })
 	snapshot := s.Snapshot(o.Books)
@@ -62,12 +62,7 @@ func (s *Source) Content(o oom.Error) (page, samples []byte, err error) {
 }
 
 // Report returns an error as reports show it.
-func Report(o oom.Error) report.OOM {
-	return report.OOM{
-		PID: o.PID, Comm: o.Comm, Time: o.Time, Stack: o.Stack, API: o.API, Kind: o.Kind, Device: o.Device,
-		Size: o.Size, Allocated: o.Allocated, Reserved: o.Reserved,
-	}
-}
+func Report(o oom.Error) *report.OOM { return (*report.OOM)(&o.Event) }
 
 func (s *Source) readNVML(x *report.OOM) {
 	if s.NVML == nil {

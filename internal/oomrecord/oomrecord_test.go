@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
 )
 
@@ -60,7 +60,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		begin := time.Now()
 		limit := ratelimit.New(oom.Records)
 		take := func(pid uint32, size uint64) {
-			r.Take(oom.Error{PID: pid, User: pid, Size: size, Record: limit.Allow(time.Now(), pid, pid)})
+			r.Add(oom.Error{Event: oomevent.Event{PID: pid, Size: size}, User: pid, Record: limit.Allow(time.Now(), pid, pid)})
 		}
 		for i := range uint32(25) {
 			take(i, 0)
@@ -80,7 +80,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			!slices.Contains(warnings, "process 0 ran out of memory once: 1 recorded") || !slices.Contains(warnings, "process 100 ran out of memory once: 0 recorded") {
 			t.Errorf("warnings %q", warnings)
 		}
-		r.Take(oom.Error{PID: 300, Record: true}) // too late, and harmless
+		r.Add(oom.Error{Event: oomevent.Event{PID: 300}, Record: true}) // too late, and harmless
 		if again := r.End(); again != nil {
 			t.Errorf("said twice: %q", again)
 		}
@@ -109,9 +109,9 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 		})
 		limit := ratelimit.New(oom.Records)
 		for i := range 300 {
-			r.Take(oom.Error{PID: 7, User: 1001, Comm: "flood", Record: limit.Allow(time.Now(), 7, 1001)})
+			r.Add(oom.Error{Event: oomevent.Event{PID: 7, Comm: "flood"}, User: 1001, Record: limit.Allow(time.Now(), 7, 1001)})
 			if i == 250 {
-				r.Take(oom.Error{PID: 8, User: 1002, Comm: "honest", Record: limit.Allow(time.Now(), 8, 1002)})
+				r.Add(oom.Error{Event: oomevent.Event{PID: 8, Comm: "honest"}, User: 1002, Record: limit.Allow(time.Now(), 8, 1002)})
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -126,22 +126,8 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 	})
 }
 
-func TestMissedOOMsInWords(t *testing.T) {
-	for want, c := range map[string][2]uint64{
-		"": {0, 0},
-		"1 further out-of-memory error was not recorded":          {1, 0},
-		"2 further out-of-memory errors were not recorded":        {2, 0},
-		"up to 1 further out-of-memory error was not recorded":    {0, 1},
-		"up to 84 further out-of-memory errors were not recorded": {4, 80},
-	} {
-		if got := missedText(c[0], c[1]); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestWithoutOOMsNothingIsSaid(t *testing.T) {
-	var none *Recorder
+	var none *oom.Recorder
 	var stderr stream
 	if w := append(none.End(), New(&stderr, nil).End()...); len(w) != 0 || stderr.String() != "" {
 		t.Errorf("%q, %q", w, stderr.String())
@@ -155,7 +141,7 @@ func TestAnOOMThatCannotBeRecordedIsALineAndNoMore(t *testing.T) {
 	} {
 		var stderr stream
 		r := New(&stderr, write)
-		r.Take(oom.Error{PID: 1, Record: true})
+		r.Add(oom.Error{Event: oomevent.Event{PID: 1}, Record: true})
 		r.End()
 		if stderr.String() != want {
 			t.Errorf("got %q, want %q", stderr.String(), want)
@@ -200,7 +186,7 @@ func books(books *ledger.Snapshot) *ledger.Snapshot {
 
 func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 	source := Source{NVML: fakeNVML{}, Snapshot: books, Stacks: &lateStacks{}}
-	text, content, err := source.Content(oom.Error{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+	text, content, err := source.Content(oom.Error{Event: oomevent.Event{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +209,7 @@ func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 
 func TestRecordOfAnOOMIsOfItsOwnBooks(t *testing.T) {
 	source := Source{Snapshot: books, Stacks: &lateStacks{}}
-	text, _, err := source.Content(oom.Error{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
+	text, _, err := source.Content(oom.Error{Event: oomevent.Event{PID: 42, API: "cudaMalloc"}, Books: &ledger.Snapshot{Host: "then"}})
 	if err != nil || !strings.Contains(string(text), " on then, ") {
 		t.Errorf("%v in\n%s", err, text)
 	}
@@ -233,7 +219,7 @@ func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		source := Source{NVML: fakeNVML{hangs: true}, Snapshot: books, Stacks: &lateStacks{asked: -1000}}
-		text, _, err := source.Content(oom.Error{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+		text, _, err := source.Content(oom.Error{Event: oomevent.Event{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30}})
 		if err != nil || !strings.Contains(string(text), "NVML gave no reading") || !strings.Contains(string(text), "[no stack]") {
 			t.Errorf("%v in\n%s", err, text)
 		}
@@ -245,31 +231,7 @@ func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
 
 func TestAPanicInARecordIsAnError(t *testing.T) {
 	source := Source{Snapshot: func(*ledger.Snapshot) *ledger.Snapshot { panic("no books") }}
-	if _, _, err := source.Content(oom.Error{}); err == nil || !strings.Contains(err.Error(), "no books") {
+	if _, _, err := source.Content(oom.Error{Event: oomevent.Event{}}); err == nil || !strings.Contains(err.Error(), "no books") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// TestASessionEndsThoughRecordsAreSlow: what waits for a slow record is counted, not written.
-func TestASessionEndsThoughRecordsAreSlow(t *testing.T) {
-	release, begun := make(chan struct{}), make(chan struct{})
-	written := 0
-	r := New(io.Discard, func(oom.Error) (string, error) {
-		written++
-		close(begun)
-		<-release
-		return "x", nil
-	})
-	for range 3 {
-		r.Take(oom.Error{PID: 7, Comm: "train", Record: true})
-	}
-	<-begun
-	r.mu.Lock()
-	r.ended = time.Now().Add(-endWait)
-	r.mu.Unlock()
-	close(release)
-	r.End()
-	if written != 1 || r.Unrecorded() != 2 || r.by[7].recorded != 1 {
-		t.Errorf("%d records, %d missed, of the process %+v; want 1 and 2", written, r.Unrecorded(), r.by[7])
 	}
 }

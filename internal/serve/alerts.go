@@ -126,7 +126,7 @@ func (s *server) alerted(x notify.Result) {
 // has --on-oom run: a program may fail a thousand times per second.
 func (s *server) outOfMemory(o oom.Error) {
 	if s.ooms != nil {
-		s.ooms.Take(o)
+		s.ooms.Add(o)
 	}
 	if !o.Record {
 		return
@@ -144,7 +144,7 @@ func (s *server) outOfMemory(o oom.Error) {
 	s.addStack(&x, o.Stack)
 	s.log.Error("out of memory", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "requested_bytes", x.RequestedBytes, "line", x.Line)
 	if pages := s.pages.Load(); pages != nil {
-		pages.AddOOM(oomrecord.Report(o))
+		pages.AddOOM(*oomrecord.Report(o))
 	}
 	s.alerts.Tell(onOOM, notify.Source{PID: o.PID, User: o.User}, x)
 }

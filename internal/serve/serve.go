@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
-	"github.com/vramprof/vramprof/internal/oomrecord"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/internal/session"
@@ -26,6 +25,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/oom"
 )
 
 const forgetEvery = time.Minute
@@ -53,8 +53,8 @@ type Config struct {
 // server is a session without an end, and who asks for it.
 type server struct {
 	session  *session.Session
-	memory   *ceiling.Watch      // of the session
-	ooms     *oomrecord.Recorder // nil: none
+	memory   *ceiling.Watch // of the session
+	ooms     *oom.Recorder  // nil: none
 	host     string
 	pages    atomic.Pointer[web.Server]
 	hosts    []string         // --web.external-host

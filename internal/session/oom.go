@@ -51,6 +51,6 @@ func (s *Session) RecordOOMs(dir string) error {
 		}
 		return s.tracer.LostOOMs()
 	}
-	s.Trace.OOM = s.ooms.Take
+	s.Trace.OOM = s.ooms.Add
 	return nil
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/internal/fault"
-	"github.com/vramprof/vramprof/internal/oomrecord"
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
@@ -30,6 +29,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
@@ -66,7 +66,7 @@ type Session struct {
 	tracer   *tracer.Tracer
 	driver   *nvml.Driver
 	warnings []string // about the host
-	ooms     *oomrecord.Recorder
+	ooms     *oom.Recorder
 	memory   *ceiling.Watch
 	exceeded atomic.Pointer[string] // why tracing ended early, nil if it did not
 	failed   bool                   // Fail got an error
@@ -115,7 +115,7 @@ func (s *Session) Memory() *ceiling.Watch { return s.memory }
 func (s *Session) Stacks() callstack.Stacks { return frames.Mine(s.tracer, s.Mine) }
 
 // Records returns the latest record of an out-of-memory error of each process.
-func (s *Session) Records() map[uint32]string { return s.ooms.Records() }
+func (s *Session) Records() map[uint32]string { return s.ooms.Paths() }
 
 // Failed has an error returned after all results are written.
 func (s *Session) Failed(err error) {

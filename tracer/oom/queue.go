@@ -16,6 +16,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
@@ -25,17 +26,8 @@ import (
 // Error is an allocation that failed for lack of memory. What PyTorch's allocator gets after it has
 // emptied its cache is none.
 type Error struct {
-	PID       uint32
-	User      uint32 // as in ledger.Process
-	Comm      string // at most 15 bytes, untrusted
-	Time      uint64 // ns of CLOCK_MONOTONIC
-	Stack     uint64 // id of the stack that asked; 0: none was taken
-	API       string // "torch": PyTorch's allocator; else the call, "cudaMalloc"
-	Kind      ledger.Kind
-	Device    int32  // CUDA ordinal or UnknownDevice
-	Size      uint64 // bytes that were wanted, or ledger.UnknownSize
-	Allocated uint64 // by PyTorch's allocator on that device, as it reports; 0 for other callers
-	Reserved  uint64 // likewise
+	oomevent.Event
+	User uint32 // as in ledger.Process
 
 	// AddHolders adds to a snapshot who keeps the memory of the process. It takes as long as a walk, at
 	// most some seconds. It is nil unless Record is set, and where holders are not looked for.
@@ -117,7 +109,7 @@ func (q *Queue) Add(tx *sequence.Tx, e Error) {
 		return
 	}
 	e.torch = q.HasTorch(e.PID)
-	if !q.take(e.PID, e.User) {
+	if !q.reserve(e.PID, e.User) {
 		return
 	}
 	e.Comm = untrusted.Clean(procfs.Comm(e.PID))
@@ -130,8 +122,8 @@ func (q *Queue) Add(tx *sequence.Tx, e Error) {
 	q.queue <- e // it has its place
 }
 
-// take takes a place, or counts an error without one.
-func (q *Queue) take(pid, user uint32) bool {
+// reserve takes a place, or counts an error without one.
+func (q *Queue) reserve(pid, user uint32) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting.Take(pid, user) {
@@ -205,7 +197,7 @@ func (q *Queue) finish(e *Error) {
 	}
 	q.mu.Unlock()
 	if !retried {
-		q.tell(e)
+		q.publish(e)
 	}
 }
 
@@ -234,7 +226,8 @@ func (q *Queue) adder(e *Error) func(s *ledger.Snapshot) {
 	}
 }
 
-func (q *Queue) tell(e *Error) {
+// publish hands an error to Tell, and books it.
+func (q *Queue) publish(e *Error) {
 	defer q.Defects.Recovered("a record of an out-of-memory error")
 	if q.Tell != nil {
 		if e.Record {

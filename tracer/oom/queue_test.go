@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/oom/oomevent"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/sequence"
 )
@@ -64,9 +65,9 @@ func run(capture ledger.Books, sites int, list ...Error) (got []string, q *Queue
 func TestErrorsThatPyTorchRetriesAreNotTold(t *testing.T) {
 	capture := &told{}
 	got, _ := run(capture, 1,
-		Error{PID: 7, API: "cudaMalloc", Stack: throughTorch}, Error{PID: 7, API: "cudaMalloc", Stack: truncated},
-		Error{PID: 7, API: "torch", Stack: throughTorch}, Error{PID: 7, API: "cudaMalloc", Stack: ofAnother},
-		Error{PID: 70, API: "cudaMalloc", Stack: truncated}, Error{PID: 70, API: "cudaMalloc", Stack: throughTorch})
+		Error{Event: oomevent.Event{PID: 7, API: "cudaMalloc", Stack: throughTorch}}, Error{Event: oomevent.Event{PID: 7, API: "cudaMalloc", Stack: truncated}},
+		Error{Event: oomevent.Event{PID: 7, API: "torch", Stack: throughTorch}}, Error{Event: oomevent.Event{PID: 7, API: "cudaMalloc", Stack: ofAnother}},
+		Error{Event: oomevent.Event{PID: 70, API: "cudaMalloc", Stack: truncated}}, Error{Event: oomevent.Event{PID: 70, API: "cudaMalloc", Stack: throughTorch}})
 	want := []string{"7 2 recorded true books true", "7 3 recorded true books false", "70 4 recorded true books true"}
 	if !slices.Equal(got, want) || capture.errors != len(want) {
 		t.Errorf("told %q, and %d in the capture, want %q", got, capture.errors, want)
@@ -76,7 +77,7 @@ func TestErrorsThatPyTorchRetriesAreNotTold(t *testing.T) {
 func TestARetriedErrorTakesNoRecordOfOthers(t *testing.T) {
 	var list []Error
 	for range Records.OfProcess {
-		list = append(list, Error{PID: 70, API: "cudaMalloc", Stack: throughTorch})
+		list = append(list, Error{Event: oomevent.Event{PID: 70, API: "cudaMalloc", Stack: throughTorch}})
 	}
 	_, q := run(nil, 1, list...)
 	for i := range Records.OfProcess {
@@ -87,7 +88,7 @@ func TestARetriedErrorTakesNoRecordOfOthers(t *testing.T) {
 }
 
 func TestLargeBooksAreNotTakenAgainSoSoon(t *testing.T) {
-	failed := Error{PID: 70, API: "cudaMalloc", Stack: ofAnother}
+	failed := Error{Event: oomevent.Event{PID: 70, API: "cudaMalloc", Stack: ofAnother}}
 	got, _ := run(nil, largeBooks+1, failed, failed, failed, failed)
 	want := []string{"70 0 recorded true books true", "70 1 recorded true books false", "70 2 recorded true books false", "70 3 recorded false books false"}
 	if !slices.Equal(got, want) {
@@ -98,9 +99,9 @@ func TestLargeBooksAreNotTakenAgainSoSoon(t *testing.T) {
 func TestAFloodTakesNoPlacesOfOthers(t *testing.T) {
 	var list []Error
 	for range 2 * maxWaiting {
-		list = append(list, Error{PID: 70, User: 1, API: "cudaMalloc", Stack: ofAnother})
+		list = append(list, Error{Event: oomevent.Event{PID: 70, API: "cudaMalloc", Stack: ofAnother}, User: 1})
 	}
-	got, q := run(nil, 1, append(list, Error{PID: 80, User: 2, API: "cudaMalloc", Stack: ofAnother})...)
+	got, q := run(nil, 1, append(list, Error{Event: oomevent.Event{PID: 80, API: "cudaMalloc", Stack: ofAnother}, User: 2})...)
 	all, by := q.Lost()
 	if last := got[len(got)-1]; last != fmt.Sprint("80 ", 2*maxWaiting, " recorded true books true") {
 		t.Errorf("the error of another process is told as %q", last)

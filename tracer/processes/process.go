@@ -30,9 +30,7 @@ type Process struct {
 	nextLoad   time.Time // not before then are its unwind tables brought up to date again
 	loads      uint      // how often they were, at most 8
 	nameless   bool      // it was gone when its name was to be read
-	stalls     bool      // it delays who reads its arguments
 	changed    uint64    // time of its latest event
-	goneAt     uint64    // Table.emptied from which on it has ended; 0: it exists
 }
 
 // PID returns the kernel's tgid of the process.

@@ -8,9 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"sync"
-	"sync/atomic"
-
-	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Kernel is the kernel half's list of processes, from pid to bpf.Process: an *ebpf.Map, or a fake
@@ -41,14 +38,12 @@ type Options struct {
 // the other methods, in a transaction or not.
 type Table struct {
 	Options
-	emptied atomic.Uint64 // how often the events ring was read to its end
 
 	mu            sync.Mutex // guards what follows and all of Process, and Kernel's entries; never for long
 	processes     map[uint32]*Process
 	tombs         map[uint32]uint64 // start of ended processes
 	nameless      uint64            // processes that were gone when their names were to be read
 	namelessCalls uint64            // their allocations and frees
-	turn          uint32            // pid of the last process that Others returned
 }
 
 // NewTable returns an empty Table.
@@ -143,37 +138,9 @@ func (t *Table) Len() int {
 	return len(t.processes)
 }
 
-// RingWasEmpty notes that the events ring was read to its end, and all its events are booked.
-func (t *Table) RingWasEmpty() { t.emptied.Add(1) }
-
-// Emptied returns how often RingWasEmpty was called.
-func (t *Table) Emptied() uint64 { return t.emptied.Load() }
-
-// Gone returns the processes that do not exist any more and whose events have all been read, as the
-// kernel may not report the end of each: they were gone before it knew of them, or the ring was
-// full. The ring must have been read to its end after they were found missing. That counts twice,
-// since the first time may have been over already. The worker calls it once per second.
-func (t *Table) Gone() (gone []uint32) {
-	t.mu.Lock()
-	pids := slices.Collect(maps.Keys(t.processes))
-	t.mu.Unlock()
-	exist := map[uint32]bool{}
-	for _, pid := range pids {
-		exist[pid] = procfs.Exists(pid)
-	}
+// all returns the processes that are known, by pid.
+func (t *Table) all() map[uint32]*Process {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	emptied := t.emptied.Load()
-	for _, pid := range pids {
-		switch p := t.processes[pid]; {
-		case p == nil:
-		case exist[pid]:
-			p.goneAt = 0
-		case p.goneAt == 0:
-			p.goneAt = emptied + 2
-		case emptied >= p.goneAt:
-			gone = append(gone, pid)
-		}
-	}
-	return gone
+	return maps.Clone(t.processes)
 }

@@ -113,15 +113,16 @@ func TestThePIDOfANamelessProcessIsFreeForTheNext(t *testing.T) {
 // A process that the reaper ended too early would be unknown to its last events.
 func TestMissingProcessesEndWhenTheirEventsHaveBeenRead(t *testing.T) {
 	table, _, books, _ := newTable(Options{})
+	reaper := NewReaper(table)
 	gone := dead(t)
 	table.Find(books, gone)
 	table.Find(books, own)
 	for i, want := range [][]uint32{nil, nil, nil, {gone}} {
-		if got := table.Gone(); !slices.Equal(got, want) {
-			t.Errorf("after %d times that the ring was empty: gone %v, want %v", table.Emptied(), got, want)
+		if got := reaper.Gone(); !slices.Equal(got, want) {
+			t.Errorf("after %d times that the ring was empty: gone %v, want %v", reaper.Emptied(), got, want)
 		}
 		if i > 0 { // the second look comes before anything was read
-			table.RingWasEmpty()
+			reaper.RingWasEmpty()
 		}
 	}
 }
@@ -216,25 +217,26 @@ func TestAProcessThatRenamesItselfIsTraced(t *testing.T) {
 	pid := uint32(cmd.Process.Pid)
 	table, list, books, asked := newTable(Options{Name: regexp.MustCompile("(?m)^sleep$")})
 	table.Name = regexp.MustCompile("(?m)^engine$")
+	names := NewNames(table, nil, nil)
 	if table.Wants(books, pid) || list[pid].Traced != 0 {
 		t.Fatal("a process with another name is traced")
 	}
-	others := table.Others(10)
-	if len(others) != 1 || others[0].PID != pid || table.Matches(others[0]) {
+	others := names.next(10)
+	if len(others) != 1 || others[0].PID != pid || names.matches(others[0]) {
 		t.Fatalf("others %+v", others)
 	}
-	if text := table.WarnOfOthers(); !strings.Contains(text, fmt.Sprintf("one with another name uses CUDA: sleep [%d]", pid)) {
+	if text := names.Warning(); !strings.Contains(text, fmt.Sprintf("one with another name uses CUDA: sleep [%d]", pid)) {
 		t.Errorf("warning %q", text)
 	}
 	table.Name = regexp.MustCompile("(?m)^sleep$") // for a process that renames itself
-	if !table.Matches(others[0]) {
+	if !names.matches(others[0]) {
 		t.Error("the new name does not match")
 	}
-	table.Rename(books, others[0])
+	names.trace(books, others[0])
 	if !table.Wants(books, pid) || list[pid].Traced != 1 || !slices.Contains(*asked, fmt.Sprint("scan ", pid)) || len(*books) != 1 {
 		t.Errorf("kernel %+v, asked %q, told %q", list[pid], *asked, *books)
 	}
-	if text := table.WarnOfOthers(); text != "" || len(table.Others(10)) != 0 {
+	if text := names.Warning(); text != "" || len(names.next(10)) != 0 {
 		t.Errorf("afterwards: %q", text)
 	}
 }
@@ -244,10 +246,11 @@ func TestOthersAreLookedAtInTurns(t *testing.T) {
 	for pid := uint32(1); pid <= 5; pid++ {
 		table.enter(&Process{table: table, pid: pid, start: 1, traced: pid == 2})
 	}
-	table.Stalls(Other{3, 1})
+	names := NewNames(table, nil, nil)
+	names.leaveOut(Other{3, 1})
 	var pids []uint32
 	for range 3 {
-		for _, x := range table.Others(2) {
+		for _, x := range names.next(2) {
 			pids = append(pids, x.PID)
 		}
 	}

@@ -54,7 +54,10 @@ func (s *Sequencer) Tell(in ledger.Input) {
 	tx.Tell(in)
 }
 
-// Apply books an event.
+// Warn tells the books a sentence about a process, or with pid 0 about none.
+func (s *Sequencer) Warn(pid uint32, text string) { s.Tell(ledger.Warning{PID: pid, Text: text}) }
+
+// Apply books an event: the last step of its way to the ledger.
 func (t *Tx) Apply(e *ledger.Event) {
 	if t.capture != nil {
 		t.capture.Apply(e)

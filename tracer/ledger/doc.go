@@ -24,5 +24,8 @@
 // the allocation that a block lies in by its address: see Tensors, and Snapshot.Parts for the
 // whole.
 //
+// Each process keeps its own books, in layers: see process. What processes share is a session, and
+// the Ledger has the list of processes.
+//
 // An Observer is told of each allocation, block and mapping that begins or ends.
 package ledger

@@ -5,9 +5,8 @@ package ledger
 // Observer is told when memory begins and ends, in the order in which a Ledger books it. Its
 // methods run inside Apply and Tell, and must not call the Ledger.
 //
-// The ledger does not report the memory that a process still has when it ends as freed. After Forget
-// a new process can have the number of one that left the books; after Fold, memory can end without
-// the stack that it began with.
+// The ledger does not report the memory that a process still has when it ends as freed. After Fold,
+// memory can end without the stack that it began with.
 type Observer interface {
 	// Began reports a new process. The one that had its pid before has ended.
 	Began(process, pid uint32)

@@ -136,7 +136,7 @@ type carriedExport struct {
 	exported
 }
 
-// exports tells what a process exported, and whose memory its sites imported.
+// exports tells the exports of a process, and whose memory its sites imported.
 func (o *opener) exports(p *process, all []*site) {
 	var list []carriedExport
 	for _, digest := range p.exported {

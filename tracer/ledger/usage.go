@@ -28,7 +28,7 @@ type reading struct {
 	excess      excess
 }
 
-// gpuMap has which GPUs a process is on, and what NVML and the system say of its memory there.
+// gpuMap has the GPUs of a process, and the figures of NVML and the system for its memory there.
 type gpuMap struct {
 	torch
 	devices  []string // UUID by CUDA ordinal

@@ -101,3 +101,11 @@ func (c *chunks) trim(keep uint64, each func(do func(address, size uint64))) {
 }
 
 func wholePages(size uint64) uint64 { return (size + driverPage - 1) &^ (driverPage - 1) }
+
+// deviceLive is a part of the books of one device.
+type deviceLive struct {
+	device int32
+	kind   Kind // of the allocations
+	bytes  uint64
+	rounding
+}

@@ -7,20 +7,6 @@ import (
 	"slices"
 )
 
-// exported is the size and owner of an allocation that other processes may import. session.exports
-// has the recent ones by the digest of their handle.
-type exported struct {
-	size  uint64
-	owner owner
-}
-
-// owner is a site whose memory another process imported.
-type owner struct {
-	process *member // or nil: it left the books
-	stack   uint64
-	api     string
-}
-
 func (p *driver) export(e *Event) {
 	n, ok := p.live[liveKey{e.Address, e.Space}]
 	ok = ok && e.Space != Blocks

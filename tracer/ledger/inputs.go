@@ -2,7 +2,10 @@
 
 package ledger
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // fold has sites of the newest process of a pid, or of all processes, lose their stack: see Fold.
 func (l *Ledger) fold(pid uint32, below uint64) {
@@ -216,4 +219,85 @@ func countBy(byPID map[uint32]*process, before, now map[uint32]uint64, add func(
 			delete(before, pid)
 		}
 	}
+}
+
+// Glance has the sums of the books at a moment, which take no snapshot.
+type Glance struct {
+	Processes int // that have not ended
+	// GPU memory that they hold: tensors where PyTorch reports them, else allocations since the
+	// attach.
+	Live uint64
+	Lost uint64 // Stats.Lost
+}
+
+// Glance returns sums of the books. Its duration grows with the processes that have not ended.
+func (l *Ledger) Glance() Glance {
+	g := Glance{Lost: l.stats.Lost}
+	l.eachAlive(func(p *process) {
+		g.Processes++
+		g.Live += p.measured()
+	})
+	return g
+}
+
+// Measured returns the GPU memory of a process, as Glance.Live counts it.
+func (l *Ledger) Measured(pid uint32) uint64 {
+	if p := l.byPID[pid]; p != nil {
+		return p.measured()
+	}
+	return 0
+}
+
+// sitesAtOnce is how many sites StacksInUse looks at in one call, about 5 ms: more only if one
+// process has more.
+const sitesAtOnce = 4096
+
+// StacksInUse calls add with the ids of all stacks that the books refer to, some more than once: of
+// some processes at a time, since nothing is booked meanwhile. The first call is with 0, each
+// further one with the result of the call before, until that is 0. A process that begins between
+// two calls may be left out.
+func (l *Ledger) StacksInUse(from int, add func(id uint64)) (next int) {
+	if from == 0 {
+		for _, x := range l.exports {
+			add(x.owner.stack)
+		}
+	}
+	looked := 0
+	// Numbers stay, while places in the list change when processes leave the books.
+	at, _ := slices.BinarySearchFunc(l.procs, uint32(from), func(p *process, n uint32) int { return cmp.Compare(p.number, n) })
+	for _, p := range l.procs[at:] {
+		if looked > sitesAtOnce {
+			return int(p.number)
+		}
+		looked += 1 + p.stacksOf(add)
+	}
+	return 0
+}
+
+// stacksOf adds the stacks of the process, and returns how many sites it has.
+func (p *process) stacksOf(add func(id uint64)) (sites int) {
+	for s := range p.all() {
+		add(s.stack)
+	}
+	for i := range p.objects.sites {
+		add(p.objects.sites[i].stack)
+	}
+	for key := range p.failures {
+		add(key.stack)
+	}
+	for key, list := range p.owners {
+		add(key.stack)
+		for _, o := range list {
+			add(o.stack)
+		}
+	}
+	if p.oom != nil {
+		add(p.oom.Stack)
+	}
+	sites = len(p.sites) + len(p.objects.sites)
+	for s := range p.unpacked() {
+		add(s.stack)
+		sites++
+	}
+	return sites
 }

@@ -4,18 +4,6 @@ package ledger
 
 import "math"
 
-// Options are options of a Ledger. Most callers set Begin only.
-type Options struct {
-	Begin uint64 // begin of the session, ns of CLOCK_MONOTONIC
-	Host  string // name of the machine, copied into snapshots
-	// Limit of live allocations of all processes (see quota.Quota); 0: 8 Mi, about 90 bytes each.
-	MaxLive int
-	Limits  ReadLimits // limits of books that a file fills
-
-	maxProcesses int  // for tests
-	unrounded    bool // for tests whose allocations are of a few bytes: the driver takes no more
-}
-
 // Ledger holds the books. It must be used from one goroutine at a time.
 //
 // Each process keeps its own books; the ledger has what is between processes. It keeps processes

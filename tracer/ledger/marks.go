@@ -27,12 +27,6 @@ type sitePeak struct {
 	number         uint32
 }
 
-// tellPeak is that of an allocator.
-type tellPeak struct {
-	now    toldTotals
-	number uint32
-}
-
 // highMark is a process's highest bytes since AddHighest was called last; its parts keep what they
 // had as for a peakMark. Its number is 0 until the first call: nothing is kept if nobody asks.
 type highMark struct {
@@ -43,11 +37,6 @@ type highMark struct {
 // siteHigh and tellHigh are what a site and an allocator had at the highest with that number, if
 // they have changed since.
 type siteHigh struct{ objects, bytes, number uint64 }
-
-type tellHigh struct {
-	now    toldTotals
-	number uint64
-}
 
 // usagePeak is that of an NVML reading.
 type usagePeak struct {
@@ -143,15 +132,6 @@ func (p *heap) keepMoved(s *site, sign int64, b *entry) {
 	case s.high != nil && s.high.number == p.high.number:
 		s.high.objects += uint64(sign)
 		s.high.bytes += uint64(sign) * b.size
-	}
-}
-
-func (p *heap) keepTold(t *tensors) {
-	if t.atPeak.number != p.peak.number {
-		t.atPeak = tellPeak{t.now, p.peak.number}
-	}
-	if t.atHigh.number != p.high.number {
-		t.atHigh = tellHigh{t.now, p.high.number}
 	}
 }
 

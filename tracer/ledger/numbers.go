@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/intervals"
 )
 
 func minus(a, b uint64) uint64 { return max(a, b) - b }
@@ -69,3 +71,28 @@ func scale(x, to, from uint64) uint64 {
 func span(address, size uint64) (start, end uint64) {
 	return address, address + min(size, math.MaxUint64-address)
 }
+
+// mapping is a range of addresses that leads to physical memory.
+type mapping = intervals.Interval[target]
+
+// target is what a mapping leads to.
+type target struct {
+	memory uint64 // its number; 0 for an alias, which is not booked
+	time   uint64 // of the mapping
+}
+
+// SizeClass returns the size class of a block, as the kernel half computes it: four classes per
+// doubling, from 512 bytes on.
+func SizeClass(size uint64) int {
+	if size < 512 {
+		return 0
+	}
+	log := bits.Len64(size>>9) - 1
+	return min(1+4*log+int(size>>(log+7)&3), SizeClasses-1)
+}
+
+// share is the part of a site in the exact totals of its class.
+type share struct{ live, freed count }
+
+// SizeClasses is the number of size classes of blocks.
+const SizeClasses = 128

@@ -5,6 +5,7 @@ package ledger
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -209,5 +210,153 @@ func carryOwners(c *carrier, p *process, s *site) {
 func takeOwners(c *carrier, p *process) {
 	for !c.bad && len(c.rest) > 0 {
 		carryOwners(c, p, nil)
+	}
+}
+
+// frees tells the latest free of each thread, which may turn out to have failed.
+func (o *opener) frees(p *process) {
+	each(o, carriedFrees, p, slices.Sorted(maps.Keys(p.lastFree)), func(tid *uint32) {
+		last := p.lastFree[*tid]
+		carryFree(&o.carrier, p, tid, &last)
+	})
+}
+
+func carryFree(c *carrier, p *process, tid *uint32, last *lastFree) {
+	num(c, tid)
+	num(c, &last.endings)
+	most(c, &last.space, lastSpace)
+	most(c, &last.outcome, lessPhysical)
+	carryEntry(c, p, &last.entry, last.outcome == freed)
+	if last.outcome != lessPhysical {
+		return
+	}
+	r := p.released[*tid]
+	num(c, &r.handle)
+	carryMemory(c, p, &r.held)
+	carryList(c, &r.ended, maxKept, func(x *endedMapping) {
+		nums(c, &x.Start, &x.End, &x.Value.memory, &x.Value.time)
+		c.check(x.Start < x.End)
+		carryMemory(c, p, &x.of)
+	})
+	if c.reads() && !c.bad {
+		p.withPhysical()
+		p.withUndo().released[*tid] = r
+		p.giveAll(tableUnmapped, -len(r.ended))
+		c.check(p.quotas[tableUnmapped].Used() <= 2*p.quotas[tableUnmapped].Size()) // one call can end many
+	}
+}
+
+// carryEntry carries an entry that has ended.
+func carryEntry(c *carrier, p *process, x *entry, sited bool) {
+	if sited {
+		c.siteOf(p, &x.site)
+	}
+	var kind Kind
+	if sited && !c.bad {
+		kind = p.sites[x.site].kind
+	}
+	y := *x
+	c.entry(p, &y, &entry{}, kind)
+	if !c.reads() {
+		return
+	}
+	y.prev = 0
+	if kind == Async {
+		y.extra, _ = c.poolOf(p, y.extra) // 0: its pool has ended
+	}
+	c.check(kind != Tensor && (!sited || y.size <= maxSize))
+	*x = y
+}
+
+// carryMemory carries physical memory that may have ended.
+func carryMemory(c *carrier, p *process, m *memoryOf) {
+	num(c, &m.number)
+	c.flags(&m.learns)
+	carryEntry(c, p, &m.entry, m.number != 0)
+	c.check(m.number == 0 || m.entry.address == m.number && m.number <= p.lastMemory())
+}
+
+func takeFrees(c *carrier, p *process) {
+	for !c.bad && len(c.rest) > 0 {
+		var tid uint32
+		last := lastFree{}
+		carryFree(c, p, &tid, &last)
+		_, taken := p.lastFree[tid]
+		if c.check(!taken && p.quotas[tableFrees].Used() < maxLastFrees); c.bad {
+			return
+		}
+		p.hold(tableFrees)
+		p.withUndo().lastFree[tid] = last
+	}
+}
+
+// carryRecents carries the recent past of a site, after that of all which share it if it is the first.
+func carryRecents(c *carrier, p *process, s *site) {
+	if c.siteRef(p, &s); c.bad {
+		return
+	}
+	x := s.cohorts()
+	first := !c.reads() && c.renumber.isFirst(x, s)
+	if c.flags(&first); first {
+		c.recents(x)
+	}
+	if c.check(x.levels.recents != nil); c.bad {
+		return
+	}
+	if c.reads() {
+		x.adopt(s.own.parts)
+	}
+	for i := range s.own.parts.recent {
+		w := &s.own.parts.recent[i]
+		nums(c, &w.alloc, &w.live)
+		nums(c, &w.allocObjects, &w.liveObjects)
+	}
+}
+
+// isFirst reports whether a site is the first one of its cohorts.
+func (o *opener) isFirst(x *cohorts, s *site) bool {
+	group, shared := o.groups[x]
+	return !shared || group == o.site[s]+1
+}
+
+// recents carries the recent past of one or more sites, without their counts.
+func (c *carrier) recents(x *cohorts) {
+	if c.reads() {
+		if c.check(x.levels.recents == nil && x.shift > recentShift); c.bad {
+			return
+		}
+		x.levels.recents = &recents{}
+	}
+	r := x.levels.recents
+	most(c, &r.newest, math.MaxUint64>>recentShift)
+	most(c, &r.first, r.newest)
+	num(c, &r.until)
+	c.float(&r.now)
+	if c.bad {
+		r.first, r.newest = 0, 0
+	}
+	if n := recentPlace(r.newest, r.first) + 1; c.reads() {
+		c.l.spend(stepsPerByte * 32 * n)
+		r.lows = make([]low, n)
+	}
+	for i := range r.lows {
+		area := float64(r.lows[i].area)
+		amount(c, &r.lows[i].floor, maxSum)
+		amount(c, &r.lows[i].kept, maxSum)
+		amount(c, &r.lows[i].young, maxSum)
+		c.float(&area)
+		r.lows[i].area = float32(area)
+	}
+	carryList(c, &r.records, maxRecent, func(x *Record) {
+		amount(c, &x.Floor, maxSum)
+		num(c, &x.Lowest)
+		amount(c, &x.Kept, maxSum)
+		amount(c, &x.Young, maxSum)
+	})
+}
+
+func takeRecents(c *carrier, p *process) {
+	for !c.bad && len(c.rest) > 0 && !p.full() {
+		carryRecents(c, p, nil)
 	}
 }

@@ -186,3 +186,50 @@ func (p *gpuMap) onlyGPU(uuids []string) (ordinal int32, uuid string) {
 }
 
 func ordinalOf(uuids []string, uuid string) int32 { return int32(slices.Index(uuids, uuid)) }
+
+// gpuMap has the GPUs of a process, and the figures of NVML and the system for its memory there.
+type gpuMap struct {
+	torch
+	devices  []string // UUID by CUDA ordinal
+	misnamed bool     // NVML contradicts devices
+	readings []reading
+	system   []System // without Process and Device; by UUID
+}
+
+// reading is what NVML reported about a process on one GPU, with the books of that moment. The
+// device of an ordinal may become known later, so the books are kept per ordinal.
+type reading struct {
+	uuid        string
+	order       int    // position of its GPU in NVML's list
+	model       string // of its GPU
+	first, last uint64 // usage
+	peak        uint64
+	firstLive   []deviceLive
+	lastLive    []deviceLive
+	present     bool // in the latest reading
+	settled     bool // first and firstLive are final
+	began       uint64
+	settledAt   uint64
+	firstAt     uint64 // time of first and firstLive
+	taken       uint64 // time of last and lastLive
+	atPeak      usagePeak
+	excess      excess
+}
+
+// excess bounds what NVML counts on a GPU in addition to the live bytes of the books. If a process
+// allocates during a reading of NVML, the moment of the reading is unknown, and so are the live
+// bytes then. But the difference hardly ever changes, so a few readings together bound it well.
+type excess struct {
+	low, high int64
+	live      uint64 // live bytes at the latest reading, by the ordinals known then
+	known     bool
+}
+
+func (p *gpuMap) reading(uuid string) *reading {
+	for i := range p.readings {
+		if p.readings[i].uuid == uuid {
+			return &p.readings[i]
+		}
+	}
+	return nil
+}

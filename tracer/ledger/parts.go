@@ -183,3 +183,9 @@ func (s *Snapshot) onlyGPU(process int) string {
 	}
 	return uuid
 }
+
+// processDevice is a device of a process, by its index in the snapshot.
+type processDevice struct {
+	process int
+	device  int32
+}

@@ -7,18 +7,6 @@ import (
 	"slices"
 )
 
-// noteFreed keeps what a walk under way may have seen.
-func (p *heap) noteFreed(key liveKey, n uint32) {
-	w := p.walks
-	if w.open == nil || len(w.open.freed) >= maxFreed {
-		return
-	}
-	b := p.entries.at(n)
-	if s := p.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
-		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b), b.size}
-	}
-}
-
 // walks has the walks of one process.
 type walks struct {
 	list   []Walked

@@ -7,20 +7,6 @@ import (
 	"slices"
 )
 
-// Block is a live block of PyTorch's allocator.
-type Block struct {
-	Address, Size uint64
-	Device        int32 // CUDA ordinal
-}
-
-// extent is a range of addresses that leads to memory of a site.
-type extent struct {
-	start, end uint64
-	time       uint64 // of the allocation or mapping
-	site       uint32
-	mapped     bool // it is mapped by the virtual memory API
-}
-
 // setBlocks books all live blocks that a process has on its GPUs, and finds the allocations that
 // they lie in. The result stays until the next call, also after the end of the process. The list
 // belongs to the ledger from then on.
@@ -166,29 +152,6 @@ func (p *driver) extents() []extent {
 		}
 	}
 	return kept
-}
-
-// cursor walks through blocks in order of their addresses.
-type cursor struct {
-	blocks []Block
-	i      int
-	at     uint64 // next has returned everything below
-}
-
-// next returns the next piece of a block that lies in x. The extents must come in order.
-func (c *cursor) next(x *extent) (from, to uint64, ok bool) {
-	for ; c.i < len(c.blocks); c.i++ {
-		start, end := span(c.blocks[c.i].Address, c.blocks[c.i].Size)
-		from := max(start, x.start, c.at)
-		if from >= x.end {
-			return 0, 0, false
-		}
-		if end > from {
-			c.at = min(end, x.end)
-			return from, c.at, true
-		}
-	}
-	return 0, 0, false
 }
 
 // findFreeRuns returns the longest run for each device. Mappings side by side are one segment.

@@ -195,3 +195,6 @@ func (x *spread) sum(variance map[int]float64, of *stratum) {
 		variance[at] += g * g * ((1-r)*(1-r)*s.variance + r*r*max(x.all-s.variance, 0))
 	}
 }
+
+// members are the sites of one device by size class.
+type members [SizeClasses][]*site

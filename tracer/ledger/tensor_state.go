@@ -228,3 +228,23 @@ func (c count) scaled(bytes uint64) count {
 	objects := uint64(math.Round(float64(c.objects) * (float64(bytes) / float64(c.bytes))))
 	return count{max(min(objects, maxTensors), 1), bytes}
 }
+
+func (p *heap) keepTold(t *tensors) {
+	if t.atPeak.number != p.peak.number {
+		t.atPeak = tellPeak{t.now, p.peak.number}
+	}
+	if t.atHigh.number != p.high.number {
+		t.atHigh = tellHigh{t.now, p.high.number}
+	}
+}
+
+// tellPeak is that of an allocator.
+type tellPeak struct {
+	now    toldTotals
+	number uint32
+}
+
+type tellHigh struct {
+	now    toldTotals
+	number uint64
+}

@@ -2,20 +2,11 @@
 
 package ledger
 
-import "math/bits"
-
-// SizeClasses is the number of size classes of blocks.
-const SizeClasses = 128
-
-// SizeClass returns the size class of a block, as the kernel half computes it: four classes per
-// doubling, from 512 bytes on.
-func SizeClass(size uint64) int {
-	if size < 512 {
-		return 0
-	}
-	log := bits.Len64(size>>9) - 1
-	return min(1+4*log+int(size>>(log+7)&3), SizeClasses-1)
-}
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // torch has the books of the PyTorch allocators of a process.
 type torch struct {
@@ -204,16 +195,186 @@ func (p *heap) driverLive(device int32) (list []siteLive) {
 	return list
 }
 
-// freeRun is the longest run of free bytes in the segments of one device.
-type freeRun struct {
-	device int32
-	bytes  uint64
+// ClassTotals counts the blocks of one size class that were allocated since the attach.
+type ClassTotals struct{ Allocs, AllocBytes, Frees, FreeBytes uint64 }
+
+// TensorTotals is what the kernel half has counted of one allocator: every block, not only those of
+// the sample.
+type TensorTotals struct {
+	PID      uint32
+	Device   int32  // CUDA ordinal, or CPUDevice
+	Reported uint64 // time of the allocator's latest report; 0: unknown
+	// The allocator's own totals as of its latest report, 0 if it reports none; unused for
+	// CPUDevice.
+	Allocated, Reserved uint64
+	// Live bytes of Classes, as of the same report; 0 if they were not counted.
+	Live uint64
+	// Highest Allocated since the attach (without totals: highest Live) and when that was; 0 if not
+	// every report was read.
+	Peak, PeakTime         uint64
+	OlderFrees, OlderBytes uint64 // freed blocks that were allocated before the attach
+	// Blocks beyond the room of the kernel half's tables, which are in no class.
+	Unbooked uint64
+	Classes  []ClassTotals // by SizeClass
 }
 
-// blockList has the live blocks of a process as they were listed last, and those of the sample that
-// were freed since.
-type blockList struct {
-	blocks []Block // by address; nil if all are in the sample
-	freed  []uint64
-	time   uint64 // of the list; 0: there was none
+// tensorReading is a TensorTotals within the bounds of the books.
+type tensorReading struct {
+	taken               bool
+	reported            uint64 // time of the latest report in it
+	allocated, reserved uint64
+	olderFreed          uint64
+	live, freed         count // sums over classes
+	classes             []tensorClass
+}
+
+// tensorClass has the exact totals of one size class.
+type tensorClass struct{ live, freed count }
+
+// setTotals books a reading of one allocator's totals.
+func (p *torch) setTotals(time uint64, x *TensorTotals) {
+	t := &p.tensors[p.tensorsOn(tensorDevice(x.Device))]
+	before := t.reading
+	t.reading = newReading(x, before.classes)
+	r := &t.reading
+	t.since = sampleSince{}
+	if r.olderFreed != before.olderFreed {
+		t.olderFreed.record(p.options.Begin, time, r.olderFreed)
+	}
+	t.livePeak.reach(r.live.bytes, time)
+	if t.device < 0 {
+		r.allocated, r.reserved = 0, 0
+		t.peak = t.livePeak
+		return
+	}
+	p.keepTold(t)
+	t.readTotals(x, time)
+	p.reachedTensors(t.now.allocated, cmp.Or(t.now.time, time))
+	if x.PeakTime != 0 && r.reserved != 0 {
+		t.peak.reach(min(x.Peak, maxTensors), x.PeakTime)
+	} else if x.PeakTime != 0 {
+		t.livePeak.reach(min(x.Peak, maxTensors), x.PeakTime)
+	}
+	t.peak.reach(r.allocated, time)
+	if !t.first.seen && r.reserved != 0 { // its event was lost, or is still to come
+		t.first = firstReport{time: time, reserved: r.reserved, driver: p.driverLive(t.device), seen: true}
+	}
+	p.doubtTotals(t, &before)
+	if x.Unbooked != 0 && !t.unbooked {
+		t.unbooked = true
+		p.warnOf(fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
+	}
+}
+
+func (p *torch) doubtTotals(t *tensors, last *tensorReading) {
+	r := &t.reading
+	excess := minus(r.live.bytes, r.allocated)
+	if t.first.final {
+		// Memory from before the attach can only shrink.
+		older := minus(t.first.allocated, r.olderFreed)
+		excess = max(excess, minus(r.allocated, r.live.bytes+older))
+	}
+	if excess == 0 || r.reserved == 0 || t.contradicted {
+		return
+	}
+	freed := minus(r.freed.bytes, last.freed.bytes)
+	churn := 2*freed + minus(r.live.bytes, last.live.bytes)
+	// more than the reports between two readings explain
+	if p.End != 0 || last.taken && excess > churn {
+		t.contradicted = true
+		before := ""
+		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
+			before = fmt.Sprintf(", and %d bytes before it", older)
+		}
+		p.warnOf(fmt.Sprintf("process %d: PyTorch's allocator reports %d bytes allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
+			p.PID, r.allocated, t.device, r.live.bytes, before))
+	}
+}
+
+// newReading returns a reading within bounds; reuse has room for classes.
+func newReading(x *TensorTotals, reuse []tensorClass) tensorReading {
+	r := tensorReading{taken: true, reported: x.Reported, allocated: min(x.Allocated, maxTensors), reserved: min(x.Reserved, maxTensors), olderFreed: x.OlderBytes, classes: reuse[:0]}
+	for _, c := range x.Classes[:min(len(x.Classes), SizeClasses)] {
+		k := tensorClass{live: count{minus(c.Allocs, c.Frees), minus(c.AllocBytes, c.FreeBytes)}}
+		k.freed = count{c.Allocs - k.live.objects, c.AllocBytes - k.live.bytes}
+		r.live.take(&k.live)
+		r.freed.take(&k.freed)
+		r.classes = append(r.classes, k)
+	}
+	return r
+}
+
+// class returns the exact totals of a size class.
+func (r *tensorReading) class(n int) tensorClass {
+	if n < len(r.classes) {
+		return r.classes[n]
+	}
+	return tensorClass{}
+}
+
+// totalsOf returns the totals of a process. If it uses one GPU only, known and unknown device are
+// one, and the sum over all devices has the peak of both together.
+func (p *torch) totalsOf(only int32, moments []tensorState) []Total {
+	var list []Total
+	for _, t := range p.totals {
+		sums := only != UnknownDevice && !t.Kind.OnHost()
+		if sums != (t.Device == allDevices) || t.AllocObjects == 0 {
+			continue
+		}
+		if sums {
+			t.Device = only
+		}
+		list = append(list, t.Total)
+	}
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		live, freed := moments[i].live, moments[i].freed
+		if live == (count{}) && freed == (count{}) {
+			continue
+		}
+		list = append(list, Total{
+			Device: t.device, Kind: Tensor, LiveObjects: live.objects, LiveBytes: live.bytes,
+			AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
+			PeakBytes: max(t.livePeak.bytes, live.bytes), PeakTime: t.livePeak.time,
+		})
+	}
+	slices.SortFunc(list, func(a, b Total) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kind, b.Kind))
+	})
+	return list
+}
+
+// holdsMemory reports whether the books have live memory of the process that the driver counts as its
+// own, or that PyTorch's allocators had before the attach.
+func (p *torch) holdsMemory() bool {
+	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
+		return t.Device != allDevices && t.Kind.Owned() && t.LiveBytes > 0
+	}) || slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device >= 0 && t.now.reserved > 0 })
+}
+
+// isNameless reports whether an allocator reports addresses of its own structures, not of blocks.
+func (p *torch) isNameless(device int32) bool {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device {
+			return t.now.known && t.now.reserved == 0
+		}
+	}
+	return false
+}
+
+// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
+func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device && t.first.seen {
+			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
+		}
+	}
+	totals := WalkTotals{Device: device, Unreported: true}
+	for i := range held {
+		if h := &held[i]; h.Device == device {
+			totals.Older += min(h.Older, maxTensors-totals.Older)
+		}
+	}
+	totals.Allocated = totals.Older
+	return totals
 }

@@ -8,49 +8,12 @@ import (
 	"strings"
 )
 
-// reading is what NVML reported about a process on one GPU, with the books of that moment. The
-// device of an ordinal may become known later, so the books are kept per ordinal.
-type reading struct {
-	uuid        string
-	order       int    // position of its GPU in NVML's list
-	model       string // of its GPU
-	first, last uint64 // usage
-	peak        uint64
-	firstLive   []deviceLive
-	lastLive    []deviceLive
-	present     bool // in the latest reading
-	settled     bool // first and firstLive are final
-	began       uint64
-	settledAt   uint64
-	firstAt     uint64 // time of first and firstLive
-	taken       uint64 // time of last and lastLive
-	atPeak      usagePeak
-	excess      excess
-}
-
-// gpuMap has the GPUs of a process, and the figures of NVML and the system for its memory there.
-type gpuMap struct {
-	torch
-	devices  []string // UUID by CUDA ordinal
-	misnamed bool     // NVML contradicts devices
-	readings []reading
-	system   []System // without Process and Device; by UUID
-}
-
 // A rough reading sets no baseline for this long after the first one, ns.
 const roughAfter = 5e9
 
 // settleFor is how long a lower baseline may replace that of a process younger than the session,
 // ns.
 const settleFor = 5e9
-
-// deviceLive is a part of the books of one device.
-type deviceLive struct {
-	device int32
-	kind   Kind // of the allocations
-	bytes  uint64
-	rounding
-}
 
 // setUsage books what NVML reports of the process on one of its GPUs.
 func (p *contexts) setUsage(time uint64, u *Usage, gpus []GPU) {
@@ -185,15 +148,6 @@ func (p *gpuMap) firstTensors(r *reading, time uint64) {
 	}
 }
 
-func (p *gpuMap) reading(uuid string) *reading {
-	for i := range p.readings {
-		if p.readings[i].uuid == uuid {
-			return &p.readings[i]
-		}
-	}
-	return nil
-}
-
 // deviceLive appends the live bytes that the driver counts as the process's own, by device.
 func (p *poolSet) deviceLive(dst []deviceLive) []deviceLive {
 	for i := range p.totals {
@@ -280,4 +234,65 @@ func (b *Balance) compare(now, then heldOn) {
 	held := max(now.known, 0) + min(max(rounded-known, 0), int64(now.most)) - max(known-rounded, 0)
 	b.RoundingSince = max(held, 0) - rounded
 	b.Since = int64(now.bytes-b.Live) + b.RoundingSince
+}
+
+func (x *excess) width() uint64 { return uint64(x.high - x.low) }
+
+// narrow tightens the bounds by one reading. If the reading contradicts the others, something else
+// has changed.
+func (x *excess) narrow(low, high int64) {
+	if both := max(x.low, low) <= min(x.high, high); x.known && both {
+		x.low, x.high = max(x.low, low), min(x.high, high)
+		return
+	}
+	x.low, x.high, x.known = low, high, true
+}
+
+// fit returns the live bytes at a reading of NVML.
+func (p *poolSet) fit(r *reading, u *Usage) []deviceLive {
+	live := p.deviceLive(nil)
+	least, most := slices.Clone(live), slices.Clone(live)
+	if u.Rough && p.opened {
+		p.extremes(least, most)
+	}
+	uuids := p.uuids()
+	_, only := p.onlyGPU(uuids)
+	on := func(list []deviceLive) int64 {
+		return sumOn(r.uuid, list, uuids, only).least()
+	}
+	// other ordinals are known to mean this GPU now
+	if r.taken != 0 && uint64(on(r.lastLive)) != r.excess.live {
+		r.excess = excess{}
+	}
+	low, high, usage := on(least), on(most), int64(u.Bytes)
+	x := &r.excess
+	x.narrow(usage-high, usage-low)
+	guess := (x.low + x.high) / 2
+	switch {
+	case r.settled: // the least possible is unexplained
+		guess = min(max(int64(r.first)-on(r.firstLive), x.low), x.high)
+	case !p.wasThere(r) && p.knowsContext(): // nothing is
+		guess = min(max(0, x.low), x.high)
+	}
+	if want := min(max(usage-guess, low), high); high > low {
+		share := float64(want-low) / float64(high-low)
+		for i := range live {
+			live[i].bytes = least[i].bytes + uint64(float64(most[i].bytes-least[i].bytes)*share)
+		}
+	}
+	x.live = uint64(on(live))
+	return live
+}
+
+// extremes copies the least and the most live bytes since UsageOpened into two lists of deviceLive.
+func (p *heap) extremes(least, most []deviceLive) {
+	for i := range p.totals {
+		t := &p.totals[i]
+		if t.Device == allDevices || !t.Kind.Owned() {
+			continue
+		}
+		if n := slices.IndexFunc(least, func(d deviceLive) bool { return d.device == t.Device && d.kind == t.Kind }); n >= 0 {
+			least[n].bytes, most[n].bytes = min(t.low, t.LiveBytes), max(t.high, t.LiveBytes)
+		}
+	}
 }

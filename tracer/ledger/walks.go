@@ -171,3 +171,15 @@ func (w *Walked) cut(n int) {
 	}
 	w.Held = w.Held[:n]
 }
+
+// noteFreed keeps what a walk under way may have seen.
+func (p *heap) noteFreed(key liveKey, n uint32) {
+	w := p.walks
+	if w.open == nil || len(w.open.freed) >= maxFreed {
+		return
+	}
+	b := p.entries.at(n)
+	if s := p.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
+		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b), b.size}
+	}
+}

@@ -28,9 +28,6 @@ func (x *siteList) add(key shownKey, s *Site) int {
 	return i
 }
 
-// members are the sites of one device by size class.
-type members [SizeClasses][]*site
-
 // tensors adds the sites of kind Tensor, which is a sample, and Snapshot.Tensors. See Tensors for
 // the formulas.
 func (v *view) tensors(sites *siteList) {
@@ -104,12 +101,6 @@ func spreadNameless(sites []Site, device int32, live uint64) {
 			rest -= more
 		}
 	}
-}
-
-// processDevice is a device of a process, by its index in the snapshot.
-type processDevice struct {
-	process int
-	device  int32
 }
 
 // segmentSum sums the segments on a device, and the bytes of blocks in them.
@@ -253,9 +244,6 @@ func (v *processView) weigh(t *tensors, m *tensorState, byClass *members, sites 
 	}
 	return uint64(min(math.Sqrt(variance[largest]), maxTensors))
 }
-
-// share is the part of a site in the exact totals of its class.
-type share struct{ live, freed count }
 
 // site returns a Site with that part.
 func (x *share) site(process int, device int32, api string) *Site {

@@ -134,3 +134,37 @@ func imports(t *testing.T, file string) []string {
 	}
 	return names
 }
+
+// TestTheTreeInDocsNamesOnlyFoldersThatExist, so that it follows the names of packages.
+func TestTheTreeInDocsNamesOnlyFoldersThatExist(t *testing.T) {
+	text, err := os.ReadFile("../../" + document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := regexp.MustCompile(`([\w./-]+)/(?: |$)`)
+	above, found := "", 0
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		rest, ok := strings.CutPrefix(line, "    ")
+		if !ok || strings.HasPrefix(rest, "    ") {
+			continue
+		}
+		inner := strings.HasPrefix(rest, "  ")
+		names, _, _ := strings.Cut(strings.TrimSpace(rest), "  ")
+		for _, match := range folder.FindAllStringSubmatch(names, -1) {
+			name := match[1]
+			if inner {
+				name = above + "/" + name
+			} else {
+				above = name
+			}
+			found++
+			if info, err := os.Stat("../../" + name); err != nil || !info.IsDir() {
+				t.Errorf("%s: the tree has %s, which is no folder", document, name)
+			}
+		}
+	}
+	if found < 20 {
+		t.Fatalf("%s has a tree of %d folders", document, found)
+	}
+}

@@ -2,7 +2,11 @@
 
 package ledger
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
+)
 
 // Checkpoint is Opening for the same session: the books that are made from it are those of this
 // ledger in everything, Snapshot.Opened included. A reader of a capture begins with the checkpoint
@@ -67,14 +71,14 @@ func (o *opener) purged(p *process) {
 
 // carryPurged carries what of a process would follow from its entries.
 func carryPurged(c *carrier, p *process, sites []*site) {
-	amount(c, &p.unsized, maxSum)
+	codec.Amount(c.Codec, &p.unsized, maxSum)
 	for i := range p.tensors {
-		amount(c, &p.tensors[i].sampled, maxSum)
+		codec.Amount(c.Codec, &p.tensors[i].sampled, maxSum)
 	}
 	for i := range p.objects.sites {
 		x := &p.objects.sites[i]
-		amount(c, &x.live, maxSum)
-		amount(c, &x.bytes, maxSum)
+		codec.Amount(c.Codec, &x.live, maxSum)
+		codec.Amount(c.Codec, &x.bytes, maxSum)
 	}
 	carryFigures(c, p, sites)
 }
@@ -82,24 +86,24 @@ func carryPurged(c *carrier, p *process, sites []*site) {
 // carryFigures carries what would follow from the entries of sites.
 func carryFigures(c *carrier, p *process, sites []*site) {
 	for _, s := range sites {
-		c.check(s.first == 0)
+		c.Check(s.first == 0)
 		for _, x := range [...]*uint64{&s.liveObjects, &s.liveBytes, &s.liveSquares} {
-			amount(c, x, maxSum)
+			codec.Amount(c.Codec, x, maxSum)
 		}
-		if !c.reads() || s.kind == aliased {
+		if !c.Reads() || s.kind == aliased {
 			continue
 		}
 		live := count{s.liveObjects, s.liveBytes}
 		if s.kind == Tensor {
 			t := &p.tensors[s.total]
-			if c.check(live.bytes <= maxTensors-min(t.live.bytes, maxTensors)); !c.bad {
+			if c.Check(live.bytes <= maxTensors-min(t.live.bytes, maxTensors)); !c.Bad {
 				t.live.take(&live)
 			}
 			continue
 		}
 		for _, t := range [...]uint32{s.total, s.sum} {
 			t := &p.totals[t]
-			if c.check(live.bytes <= maxSum-t.LiveBytes && live.objects <= maxSum-t.LiveObjects); !c.bad {
+			if c.Check(live.bytes <= maxSum-t.LiveBytes && live.objects <= maxSum-t.LiveObjects); !c.Bad {
 				t.LiveObjects += live.objects
 				t.LiveBytes += live.bytes
 			}
@@ -110,7 +114,7 @@ func carryFigures(c *carrier, p *process, sites []*site) {
 func takePurged(c *carrier, p *process) {
 	empty := p.physical == nil && len(p.strays)+len(p.blockList.blocks)+len(p.poolOf)+len(p.exported)+len(p.objects.live) == 0 &&
 		(p.walks == nil || p.walks.open == nil && len(p.walks.blocks)+len(p.walks.older.blocks) == 0)
-	if c.check(empty && p.End != 0 && p.held[tableFrees] == 0); c.bad {
+	if c.Check(empty && p.End != 0 && p.held[tableFrees] == 0); c.Bad {
 		return
 	}
 	if p.purged { // these are of late events
@@ -118,7 +122,7 @@ func takePurged(c *carrier, p *process) {
 		return
 	}
 	carryPurged(c, p, slices.Collect(p.all()))
-	if c.bad {
+	if c.Bad {
 		return
 	}
 	p.purged = true

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
 // Opening tells books that know nothing yet what this ledger knows, so that each further event does
@@ -27,7 +29,7 @@ func (o *opener) tell() {
 	o.begin(carriedSession, nil)
 	carrySession(&o.carrier, l)
 	for _, p := range o.processes {
-		o.begin(carriedProcess, func() { num(&o.carrier, &p.PID) })
+		o.begin(carriedProcess, func() { codec.Num(o.Codec, &p.PID) })
 		carryProcess(&o.carrier, p)
 	}
 	for _, p := range o.processes {
@@ -110,10 +112,10 @@ func (l *Ledger) newOpener(to Books, whole bool) *opener {
 // begins with.
 func (o *opener) begin(kind carriedKind, head func()) {
 	o.flush()
-	o.carrier = carrier{l: o.l, to: &Carried{Piece: o.piece}, stackOf: map[uint64]uint64{}, textOf: map[string]uint64{}, renumber: o}
+	o.carrier = carrier{codec.NewWriter(), o.l, o}
 	o.piece++
 	o.kind = kind
-	num(&o.carrier, &kind)
+	codec.Num(o.Codec, &kind)
 	if head != nil {
 		head()
 	}
@@ -122,15 +124,15 @@ func (o *opener) begin(kind carriedKind, head func()) {
 // beginOf is begin for a piece of a process.
 func (o *opener) beginOf(kind carriedKind, p *process) {
 	n := o.member[p.member]
-	o.begin(kind, func() { num(&o.carrier, &n) })
+	o.begin(kind, func() { codec.Num(o.Codec, &n) })
 }
 
 // full reports whether the current piece is long enough.
-func (o *opener) full() bool { return len(o.carrier.to.Data) >= carriedBytes }
+func (o *opener) full() bool { return len(o.Data) >= carriedBytes }
 
 func (o *opener) flush() {
-	if o.carrier.to != nil {
-		o.to.Tell(*o.carrier.to)
-		o.carrier.to = nil
+	if o.Codec != nil {
+		o.to.Tell(Carried{Piece: o.piece - 1, Stacks: o.Stacks, Texts: o.Texts, Data: o.Data})
+		o.Codec = nil
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
 // each tells a list of a process in as many pieces as it takes: tell carries one element.
@@ -39,7 +41,7 @@ func (o *opener) physical(p *process) {
 	for i := 0; i == 0 || i < len(list); i++ {
 		if i == 0 || o.full() {
 			o.beginOf(carriedPhysical, p)
-			num(&o.carrier, &v.last)
+			codec.Num(o.Codec, &v.last)
 		}
 		if i < len(list) {
 			o.handleOrMapping(&list[i])
@@ -48,34 +50,34 @@ func (o *opener) physical(p *process) {
 }
 
 func (c *carrier) handleOrMapping(x *handleOrMapping) {
-	nums(c, &x.Start, &x.End, &x.memory, &x.references, &x.Value.time)
-	c.flags(&x.learns)
+	codec.Nums(c.Codec, &x.Start, &x.End, &x.memory, &x.references, &x.Value.time)
+	c.Flags(&x.learns)
 }
 
 func takePhysical(c *carrier, p *process) {
 	v := p.withPhysical()
-	amount(c, &v.last, maxSum)
-	for !c.bad && len(c.rest) > 0 {
+	codec.Amount(c.Codec, &v.last, maxSum)
+	for !c.Bad && len(c.Rest) > 0 {
 		p.spend(512) // as much memory as a live allocation
 		var x handleOrMapping
-		if c.handleOrMapping(&x); c.bad {
+		if c.handleOrMapping(&x); c.Bad {
 			return
 		}
 		m, known := v.memories[x.memory]
 		if _, lives := p.live[liveKey{x.memory, memories}]; x.memory > v.last || !lives && x.memory != 0 {
-			c.bad = true
+			c.Bad = true
 			return
 		}
 		m.learns = x.learns
 		switch _, taken := v.handles[x.Start]; {
 		case x.End == 0:
-			if c.check(!taken && x.memory != 0 && x.references != 0); c.bad {
+			if c.Check(!taken && x.memory != 0 && x.references != 0); c.Bad {
 				return
 			}
 			v.handles[x.Start] = x.handle
 			m.handles++
 		case x.Start >= x.End || v.mappings.Overlaps(x.Start, x.End):
-			c.bad = true
+			c.Bad = true
 			return
 		default:
 			x.Value.memory = x.memory
@@ -110,19 +112,19 @@ func (o *opener) failures(p *process) {
 
 func (c *carrier) failure(x *failureOf) {
 	key := &x.key
-	c.stack(&key.stack)
+	c.Stack(&key.stack)
 	c.device(&key.device)
 	c.kind(&key.kind)
-	c.text(&key.api)
-	num(c, &key.result)
-	nums(c, &x.f.Count, &x.f.Bytes, &x.f.LastBytes, &x.f.LastTime, &x.f.Crowded)
+	c.Text(&key.api)
+	codec.Num(c.Codec, &key.result)
+	codec.Nums(c.Codec, &x.f.Count, &x.f.Bytes, &x.f.LastBytes, &x.f.LastTime, &x.f.Crowded)
 }
 
 func takeFailures(c *carrier, p *process) {
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		x := failureOf{f: &Failure{}}
 		p.spend(1024)
-		if c.failure(&x); !c.bad {
+		if c.failure(&x); !c.Bad {
 			if p.failures == nil {
 				p.failures = make(map[failureKey]*Failure)
 			}
@@ -156,19 +158,19 @@ func (o *opener) exports(p *process, all []*site) {
 }
 
 func (c *carrier) export(x *carriedExport) {
-	num(c, &x.digest)
-	most(c, &x.size, maxSize)
-	c.stack(&x.owner.stack)
-	c.text(&x.owner.api)
+	codec.Num(c.Codec, &x.digest)
+	codec.Most(c.Codec, &x.size, maxSize)
+	c.Stack(&x.owner.stack)
+	c.Text(&x.owner.api)
 }
 
 func takeExports(c *carrier, p *process) {
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		x := carriedExport{exported: exported{owner: owner{process: p.member}}}
 		c.export(&x)
 		_, taken := p.session.exports[x.digest]
 		s := &p.quotas[tableExports]
-		if c.check(!taken && s.Used() < s.Size() && x.digest != 0 && x.size != 0); c.bad {
+		if c.Check(!taken && s.Used() < s.Size() && x.digest != 0 && x.size != 0); c.Bad {
 			return
 		}
 		p.hold(tableExports)
@@ -179,23 +181,23 @@ func takeExports(c *carrier, p *process) {
 
 // carryOwners carries whose memory a site imported. It leaves out processes that are not told.
 func carryOwners(c *carrier, p *process, s *site) {
-	if c.siteRef(p, &s); c.bad {
+	if c.siteRef(p, &s); c.Bad {
 		return
 	}
 	var list []owner
-	if !c.reads() {
+	if !c.Reads() {
 		for _, x := range p.owners[s.siteKey] {
 			if _, told := c.renumber.member[x.process]; told {
 				list = append(list, x)
 			}
 		}
 	}
-	carryList(c, &list, maxOwners+1, func(x *owner) {
+	codec.List(c.Codec, &list, maxOwners+1, func(x *owner) {
 		c.memberRef(&x.process)
-		c.stack(&x.stack)
-		c.text(&x.api)
+		c.Stack(&x.stack)
+		c.Text(&x.api)
 	})
-	if !c.reads() || c.bad || len(list) == 0 {
+	if !c.Reads() || c.Bad || len(list) == 0 {
 		return
 	}
 	if p.owners[s.siteKey] == nil {
@@ -208,7 +210,7 @@ func carryOwners(c *carrier, p *process, s *site) {
 }
 
 func takeOwners(c *carrier, p *process) {
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		carryOwners(c, p, nil)
 	}
 }
@@ -222,27 +224,27 @@ func (o *opener) frees(p *process) {
 }
 
 func carryFree(c *carrier, p *process, tid *uint32, last *lastFree) {
-	num(c, tid)
-	num(c, &last.endings)
-	most(c, &last.space, lastSpace)
-	most(c, &last.outcome, lessPhysical)
+	codec.Num(c.Codec, tid)
+	codec.Num(c.Codec, &last.endings)
+	codec.Most(c.Codec, &last.space, lastSpace)
+	codec.Most(c.Codec, &last.outcome, lessPhysical)
 	carryEntry(c, p, &last.entry, last.outcome == freed)
 	if last.outcome != lessPhysical {
 		return
 	}
 	r := p.released[*tid]
-	num(c, &r.handle)
+	codec.Num(c.Codec, &r.handle)
 	carryMemory(c, p, &r.held)
-	carryList(c, &r.ended, maxKept, func(x *endedMapping) {
-		nums(c, &x.Start, &x.End, &x.Value.memory, &x.Value.time)
-		c.check(x.Start < x.End)
+	codec.List(c.Codec, &r.ended, maxKept, func(x *endedMapping) {
+		codec.Nums(c.Codec, &x.Start, &x.End, &x.Value.memory, &x.Value.time)
+		c.Check(x.Start < x.End)
 		carryMemory(c, p, &x.of)
 	})
-	if c.reads() && !c.bad {
+	if c.Reads() && !c.Bad {
 		p.withPhysical()
 		p.withUndo().released[*tid] = r
 		p.giveAll(tableUnmapped, -len(r.ended))
-		c.check(p.quotas[tableUnmapped].Used() <= 2*p.quotas[tableUnmapped].Size()) // one call can end many
+		c.Check(p.quotas[tableUnmapped].Used() <= 2*p.quotas[tableUnmapped].Size()) // one call can end many
 	}
 }
 
@@ -252,37 +254,37 @@ func carryEntry(c *carrier, p *process, x *entry, sited bool) {
 		c.siteOf(p, &x.site)
 	}
 	var kind Kind
-	if sited && !c.bad {
+	if sited && !c.Bad {
 		kind = p.sites[x.site].kind
 	}
 	y := *x
 	c.entry(p, &y, &entry{}, kind)
-	if !c.reads() {
+	if !c.Reads() {
 		return
 	}
 	y.prev = 0
 	if kind == Async {
 		y.extra, _ = c.poolOf(p, y.extra) // 0: its pool has ended
 	}
-	c.check(kind != Tensor && (!sited || y.size <= maxSize))
+	c.Check(kind != Tensor && (!sited || y.size <= maxSize))
 	*x = y
 }
 
 // carryMemory carries physical memory that may have ended.
 func carryMemory(c *carrier, p *process, m *memoryOf) {
-	num(c, &m.number)
-	c.flags(&m.learns)
+	codec.Num(c.Codec, &m.number)
+	c.Flags(&m.learns)
 	carryEntry(c, p, &m.entry, m.number != 0)
-	c.check(m.number == 0 || m.entry.address == m.number && m.number <= p.lastMemory())
+	c.Check(m.number == 0 || m.entry.address == m.number && m.number <= p.lastMemory())
 }
 
 func takeFrees(c *carrier, p *process) {
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var tid uint32
 		last := lastFree{}
 		carryFree(c, p, &tid, &last)
 		_, taken := p.lastFree[tid]
-		if c.check(!taken && p.quotas[tableFrees].Used() < maxLastFrees); c.bad {
+		if c.Check(!taken && p.quotas[tableFrees].Used() < maxLastFrees); c.Bad {
 			return
 		}
 		p.hold(tableFrees)
@@ -292,24 +294,24 @@ func takeFrees(c *carrier, p *process) {
 
 // carryRecents carries the recent past of a site, after that of all which share it if it is the first.
 func carryRecents(c *carrier, p *process, s *site) {
-	if c.siteRef(p, &s); c.bad {
+	if c.siteRef(p, &s); c.Bad {
 		return
 	}
 	x := s.cohorts()
-	first := !c.reads() && c.renumber.isFirst(x, s)
-	if c.flags(&first); first {
+	first := !c.Reads() && c.renumber.isFirst(x, s)
+	if c.Flags(&first); first {
 		c.recents(x)
 	}
-	if c.check(x.levels.recents != nil); c.bad {
+	if c.Check(x.levels.recents != nil); c.Bad {
 		return
 	}
-	if c.reads() {
+	if c.Reads() {
 		x.adopt(s.own.parts)
 	}
 	for i := range s.own.parts.recent {
 		w := &s.own.parts.recent[i]
-		nums(c, &w.alloc, &w.live)
-		nums(c, &w.allocObjects, &w.liveObjects)
+		codec.Nums(c.Codec, &w.alloc, &w.live)
+		codec.Nums(c.Codec, &w.allocObjects, &w.liveObjects)
 	}
 }
 
@@ -321,42 +323,42 @@ func (o *opener) isFirst(x *cohorts, s *site) bool {
 
 // recents carries the recent past of one or more sites, without their counts.
 func (c *carrier) recents(x *cohorts) {
-	if c.reads() {
-		if c.check(x.levels.recents == nil && x.shift > recentShift); c.bad {
+	if c.Reads() {
+		if c.Check(x.levels.recents == nil && x.shift > recentShift); c.Bad {
 			return
 		}
 		x.levels.recents = &recents{}
 	}
 	r := x.levels.recents
-	most(c, &r.newest, math.MaxUint64>>recentShift)
-	most(c, &r.first, r.newest)
-	num(c, &r.until)
-	c.float(&r.now)
-	if c.bad {
+	codec.Most(c.Codec, &r.newest, math.MaxUint64>>recentShift)
+	codec.Most(c.Codec, &r.first, r.newest)
+	codec.Num(c.Codec, &r.until)
+	c.Float(&r.now)
+	if c.Bad {
 		r.first, r.newest = 0, 0
 	}
-	if n := recentPlace(r.newest, r.first) + 1; c.reads() {
-		c.l.spend(stepsPerByte * 32 * n)
+	if n := recentPlace(r.newest, r.first) + 1; c.Reads() {
+		c.Spend(n, 32)
 		r.lows = make([]low, n)
 	}
 	for i := range r.lows {
 		area := float64(r.lows[i].area)
-		amount(c, &r.lows[i].floor, maxSum)
-		amount(c, &r.lows[i].kept, maxSum)
-		amount(c, &r.lows[i].young, maxSum)
-		c.float(&area)
+		codec.Amount(c.Codec, &r.lows[i].floor, maxSum)
+		codec.Amount(c.Codec, &r.lows[i].kept, maxSum)
+		codec.Amount(c.Codec, &r.lows[i].young, maxSum)
+		c.Float(&area)
 		r.lows[i].area = float32(area)
 	}
-	carryList(c, &r.records, maxRecent, func(x *Record) {
-		amount(c, &x.Floor, maxSum)
-		num(c, &x.Lowest)
-		amount(c, &x.Kept, maxSum)
-		amount(c, &x.Young, maxSum)
+	codec.List(c.Codec, &r.records, maxRecent, func(x *Record) {
+		codec.Amount(c.Codec, &x.Floor, maxSum)
+		codec.Num(c.Codec, &x.Lowest)
+		codec.Amount(c.Codec, &x.Kept, maxSum)
+		codec.Amount(c.Codec, &x.Young, maxSum)
 	})
 }
 
 func takeRecents(c *carrier, p *process) {
-	for !c.bad && len(c.rest) > 0 && !p.full() {
+	for !c.Bad && len(c.Rest) > 0 && !p.full() {
 		carryRecents(c, p, nil)
 	}
 }

@@ -2,21 +2,23 @@
 
 package ledger
 
+import "github.com/vramprof/vramprof/tracer/ledger/codec"
+
 const maxTotalsOf = (maxDevices + 3) * (int(lastKind) + 1) // of one process
 
 // takeProcess adds a process to the books.
 func takeProcess(c *carrier, l *Ledger) {
 	if len(l.procs) >= l.quotas[tableProcesses].Size() {
-		c.bad = true
+		c.Bad = true
 		return
 	}
 	var pid uint32
-	num(c, &pid)
+	codec.Num(c.Codec, &pid)
 	p := l.begin(pid, 0)
 	p.older = nil
 	carryProcess(c, p)
-	c.check(p.older == nil || p.older.number < p.number && p.older.PID == pid && p.older.End != 0)
-	if c.bad {
+	c.Check(p.older == nil || p.older.number < p.number && p.older.PID == pid && p.older.End != 0)
+	if c.Bad {
 		p.older = nil
 	}
 	p.endings = l.opening.endings
@@ -27,41 +29,41 @@ func takeProcess(c *carrier, l *Ledger) {
 
 // carryProcess carries what does not refer to sites of the process, except its pid.
 func carryProcess(c *carrier, p *process) {
-	num(c, &p.User)
-	if user := p.User; c.reads() {
+	codec.Num(c.Codec, &p.User)
+	if user := p.User; c.Reads() {
 		p.User = 0
 		c.l.setUser(p, user)
 	}
-	nums(c, &p.Begin, &p.End)
-	c.flags(&p.Replaced, &p.OwnRoot, &p.misnamed, &p.crowded)
+	codec.Nums(c.Codec, &p.Begin, &p.End)
+	c.Flags(&p.Replaced, &p.OwnRoot, &p.misnamed, &p.crowded)
 	older := p.older
-	if !c.reads() && older != nil && c.renumber.member[older.member] >= c.renumber.member[p.member] {
+	if !c.Reads() && older != nil && c.renumber.member[older.member] >= c.renumber.member[p.member] {
 		older = nil
 	}
-	if c.processRef(&older); c.reads() {
+	if c.processRef(&older); c.Reads() {
 		p.older = older
 	}
 	w := &p.Workload
 	for _, x := range [...]*string{&p.Comm, &p.Exe, &w.Container, &w.Pod, &w.Namespace, &w.Job, &w.Rank, &w.LocalRank, &w.WorldSize,
 		&w.PodContainer, &w.Actor,
 	} {
-		c.text(x)
+		c.Text(x)
 	}
-	nums(c, &p.Lost, &p.olderFreed, &p.stacksLost, &p.Folded)
-	amount(c, &p.Deduced, maxSum)
-	num(c, &p.bareFailures)
+	codec.Nums(c.Codec, &p.Lost, &p.olderFreed, &p.stacksLost, &p.Folded)
+	codec.Amount(c.Codec, &p.Deduced, maxSum)
+	codec.Num(c.Codec, &p.bareFailures)
 	known := p.devices != nil
-	c.flags(&known)
-	c.texts(&p.devices, maxDevices)
+	c.Flags(&known)
+	c.TextList(&p.devices, maxDevices)
 	if known && p.devices == nil {
 		p.devices = []string{}
 	}
 	carryBeyond(c, p)
 	for i := range p.releases {
 		r := &p.releases[i]
-		nums(c, &r.Objects, &r.Bytes, &r.Time)
+		codec.Nums(c.Codec, &r.Objects, &r.Bytes, &r.Time)
 	}
-	carryList(c, &p.readings, maxDevices, c.reading)
+	codec.List(c.Codec, &p.readings, maxDevices, c.reading)
 	carryContexts(c, p)
 	carryPeak(c, p)
 	carryTotals(c, p)
@@ -71,11 +73,11 @@ func carryProcess(c *carrier, p *process) {
 // processRef carries a process, or nil.
 func (c *carrier) processRef(x **process) {
 	var m *member
-	if !c.reads() && *x != nil {
+	if !c.Reads() && *x != nil {
 		m = (*x).member
 	}
 	n := c.memberRef(&m)
-	if !c.reads() {
+	if !c.Reads() {
 		return
 	}
 	if *x = nil; m != nil {
@@ -86,14 +88,14 @@ func (c *carrier) processRef(x **process) {
 // memberRef carries the number of a process, or none.
 func (c *carrier) memberRef(x **member) uint32 {
 	n := uint32(none)
-	if !c.reads() {
+	if !c.Reads() {
 		if at, told := c.renumber.member[*x]; told {
 			n = at
 		}
 	}
-	if num(c, &n); c.reads() {
+	if codec.Num(c.Codec, &n); c.Reads() {
 		*x = nil
-		if c.check(n == none || int(n) < len(c.l.procs)); n != none && !c.bad {
+		if c.Check(n == none || int(n) < len(c.l.procs)); n != none && !c.Bad {
 			*x = c.l.procs[n].member
 		}
 	}
@@ -102,105 +104,105 @@ func (c *carrier) memberRef(x **member) uint32 {
 
 func carryBeyond(c *carrier, p *process) {
 	warnings, failures := p.held[tableWarnings], p.held[tableFailures]
-	most(c, &warnings, maxWarnings)
-	most(c, &failures, maxFailures)
-	if c.reads() {
+	codec.Most(c.Codec, &warnings, maxWarnings)
+	codec.Most(c.Codec, &failures, maxFailures)
+	if c.Reads() {
 		p.held[tableWarnings] += warnings // the session has them in its own
 		p.user[tableWarnings] += warnings
 		p.giveAll(tableFailures, -int(failures))
 	}
 	list := p.beyond[:]
-	carryList(c, &list, int(tables), func(n *uint64) { num(c, n) })
-	if c.reads() {
+	codec.List(c.Codec, &list, int(tables), func(n *uint64) { codec.Num(c.Codec, n) })
+	if c.Reads() {
 		copy(p.beyond[:], list)
 	}
 }
 
 func (c *carrier) reading(r *reading) {
-	c.text(&r.uuid)
-	c.text(&r.model)
-	num(c, &r.order)
-	nums(c, &r.first, &r.last, &r.peak, &r.began, &r.settledAt, &r.firstAt, &r.taken)
-	c.flags(&r.present, &r.settled, &r.excess.known)
+	c.Text(&r.uuid)
+	c.Text(&r.model)
+	codec.Num(c.Codec, &r.order)
+	codec.Nums(c.Codec, &r.first, &r.last, &r.peak, &r.began, &r.settledAt, &r.firstAt, &r.taken)
+	c.Flags(&r.present, &r.settled, &r.excess.known)
 	c.lives(&r.firstLive)
 	c.lives(&r.lastLive)
 	at := &r.atPeak
-	nums(c, &at.last, &at.taken)
-	num(c, &at.number)
+	codec.Nums(c.Codec, &at.last, &at.taken)
+	codec.Num(c.Codec, &at.number)
 	c.lives(&at.lastLive)
-	nums(c, &r.excess.low, &r.excess.high)
-	num(c, &r.excess.live)
+	codec.Nums(c.Codec, &r.excess.low, &r.excess.high)
+	codec.Num(c.Codec, &r.excess.live)
 }
 
 func (c *carrier) lives(list *[]deviceLive) {
-	carryList(c, list, maxTotalsOf, func(d *deviceLive) {
+	codec.List(c.Codec, list, maxTotalsOf, func(d *deviceLive) {
 		c.device(&d.device)
 		c.kind(&d.kind)
-		amount(c, &d.bytes, maxSum)
-		amount(c, &d.most, maxSum)
+		codec.Amount(c.Codec, &d.bytes, maxSum)
+		codec.Amount(c.Codec, &d.most, maxSum)
 	})
 }
 
 func carryContexts(c *carrier, p *process) {
-	carryList(c, &p.primaries, maxDevices, func(x *primary) {
-		nums(c, &x.context, &x.references)
+	codec.List(c.Codec, &p.primaries, maxDevices, func(x *primary) {
+		codec.Nums(c.Codec, &x.context, &x.references)
 		c.device(&x.device)
-		c.flags(&x.whole, &x.orphaned)
+		c.Flags(&x.whole, &x.orphaned)
 	})
-	carryMap(c, &p.selected, maxDevices+1, func(device *int32, pool *uint64) {
+	codec.Map(c.Codec, &p.selected, maxDevices+1, func(device *int32, pool *uint64) {
 		c.device(device)
-		num(c, pool)
+		codec.Num(c.Codec, pool)
 	})
-	carryMap(c, &p.own, maxDevices, func(pool *uint64, device *int32) {
-		num(c, pool)
+	codec.Map(c.Codec, &p.own, maxDevices, func(pool *uint64, device *int32) {
+		codec.Num(c.Codec, pool)
 		c.device(device)
 	})
 }
 
 func carryPeak(c *carrier, p *process) {
 	x := &p.peak
-	amount(c, &x.bytes, maxSum)
-	num(c, &x.time)
-	num(c, &x.number)
-	c.flags(&x.torch, &x.more)
+	codec.Amount(c.Codec, &x.bytes, maxSum)
+	codec.Num(c.Codec, &x.time)
+	codec.Num(c.Codec, &x.number)
+	c.Flags(&x.torch, &x.more)
 	c.device(&x.device)
 	some := p.oom != nil
-	if c.flags(&some); !some {
+	if c.Flags(&some); !some {
 		return
 	}
-	if c.reads() {
+	if c.Reads() {
 		p.oom = &OOM{}
 	}
 	o := p.oom
-	nums(c, &o.Time, &o.Bytes, &o.Count)
-	c.stack(&o.Stack)
-	c.text(&o.API)
-	num(c, &o.Kind)
-	num(c, &o.Device)
+	codec.Nums(c.Codec, &o.Time, &o.Bytes, &o.Count)
+	c.Stack(&o.Stack)
+	c.Text(&o.API)
+	codec.Num(c.Codec, &o.Kind)
+	codec.Num(c.Codec, &o.Device)
 }
 
 // carryTotals carries what does not follow from the sites, and the order.
 func carryTotals(c *carrier, p *process) {
-	carryList(c, &p.totals, maxTotalsOf, func(t *runningTotal) {
+	codec.List(c.Codec, &p.totals, maxTotalsOf, func(t *runningTotal) {
 		c.device(&t.Device)
 		c.kind(&t.Kind)
-		amount(c, &t.PeakBytes, maxSum)
-		num(c, &t.PeakTime)
-		amount(c, &t.low, maxSum)
-		amount(c, &t.high, maxSum)
+		codec.Amount(c.Codec, &t.PeakBytes, maxSum)
+		codec.Num(c.Codec, &t.PeakTime)
+		codec.Amount(c.Codec, &t.low, maxSum)
+		codec.Amount(c.Codec, &t.high, maxSum)
 	})
 	devices := make([]int32, len(p.tensors))
 	for i := range p.tensors {
 		devices[i] = p.tensors[i].device
 	}
-	carryList(c, &devices, maxDevices+2, c.device)
-	if c.reads() {
+	codec.List(c.Codec, &devices, maxDevices+2, c.device)
+	if c.Reads() {
 		for _, device := range devices {
 			p.tensorsOn(device)
 		}
 		for i := range p.totals {
 			t := &p.totals[i]
-			c.check(p.total(t.Device, t.Kind) == uint32(i)) // none is there twice
+			c.Check(p.total(t.Device, t.Kind) == uint32(i)) // none is there twice
 		}
 		p.spend(len(p.totals) * len(p.totals))
 	}
@@ -209,14 +211,14 @@ func carryTotals(c *carrier, p *process) {
 // carryPools carries pools without what their allocations add up to.
 func carryPools(c *carrier, p *process) {
 	var list []*pool
-	if !c.reads() {
+	if !c.Reads() {
 		list = p.usedPools()
 	}
-	carryList(c, &list, maxPools, func(x **pool) {
+	codec.List(c.Codec, &list, maxPools, func(x **pool) {
 		n := uint32(0)
-		if c.reads() {
+		if c.Reads() {
 			if n = p.newPool(); n == 0 {
-				c.bad = true
+				c.Bad = true
 				return
 			}
 			c.l.opening.pools = append(c.l.opening.pools, carriedPool{p, n})
@@ -225,25 +227,25 @@ func carryPools(c *carrier, p *process) {
 			c.renumber.pool[*x] = uint32(len(c.renumber.pool)) + 1
 		}
 		c.pool(*x)
-		if !c.reads() || (*x).destroyed {
+		if !c.Reads() || (*x).destroyed {
 			return
 		}
 		key := keyOfPool((*x).handle, (*x).device)
 		if _, named := p.poolOf[key]; named {
-			c.bad = true
+			c.Bad = true
 		}
 		p.namePool(key, n)
 	})
 }
 
 func (c *carrier) pool(x *pool) {
-	nums(c, &x.handle, &x.threshold, &x.created)
-	amount(c, &x.reserve, maxSum)
+	codec.Nums(c.Codec, &x.handle, &x.threshold, &x.created)
+	codec.Amount(c.Codec, &x.reserve, maxSum)
 	c.device(&x.device)
 	c.device(&x.latest)
-	num(c, &x.kind)
-	c.check(x.kind == 0 || x.kind == Pinned || x.kind == Managed)
-	c.flags(&x.destroyed)
+	codec.Num(c.Codec, &x.kind)
+	c.Check(x.kind == 0 || x.kind == Pinned || x.kind == Managed)
+	c.Flags(&x.destroyed)
 }
 
 // poolOf returns the number of a carried pool in its process; 0 and false if it is not of the process.

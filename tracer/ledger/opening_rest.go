@@ -7,13 +7,15 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
 // rest tells the pieces that refer to these sites of a process.
 func (o *opener) rest(p *process, sites []*site) {
 	for i := range p.tensors {
 		o.beginOf(carriedTensors, p)
-		num(&o.carrier, &i)
+		codec.Num(o.Codec, &i)
 		carryTensors(&o.carrier, p, &p.tensors[i])
 	}
 	o.beginOf(carriedRest, p)
@@ -31,8 +33,8 @@ func (o *opener) rest(p *process, sites []*site) {
 // takeRest is the inverse of opener.rest.
 func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 	var n uint32
-	num(c, &n)
-	if c.check(n < uint32(len(l.procs)) && (kind == carriedPurged || kind == carriedRounding || !l.procs[n].purged)); c.bad {
+	codec.Num(c.Codec, &n)
+	if c.Check(n < uint32(len(l.procs)) && (kind == carriedPurged || kind == carriedRounding || !l.procs[n].purged)); c.Bad {
 		return
 	}
 	p := l.procs[n]
@@ -41,8 +43,8 @@ func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 		carryRest(c, p)
 	case carriedTensors:
 		i := 0
-		num(c, &i)
-		if c.check(i >= 0 && i < len(p.tensors)); !c.bad {
+		codec.Num(c.Codec, &i)
+		if c.Check(i >= 0 && i < len(p.tensors)); !c.Bad {
 			carryTensors(c, p, &p.tensors[i])
 		}
 	case carriedPhysical:
@@ -77,7 +79,7 @@ func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 	case carriedOlderBlocks:
 		takeOlderBlocks(c, p)
 	default:
-		c.bad = true
+		c.Bad = true
 	}
 }
 
@@ -86,103 +88,103 @@ func carryRest(c *carrier, p *process) {
 	carryObjects(c, p)
 	carryAsleep(c, p)
 	carryStrays(c, p)
-	carryList(c, &p.freeRuns, maxDevices, func(x *freeRun) {
+	codec.List(c.Codec, &p.freeRuns, maxDevices, func(x *freeRun) {
 		c.device(&x.device)
-		num(c, &x.bytes)
+		codec.Num(c.Codec, &x.bytes)
 	})
-	num(c, &p.blockList.time)
+	codec.Num(c.Codec, &p.blockList.time)
 }
 
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
-	most(c, &t.halvings, maxHalvings)
-	c.flags(&t.contradicted, &t.unbooked)
+	codec.Most(c.Codec, &t.halvings, maxHalvings)
+	c.Flags(&t.contradicted, &t.unbooked)
 	carryReading(c, p, t)
 	c.told(&t.now)
 	c.history(&t.olderFreed)
 	carryFirst(c, p, &t.first)
 	carryFirst(c, p, &t.atUsage)
-	carryList(c, &t.changes, maxSegmentChanges, func(x *segmentChange) {
-		num(c, &x.time)
+	codec.List(c.Codec, &t.changes, maxSegmentChanges, func(x *segmentChange) {
+		codec.Num(c.Codec, &x.time)
 		c.siteOf(p, &x.site)
-		most(c, &x.bytes, maxSize)
-		c.flags(&x.freed)
+		codec.Most(c.Codec, &x.bytes, maxSize)
+		c.Flags(&x.freed)
 	})
 	for _, x := range [...]*highest{&t.peak, &t.livePeak} {
-		amount(c, &x.bytes, maxTensors)
-		num(c, &x.time)
+		codec.Amount(c.Codec, &x.bytes, maxTensors)
+		codec.Num(c.Codec, &x.time)
 	}
 	c.told(&t.atPeak.now)
-	num(c, &t.atPeak.number)
-	num(c, &t.outside)
+	codec.Num(c.Codec, &t.atPeak.number)
+	codec.Num(c.Codec, &t.outside)
 }
 
 func carryReading(c *carrier, p *process, t *tensors) {
 	r := &t.reading
-	c.flags(&r.taken)
-	nums(c, &r.reported, &r.olderFreed)
-	amount(c, &r.allocated, maxTensors)
-	amount(c, &r.reserved, maxTensors)
+	c.Flags(&r.taken)
+	codec.Nums(c.Codec, &r.reported, &r.olderFreed)
+	codec.Amount(c.Codec, &r.allocated, maxTensors)
+	codec.Amount(c.Codec, &r.reserved, maxTensors)
 	r.live, r.freed = count{}, count{}
-	carryList(c, &r.classes, SizeClasses, func(x *tensorClass) {
+	codec.List(c.Codec, &r.classes, SizeClasses, func(x *tensorClass) {
 		c.counts(&x.live, &x.freed)
 		r.live.take(&x.live)
 		r.freed.take(&x.freed)
 	})
 	since := t.since.classes != nil
-	if c.flags(&since); !since {
+	if c.Flags(&since); !since {
 		return
 	}
-	if c.reads() {
+	if c.Reads() {
 		t.since.classes = new([SizeClasses]struct{ live, freed signedCount })
 	}
 	for i := range t.since.classes {
 		x := &t.since.classes[i]
-		nums(c, &x.live.objects, &x.live.bytes, &x.freed.objects, &x.freed.bytes)
+		codec.Nums(c.Codec, &x.live.objects, &x.live.bytes, &x.freed.objects, &x.freed.bytes)
 	}
 }
 
 func (c *carrier) told(x *toldTotals) {
-	num(c, &x.time)
+	codec.Num(c.Codec, &x.time)
 	for _, n := range [...]*uint64{&x.allocated, &x.reserved, &x.live} {
-		amount(c, n, maxTensors)
+		codec.Amount(c.Codec, n, maxTensors)
 	}
-	c.flags(&x.known, &x.begun, &x.liveKnown)
+	c.Flags(&x.known, &x.begun, &x.liveKnown)
 }
 
 func carryFirst(c *carrier, p *process, f *firstReport) {
-	nums(c, &f.time, &f.allocated, &f.reserved)
-	c.flags(&f.seen, &f.final)
-	carryList(c, &f.driver, maxSiteLive, func(x *siteLive) {
+	codec.Nums(c.Codec, &f.time, &f.allocated, &f.reserved)
+	c.Flags(&f.seen, &f.final)
+	codec.List(c.Codec, &f.driver, maxSiteLive, func(x *siteLive) {
 		c.siteOf(p, &x.site)
-		amount(c, &x.bytes, maxSum)
+		codec.Amount(c.Codec, &x.bytes, maxSum)
 	})
 }
 
 // carryObjects carries driver objects.
 func carryObjects(c *carrier, p *process) {
 	x := &p.objects
-	carryList(c, &x.sites, maxObjectSites+4*int(lastKind), func(s *objectSite) {
-		c.stack(&s.stack)
-		c.text(&s.api)
+	codec.List(c.Codec, &x.sites, maxObjectSites+4*int(lastKind), func(s *objectSite) {
+		c.Stack(&s.stack)
+		c.Text(&s.api)
 		c.device(&s.device)
 		c.kind(&s.kind)
-		nums(c, &s.made, &s.before, &s.evicted, &s.crowded)
+		codec.Nums(c.Codec, &s.made, &s.before, &s.evicted, &s.crowded)
 	})
-	if c.reads() {
+	if c.Reads() {
 		p.giveAll(tableObjectSites, -len(x.sites))
 	}
 	keys := slices.SortedFunc(maps.Keys(x.live), func(a, b objectKey) int {
 		return cmp.Or(cmp.Compare(a.handle, b.handle), cmp.Compare(a.kind, b.kind))
 	})
-	carryList(c, &keys, maxAllObjects, func(k *objectKey) {
-		num(c, &k.handle)
+	codec.List(c.Codec, &keys, maxAllObjects, func(k *objectKey) {
+		codec.Num(c.Codec, &k.handle)
 		c.kind(&k.kind)
 		o := x.live[*k]
-		nums(c, &o.time, &o.context)
-		most(c, &o.bytes, maxSize)
-		num(c, &o.site)
-		if c.check(int(o.site) < len(x.sites) && p.quotas[tableObjects].Used()+len(x.live) < p.quotas[tableObjects].Size()); c.bad || !c.reads() {
+		codec.Nums(c.Codec, &o.time, &o.context)
+		codec.Most(c.Codec, &o.bytes, maxSize)
+		codec.Num(c.Codec, &o.site)
+		if c.Check(int(o.site) < len(x.sites) && p.quotas[tableObjects].Used()+len(x.live) < p.quotas[tableObjects].Size()); c.Bad || !c.Reads() {
 			return
 		}
 		if x.live == nil {
@@ -194,12 +196,12 @@ func carryObjects(c *carrier, p *process) {
 			x.live[*k] = o
 		}
 	})
-	if c.reads() {
+	if c.Reads() {
 		p.giveAll(tableObjects, int(p.held[tableObjects])-len(x.live))
 	}
 	for _, m := range [...]*map[uint64]int32{&x.greens, &x.derived} {
-		carryMap(c, m, maxDerived, func(handle *uint64, device *int32) {
-			num(c, handle)
+		codec.Map(c.Codec, m, maxDerived, func(handle *uint64, device *int32) {
+			codec.Num(c.Codec, handle)
 			c.device(device)
 		})
 	}
@@ -208,36 +210,36 @@ func carryObjects(c *carrier, p *process) {
 // carryAsleep carries ranges of addresses without memory.
 func carryAsleep(c *carrier, p *process) {
 	s := &p.asleep
-	c.flags(&s.seen)
+	c.Flags(&s.seen)
 	var end uint64
-	carryList(c, &s.ranges, maxSleepers, func(x *sleeper) {
-		nums(c, &x.start, &x.end, &x.time, &x.inside)
-		num(c, &x.device)
-		c.flags(&x.older, &x.placed)
-		c.check(x.start >= end && x.start < x.end && x.inside <= x.end-x.start)
+	codec.List(c.Codec, &s.ranges, maxSleepers, func(x *sleeper) {
+		codec.Nums(c.Codec, &x.start, &x.end, &x.time, &x.inside)
+		codec.Num(c.Codec, &x.device)
+		c.Flags(&x.older, &x.placed)
+		c.Check(x.start >= end && x.start < x.end && x.inside <= x.end-x.start)
 		end = x.end
 	})
-	carryList(c, &s.woken, maxSleepers, func(x *woken) {
-		nums(c, &x.asleep, &x.time, &x.bytes)
-		num(c, &x.device)
+	codec.List(c.Codec, &s.woken, maxSleepers, func(x *woken) {
+		codec.Nums(c.Codec, &x.asleep, &x.time, &x.bytes)
+		codec.Num(c.Codec, &x.device)
 	})
-	carryList(c, &s.lost, 2*maxSleepers, func(d *deviceLive) {
-		num(c, &d.device)
-		num(c, &d.bytes)
+	codec.List(c.Codec, &s.lost, 2*maxSleepers, func(d *deviceLive) {
+		codec.Num(c.Codec, &d.device)
+		codec.Num(c.Codec, &d.bytes)
 	})
 }
 
 // carryStrays carries which allocations wait for their device.
 func carryStrays(c *carrier, p *process) {
-	carryList(c, &p.strays, maxStrays, func(x *stray) {
-		num(c, &x.key.address)
-		most(c, &x.key.space, Externals)
-		nums(c, &x.time, &x.context)
-		num(c, &x.tid)
+	codec.List(c.Codec, &p.strays, maxStrays, func(x *stray) {
+		codec.Num(c.Codec, &x.key.address)
+		codec.Most(c.Codec, &x.key.space, Externals)
+		codec.Nums(c.Codec, &x.time, &x.context)
+		codec.Num(c.Codec, &x.tid)
 	})
-	if c.reads() {
+	if c.Reads() {
 		p.giveAll(tableStrays, -len(p.strays))
-		c.check(p.quotas[tableStrays].Used() <= p.quotas[tableStrays].Size())
+		c.Check(p.quotas[tableStrays].Used() <= p.quotas[tableStrays].Size())
 	}
 }
 
@@ -256,9 +258,9 @@ func carryRounding(c *carrier, p *process) {
 		c.chunks(&x.chunks)
 	}
 	p.spend(len(p.pools))
-	carryMap(c, &p.graphs, maxDevices+1, func(device *int32, x **chunks) {
+	codec.Map(c.Codec, &p.graphs, maxDevices+1, func(device *int32, x **chunks) {
 		c.device(device)
-		if c.reads() {
+		if c.Reads() {
 			if *x = p.graphs[*device]; *x == nil {
 				*x = &chunks{}
 			}
@@ -270,7 +272,7 @@ func carryRounding(c *carrier, p *process) {
 	}
 	for i := range p.totals {
 		c.known(&p.totals[i].rounding.known)
-		amount(c, &p.totals[i].rounding.most, maxSum)
+		codec.Amount(c.Codec, &p.totals[i].rounding.most, maxSum)
 	}
 	c.lives(&p.atEnd)
 	for i := range p.atEnd {
@@ -280,22 +282,22 @@ func carryRounding(c *carrier, p *process) {
 
 // known carries rounding, which one total can pay for another.
 func (c *carrier) known(x *int64) {
-	if num(c, x); c.reads() {
+	if codec.Num(c.Codec, x); c.Reads() {
 		*x = min(max(*x, -maxSum), maxSum)
 	}
 }
 
 // chunks carries which chunks had live allocations; which have some follows from these.
 func (c *carrier) chunks(x *chunks) {
-	amount(c, &x.kept, maxSum/poolChunk)
+	codec.Amount(c.Codec, &x.kept, maxSum/poolChunk)
 	type span struct{ from, to uint64 }
 	var list []span
 	for s := range x.seen.From(0) {
 		list = append(list, span{s.Start, s.End})
 	}
-	carryList(c, &list, maxSeen, func(s *span) {
-		nums(c, &s.from, &s.to)
-		if c.check(s.from < s.to && s.to <= math.MaxUint64/poolChunk+1); c.reads() && !c.bad {
+	codec.List(c.Codec, &list, maxSeen, func(s *span) {
+		codec.Nums(c.Codec, &s.from, &s.to)
+		if c.Check(s.from < s.to && s.to <= math.MaxUint64/poolChunk+1); c.Reads() && !c.Bad {
 			x.see(s.from, s.to)
 		}
 	})

@@ -5,6 +5,8 @@ package ledger
 import (
 	"cmp"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
 // takeCarried takes a piece of an opening.
@@ -16,16 +18,16 @@ func (l *Ledger) takeCarried(in *Carried) {
 		l.opening, l.carrying = &opening{figures: map[*process]uint64{}, warned: map[string]uint32{}}, true
 	}
 	o := l.opening
-	c := carrier{l: l, from: in, rest: in.Data}
+	c := carrier{codec.NewReader(in.Data, in.Stacks, in.Texts, l.spend), l, nil}
 	l.spend(len(in.Data) + 16*(len(in.Stacks)+len(in.Texts)))
 	var kind carriedKind
-	num(&c, &kind)
-	c.check(in.Piece == o.pieces && (kind == carriedSession) == (in.Piece == 0))
-	if !c.bad {
+	codec.Num(c.Codec, &kind)
+	c.Check(in.Piece == o.pieces && (kind == carriedSession) == (in.Piece == 0))
+	if !c.Bad {
 		takePiece(&c, l, kind)
 	}
-	if o.pieces++; c.bad || kind == carriedEnd {
-		l.endOpening(!c.bad)
+	if o.pieces++; c.Bad || kind == carriedEnd {
+		l.endOpening(!c.Bad)
 	}
 }
 
@@ -101,36 +103,36 @@ func (l *Ledger) tellOpening() {
 // carrySession carries what belongs to no process.
 func carrySession(c *carrier, l *Ledger) {
 	version, opened := uint32(carriedVersion), max(l.newest, l.options.Begin)
-	num(c, &version)
-	if c.check(version == carriedVersion); c.bad {
+	codec.Num(c.Codec, &version)
+	if c.Check(version == carriedVersion); c.Bad {
 		return
 	}
-	if !c.reads() && c.renumber.whole {
+	if !c.Reads() && c.renumber.whole {
 		opened = l.openedAt
 	}
-	nums(c, &opened, &l.newest, &l.purgeAt, &l.firstUsage, &l.gpus.read, &l.lost.homeless)
-	if c.reads() {
+	codec.Nums(c.Codec, &opened, &l.newest, &l.purgeAt, &l.firstUsage, &l.gpus.read, &l.lost.homeless)
+	if c.Reads() {
 		l.openedAt = opened
 	}
 	endings, renewed := mostEndings(l), uint64(0) // earlier versions count those of all processes together
-	if nums(c, &endings, &renewed); c.reads() {
+	if codec.Nums(c.Codec, &endings, &renewed); c.Reads() {
 		l.opening.endings = endings
 	}
-	c.flags(&l.opened)
+	c.Flags(&l.opened)
 	carryStats(c, l)
 	carryTables(c, l)
 	carryGone(c, l)
 	carryWarnings(c, l)
-	carryMap(c, &l.gpus.used, maxDevices, func(uuid *string, m **usedMarks) {
-		if c.reads() {
+	codec.Map(c.Codec, &l.gpus.used, maxDevices, func(uuid *string, m **usedMarks) {
+		if c.Reads() {
 			*m = &usedMarks{}
 		}
-		c.text(uuid)
-		amount(c, &(*m).step, maxSum)
+		c.Text(uuid)
+		codec.Amount(c.Codec, &(*m).step, maxSum)
 		var before uint64
-		carryList(c, &(*m).list, maxMarks, func(x *usedMark) {
-			nums(c, &x.time, &x.used)
-			c.check(x.time >= before)
+		codec.List(c.Codec, &(*m).list, maxMarks, func(x *usedMark) {
+			codec.Nums(c.Codec, &x.time, &x.used)
+			c.Check(x.time >= before)
 			before = x.time
 		})
 	})
@@ -139,25 +141,25 @@ func carrySession(c *carrier, l *Ledger) {
 func carryStats(c *carrier, l *Ledger) {
 	was := l.stats
 	defer func() {
-		if !c.reads() {
+		if !c.Reads() {
 			l.stats = was
 		}
 	}()
 	s := &l.stats
-	if !c.reads() && !c.renumber.whole {
+	if !c.Reads() && !c.renumber.whole {
 		leaveOutPurged(l, s)
 	}
-	nums(c, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory, &s.Folded)
+	codec.Nums(c.Codec, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory, &s.Folded)
 	for _, m := range [...]*map[string]uint64{&s.Missing, &s.Truncated} {
-		carryMap(c, m, maxDevices, func(reason *string, n *uint64) {
-			c.text(reason)
-			num(c, n)
+		codec.Map(c.Codec, m, maxDevices, func(reason *string, n *uint64) {
+			c.Text(reason)
+			codec.Num(c.Codec, n)
 		})
 	}
 	for _, m := range [...]*map[uint32]uint64{&l.lost.events, &l.lost.stacks} {
-		carryMap(c, m, defaultMaxProcesses, func(pid *uint32, n *uint64) {
-			num(c, pid)
-			num(c, n)
+		codec.Map(c.Codec, m, defaultMaxProcesses, func(pid *uint32, n *uint64) {
+			codec.Num(c.Codec, pid)
+			codec.Num(c.Codec, n)
 		})
 	}
 }
@@ -180,8 +182,8 @@ func carryTables(c *carrier, l *Ledger) {
 	for t := range l.quotas {
 		s := &l.quotas[t]
 		size, limit := s.Size(), s.Limit()
-		nums(c, &size, &limit)
-		if c.reads() {
+		codec.Nums(c.Codec, &size, &limit)
+		if c.Reads() {
 			s.Restore(size, limit)
 		}
 	}
@@ -191,7 +193,7 @@ func carryTables(c *carrier, l *Ledger) {
 func carryWarnings(c *carrier, l *Ledger) {
 	used := l.quotas[tableWarnings].Used()
 	texts := slices.Clone(l.warnings)
-	if !c.reads() {
+	if !c.Reads() {
 		for _, p := range l.procs {
 			if p.purged && !c.renumber.whole {
 				used -= int(p.held[tableWarnings])
@@ -202,19 +204,19 @@ func carryWarnings(c *carrier, l *Ledger) {
 			return !told
 		})
 	}
-	most(c, &used, maxWarnings)
-	carryList(c, &texts, maxWarnings+1, func(text *string) {
-		c.text(text)
+	codec.Most(c.Codec, &used, maxWarnings)
+	codec.List(c.Codec, &texts, maxWarnings+1, func(text *string) {
+		c.Text(text)
 		of := uint32(none)
-		if !c.reads() {
+		if !c.Reads() {
 			of = c.renumber.member[l.warned[*text]]
 		}
-		if num(c, &of); c.reads() {
+		if codec.Num(c.Codec, &of); c.Reads() {
 			l.addWarning(*text, nil)
 			l.opening.warned[*text] = of
 		}
 	})
-	if c.reads() {
+	if c.Reads() {
 		l.quotas[tableWarnings].Add(used - l.quotas[tableWarnings].Used())
 	}
 }
@@ -222,21 +224,21 @@ func carryWarnings(c *carrier, l *Ledger) {
 // carryGone carries the sums of processes that left the books, and of those that are not told.
 func carryGone(c *carrier, l *Ledger) {
 	x := &l.gone.Forgotten
-	if !c.reads() {
+	if !c.Reads() {
 		gone := l.gone.list()
 		if !c.renumber.whole {
 			gone = forgottenHere(l)
 		}
 		x = &gone
 	}
-	nums(c, &x.Before, &x.Processes, &x.Failures, &x.FailedBytes, &x.OutOfMemory, &x.Peaks, &x.HighestPeak)
+	codec.Nums(c.Codec, &x.Before, &x.Processes, &x.Failures, &x.FailedBytes, &x.OutOfMemory, &x.Peaks, &x.HighestPeak)
 	sums := x.Sums
-	carryList(c, &sums, maxDevices*(int(lastKind)+2)*2, func(s *ForgottenSum) {
-		c.text(&s.UUID)
+	codec.List(c.Codec, &sums, maxDevices*(int(lastKind)+2)*2, func(s *ForgottenSum) {
+		c.Text(&s.UUID)
 		c.kind(&s.Kind)
-		c.flags(&s.Host)
-		nums(c, &s.AllocObjects, &s.FreeObjects, &s.AllocBytes, &s.FreeBytes)
-		if c.reads() {
+		c.Flags(&s.Host)
+		codec.Nums(c.Codec, &s.AllocObjects, &s.FreeObjects, &s.AllocBytes, &s.FreeBytes)
+		if c.Reads() {
 			to := l.gone.sum(s.UUID, s.Kind, s.Host)
 			uuid := to.UUID
 			*to = *s

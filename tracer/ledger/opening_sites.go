@@ -2,7 +2,11 @@
 
 package ledger
 
-import "math"
+import (
+	"math"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
+)
 
 // sites tells sites of a process, and their live allocations.
 func (o *opener) sites(p *process, list []*site) {
@@ -34,28 +38,28 @@ func (o *opener) entries(p *process, s *site) {
 		for ; b != 0 && !o.full(); b = p.entries.at(b).next {
 			x := *p.entries.at(b)
 			more := true
-			c.flags(&more)
+			c.Flags(&more)
 			c.entry(p, &x, &before, s.kind)
 			before = x
 		}
 		more := false
-		c.flags(&more)
+		c.Flags(&more)
 	}
 }
 
 // entry carries a live allocation after another one. A reader gets the carried number of its pool.
 func (c *carrier) entry(p *process, x, before *entry, kind Kind) {
 	address, time := x.address-before.address, x.time-before.time
-	nums(c, &address, &time, &x.size)
-	if kind == Async && !c.reads() && x.extra != 0 {
+	codec.Nums(c.Codec, &address, &time, &x.size)
+	if kind == Async && !c.Reads() && x.extra != 0 {
 		if of := p.pool(x.extra); of != nil {
 			x.extra = c.renumber.pool[of]
 		} else {
 			x.extra = 0
 		}
 	}
-	num(c, &x.extra)
-	if c.reads() {
+	codec.Num(c.Codec, &x.extra)
+	if c.Reads() {
 		x.address, x.time = before.address+address, before.time+time
 	}
 }
@@ -63,14 +67,14 @@ func (c *carrier) entry(p *process, x, before *entry, kind Kind) {
 // anySite carries a site of any process.
 func (c *carrier) anySite(x *carriedSite) {
 	var n uint32
-	if !c.reads() {
+	if !c.Reads() {
 		n = c.renumber.site[x.site]
 	}
-	if num(c, &n); !c.reads() {
+	if codec.Num(c.Codec, &n); !c.Reads() {
 		return
 	}
 	list := c.l.opening.sites
-	if c.check(int(n) < len(list)); !c.bad {
+	if c.Check(int(n) < len(list)); !c.Bad {
 		*x = list[n]
 	}
 }
@@ -79,7 +83,7 @@ func (c *carrier) anySite(x *carriedSite) {
 func (c *carrier) siteRef(p *process, s **site) {
 	x := carriedSite{p, *s}
 	c.anySite(&x)
-	if c.check(x.process == p && x.site != nil); !c.bad {
+	if c.Check(x.process == p && x.site != nil); !c.Bad {
 		*s = x.site
 	}
 }
@@ -87,7 +91,7 @@ func (c *carrier) siteRef(p *process, s **site) {
 // siteOf is siteRef for the number of a site; false if there is none.
 func (c *carrier) siteOf(p *process, n *uint32) bool {
 	s := p.at(*n)
-	if c.siteRef(p, &s); c.bad {
+	if c.siteRef(p, &s); c.Bad {
 		return false
 	}
 	*n = s.number
@@ -96,51 +100,51 @@ func (c *carrier) siteOf(p *process, n *uint32) bool {
 
 func takeSites(c *carrier, l *Ledger) {
 	var n uint32
-	num(c, &n)
-	c.check(n < uint32(len(l.procs)))
-	for !c.bad && len(c.rest) > 0 && !l.full() {
+	codec.Num(c.Codec, &n)
+	c.Check(n < uint32(len(l.procs)))
+	for !c.Bad && len(c.Rest) > 0 && !l.full() {
 		carrySite(c, l.procs[n], nil)
 	}
 }
 
 // carrySite carries a site without its entries.
 func carrySite(c *carrier, p *process, s *site) {
-	if c.reads() {
+	if c.Reads() {
 		s = &site{}
 	}
 	c.siteKey(&s.siteKey)
-	c.flags(&s.bare, &s.free)
+	c.Flags(&s.bare, &s.free)
 	group := c.groupOf(s)
-	if num(c, &group); c.reads() {
-		if c.bad {
+	if codec.Num(c.Codec, &group); c.Reads() {
+		if c.Bad {
 			return
 		}
-		if takeSite(c, p, s, group); c.bad {
+		if takeSite(c, p, s, group); c.Bad {
 			return
 		}
 	}
 	for _, x := range [...]*uint64{&s.allocObjects, &s.allocBytes, &s.inside, &s.peak.objects, &s.peak.bytes} {
-		num(c, x)
+		codec.Num(c.Codec, x)
 		c.bound(p, x)
 	}
-	nums(c, &s.oldest, &s.evicted, &s.crowded)
-	num(c, &s.peak.number)
-	num(c, &s.ended)
+	codec.Nums(c.Codec, &s.oldest, &s.evicted, &s.crowded)
+	codec.Num(c.Codec, &s.peak.number)
+	codec.Num(c.Codec, &s.ended)
 	c.counts(&s.early)
-	c.flags(&s.segment)
+	c.Flags(&s.segment)
 	c.history(&s.history)
 	if group == 0 {
 		c.cohorts(s.cohorts())
 	}
 	c.windows(s)
-	if c.reads() && !c.bad {
+	if c.Reads() && !c.Bad {
 		addSums(c, p, s)
 	}
 }
 
 // bound makes sums of the figures of a process fit 64 bits.
 func (c *carrier) bound(p *process, x *uint64) {
-	if c.reads() {
+	if c.Reads() {
 		sum := c.l.opening.figures[p]
 		*x = min(*x, maxSum, math.MaxUint64/2-sum)
 		c.l.opening.figures[p] = sum + *x
@@ -148,26 +152,26 @@ func (c *carrier) bound(p *process, x *uint64) {
 }
 
 func (c *carrier) siteKey(key *siteKey) {
-	c.stack(&key.stack)
-	num(c, &key.context)
+	c.Stack(&key.stack)
+	codec.Num(c.Codec, &key.context)
 	c.device(&key.device)
-	most(c, &key.kind, lastKind)
-	most(c, &key.space, lastSpace)
-	most(c, &key.class, SizeClasses-1)
-	c.text(&key.api)
-	c.check((key.kind == Tensor) == (key.space == Blocks) && (key.kind == 0 || !key.kind.IsObject()))
+	codec.Most(c.Codec, &key.kind, lastKind)
+	codec.Most(c.Codec, &key.space, lastSpace)
+	codec.Most(c.Codec, &key.class, SizeClasses-1)
+	c.Text(&key.api)
+	c.Check((key.kind == Tensor) == (key.space == Blocks) && (key.kind == 0 || !key.kind.IsObject()))
 }
 
 // takeSite adds a site to the books.
 func takeSite(c *carrier, p *process, s *site, group uint32) {
 	if _, ok := p.siteOf[s.siteKey]; ok {
-		c.bad = true
+		c.Bad = true
 		return
 	}
 	list := c.l.opening.sites
 	var first *site
 	if group != 0 {
-		if c.check(int(group) <= len(list) && s.kind == Tensor && list[group-1].process == p && list[group-1].site.isButForClass(s)); c.bad {
+		if c.Check(int(group) <= len(list) && s.kind == Tensor && list[group-1].process == p && list[group-1].site.isButForClass(s)); c.Bad {
 			return
 		}
 		first = list[group-1].site
@@ -202,7 +206,7 @@ func addSums(c *carrier, p *process, s *site) {
 	default:
 		for _, t := range [...]uint32{s.total, s.sum} {
 			t := &p.totals[t]
-			c.check(s.allocBytes <= maxSum-t.AllocBytes)
+			c.Check(s.allocBytes <= maxSum-t.AllocBytes)
 			t.AllocObjects += s.allocObjects
 			t.AllocBytes += s.allocBytes
 		}
@@ -210,14 +214,14 @@ func addSums(c *carrier, p *process, s *site) {
 }
 
 func (c *carrier) history(h *history) {
-	most(c, &h.shift, 64)
+	codec.Most(c.Codec, &h.shift, 64)
 	var before change
-	carryList(c, &h.changes, maxChanges, func(x *change) {
+	codec.List(c.Codec, &h.changes, maxChanges, func(x *change) {
 		time, live := x.time-before.time, x.live-before.live
-		nums(c, &time, &live)
+		codec.Nums(c.Codec, &time, &live)
 		*x = change{before.time + time, before.live + live}
 		before = *x
-		if c.reads() {
+		if c.Reads() {
 			x.live = min(x.live, maxSum)
 		}
 	})
@@ -226,7 +230,7 @@ func (c *carrier) history(h *history) {
 // groupOf returns 0 if a site is the first one of its cohorts, otherwise the new number of that plus
 // 1.
 func (c *carrier) groupOf(s *site) (group uint32) {
-	if c.reads() || s.shared == nil {
+	if c.Reads() || s.shared == nil {
 		return 0
 	}
 	o := c.renumber
@@ -240,46 +244,46 @@ func (c *carrier) groupOf(s *site) (group uint32) {
 // cohorts carries the cohorts of one or more sites, without their windows.
 func (c *carrier) cohorts(x *cohorts) {
 	base := x.base + 1 // 0: none
-	num(c, &base)
+	codec.Num(c.Codec, &base)
 	x.base = base - 1
-	most(c, &x.shift, 58)
-	most(c, &x.last, CohortLen-1)
-	num(c, &x.highs)
+	codec.Most(c.Codec, &x.shift, 58)
+	codec.Most(c.Codec, &x.last, CohortLen-1)
+	codec.Num(c.Codec, &x.highs)
 	for _, n := range [...]*uint64{&x.live, &x.peak, &x.floor} {
-		amount(c, n, maxSum)
+		codec.Amount(c.Codec, n, maxSum)
 	}
-	num(c, &x.levels.until)
-	c.float(&x.levels.now)
-	if c.bad {
+	codec.Num(c.Codec, &x.levels.until)
+	c.Float(&x.levels.now)
+	if c.Bad {
 		x.last = 0
 	}
 	for i := range x.last {
 		area := float64(x.levels.area[i])
-		num(c, &x.levels.floor[i])
-		c.float(&area)
+		codec.Num(c.Codec, &x.levels.floor[i])
+		c.Float(&area)
 		x.levels.area[i] = float32(area)
 	}
-	c.check(x.base == noBase || x.base < 1<<62>>x.shift)
+	c.Check(x.base == noBase || x.base < 1<<62>>x.shift)
 }
 
 func (c *carrier) windows(s *site) {
 	for i := range s.own.parts.list[:s.cohorts().last+1] {
 		w := &s.own.parts.list[i]
-		nums(c, &w.alloc, &w.live)
-		nums(c, &w.allocObjects, &w.liveObjects)
+		codec.Nums(c.Codec, &w.alloc, &w.live)
+		codec.Nums(c.Codec, &w.allocObjects, &w.liveObjects)
 	}
 }
 
 // takeEntries adds live allocations to the books.
 func takeEntries(c *carrier, l *Ledger) {
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var x carriedSite
-		if c.anySite(&x); c.bad {
+		if c.anySite(&x); c.Bad {
 			return
 		}
 		before := entry{}
 		for more := true; !l.full(); {
-			if c.flags(&more); !more || c.bad {
+			if c.Flags(&more); !more || c.Bad {
 				break
 			}
 			b := entry{site: x.site.number}
@@ -295,7 +299,7 @@ func takeEntry(c *carrier, p *process, s *site, x *entry) {
 	key := liveKey{x.address, s.space}
 	_, taken := p.live[key]
 	live := &p.quotas[tableLive]
-	if c.check(!taken && !p.purged && live.Used() < live.Size() && x.size <= maxSize); c.bad {
+	if c.Check(!taken && !p.purged && live.Used() < live.Size() && x.size <= maxSize); c.Bad {
 		return
 	}
 	switch s.kind {
@@ -305,7 +309,7 @@ func takeEntry(c *carrier, p *process, s *site, x *entry) {
 	default:
 		addAllocation(c, p, s, x)
 	}
-	if c.bad {
+	if c.Bad {
 		return
 	}
 	n := p.addEntry(key, *x)
@@ -315,11 +319,11 @@ func takeEntry(c *carrier, p *process, s *site, x *entry) {
 // addBlock adds a block of the sample to the sums.
 func addBlock(c *carrier, p *process, s *site, x *entry) {
 	t := &p.tensors[s.total]
-	if c.check(x.extra <= maxHalvings && x.size != 0); c.bad {
+	if c.Check(x.extra <= maxHalvings && x.size != 0); c.Bad {
 		return
 	}
 	w := sampled(x.size, x.extra)
-	if c.check(w.bytes <= maxTensors-t.live.bytes); c.bad {
+	if c.Check(w.bytes <= maxTensors-t.live.bytes); c.Bad {
 		return
 	}
 	t.sampled++
@@ -334,7 +338,7 @@ func addBlock(c *carrier, p *process, s *site, x *entry) {
 func addAllocation(c *carrier, p *process, s *site, x *entry) {
 	if s.kind == Async && x.extra != 0 {
 		n, ok := c.poolOf(p, x.extra)
-		if c.check(ok); c.bad {
+		if c.Check(ok); c.Bad {
 			return
 		}
 		x.extra = n
@@ -344,7 +348,7 @@ func addAllocation(c *carrier, p *process, s *site, x *entry) {
 	s.liveBytes += x.size
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
-		c.check(x.size <= maxSum-t.LiveBytes)
+		c.Check(x.size <= maxSum-t.LiveBytes)
 		t.LiveObjects++
 		t.LiveBytes += x.size
 	}

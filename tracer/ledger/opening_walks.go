@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
 // blocks tells the blocks that were listed outside of the sample.
@@ -16,13 +18,13 @@ func (o *opener) blocks(p *process) {
 	}
 	list := x.freed
 	o.beginOf(carriedBlocks, p)
-	carryList(&o.carrier, &list, maxFreed, func(address *uint64) { num(&o.carrier, address) })
+	codec.List(o.Codec, &list, maxFreed, func(address *uint64) { codec.Num(o.Codec, address) })
 	rest := x.blocks
 	for first := true; len(rest) > 0; first = false {
 		if !first {
 			o.beginOf(carriedBlocks, p)
 			none := []uint64(nil)
-			carryList(&o.carrier, &none, maxFreed, func(*uint64) {})
+			codec.List(o.Codec, &none, maxFreed, func(*uint64) {})
 		}
 		var before uint64
 		for ; len(rest) > 0 && !o.full(); rest = rest[1:] {
@@ -34,25 +36,25 @@ func (o *opener) blocks(p *process) {
 
 func (c *carrier) block(b *Block, before *uint64) {
 	address := b.Address - *before
-	num(c, &address)
+	codec.Num(c.Codec, &address)
 	b.Address = *before + address
 	*before = b.Address
-	num(c, &b.Size)
-	num(c, &b.Device)
+	codec.Num(c.Codec, &b.Size)
+	codec.Num(c.Codec, &b.Device)
 }
 
 func takeBlocks(c *carrier, p *process) {
 	var freed []uint64
-	carryList(c, &freed, maxFreed, func(address *uint64) { num(c, address) })
+	codec.List(c.Codec, &freed, maxFreed, func(address *uint64) { codec.Num(c.Codec, address) })
 	x := &p.blockList
 	if x.freed == nil {
 		x.freed = freed
 	}
 	var before uint64
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var b Block
 		c.block(&b, &before)
-		if c.check(p.listedBlocks < maxListed && (len(x.blocks) == 0 || b.Address >= x.blocks[len(x.blocks)-1].Address)); c.bad {
+		if c.Check(p.listedBlocks < maxListed && (len(x.blocks) == 0 || b.Address >= x.blocks[len(x.blocks)-1].Address)); c.Bad {
 			return
 		}
 		x.blocks = append(x.blocks, b)
@@ -72,7 +74,7 @@ func (o *opener) walks(p *process) {
 			o.beginOf(carriedWalk, p)
 			x := w.list[i]
 			c.walked(&part, &x)
-			for ; len(held) > 0 && !o.full() && len(c.to.Texts) < 1<<12; held = held[1:] {
+			for ; len(held) > 0 && !o.full() && len(c.Texts) < 1<<12; held = held[1:] {
 				h := held[0]
 				c.held(&h)
 			}
@@ -90,31 +92,31 @@ func (o *opener) walks(p *process) {
 
 // walked carries what a piece of a walk begins with.
 func (c *carrier) walked(part *int, w *Walked) {
-	num(c, part)
+	codec.Num(c.Codec, part)
 	if *part != 0 {
 		return
 	}
-	nums(c, &w.Time, &w.Took)
-	c.text(&w.Failure)
-	c.texts(&w.Problems, maxHeld)
-	carryList(c, &w.Allocators, maxDevices, c.walkTotals)
+	codec.Nums(c.Codec, &w.Time, &w.Took)
+	c.Text(&w.Failure)
+	c.TextList(&w.Problems, maxHeld)
+	codec.List(c.Codec, &w.Allocators, maxDevices, c.walkTotals)
 }
 
 func (c *carrier) walkTotals(t *WalkTotals) {
 	c.device(&t.Device)
-	nums(c, &t.Allocated, &t.Held, &t.Older, &t.HeldOlder, &t.Excess, &t.ExcessOlder) // Unreported is only set in snapshots
+	codec.Nums(c.Codec, &t.Allocated, &t.Held, &t.Older, &t.HeldOlder, &t.Excess, &t.ExcessOlder) // Unreported is only set in snapshots
 }
 
 func (c *carrier) held(h *Held) {
 	c.device(&h.Device)
 	for _, x := range [...]*string{&h.Path, &h.Class, &h.Container} {
-		c.text(x)
+		c.Text(x)
 	}
-	c.texts(&h.Frames, maxHeld)
-	c.texts(&h.Also, maxHeld)
-	nums(c, &h.Containers, &h.Entries)
-	c.flags(&h.Found)
-	nums(c, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
+	c.TextList(&h.Frames, maxHeld)
+	c.TextList(&h.Also, maxHeld)
+	codec.Nums(c.Codec, &h.Containers, &h.Entries)
+	c.Flags(&h.Found)
+	codec.Nums(c.Codec, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
 }
 
 func takeWalk(c *carrier, p *process) {
@@ -124,24 +126,24 @@ func takeWalk(c *carrier, p *process) {
 	part, x := 0, Walked{}
 	c.walked(&part, &x)
 	switch {
-	case c.bad:
+	case c.Bad:
 		return
 	case part == 0:
 		if len(p.walks.list) >= maxWalks {
-			c.bad = true
+			c.Bad = true
 			return
 		}
 		p.walks.list = append(p.walks.list, x)
 	case len(p.walks.list) == 0:
-		c.bad = true
+		c.Bad = true
 		return
 	}
 	w := &p.walks.list[len(p.walks.list)-1]
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var h Held
 		c.held(&h)
 		s := &p.quotas[tableHeld]
-		if c.check(s.Used() < s.Size()); c.bad {
+		if c.Check(s.Used() < s.Size()); c.Bad {
 			return
 		}
 		p.hold(tableHeld)
@@ -168,22 +170,22 @@ func (o *opener) heldSites(p *process) (list []heldOf) {
 
 func carryHeldSite(c *carrier, p *process, x *heldOf) {
 	c.siteRef(p, &x.site)
-	num(c, &x.live)
-	carryMap(c, &x.parts, maxHeld, func(holder *uint32, bytes *uint64) {
-		num(c, holder)
-		num(c, bytes)
+	codec.Num(c.Codec, &x.live)
+	codec.Map(c.Codec, &x.parts, maxHeld, func(holder *uint32, bytes *uint64) {
+		codec.Num(c.Codec, holder)
+		codec.Num(c.Codec, bytes)
 	})
 }
 
 func takeHeldSites(c *carrier, p *process) {
 	w := p.walks
-	if c.check(w != nil && len(w.list) > 0); c.bad {
+	if c.Check(w != nil && len(w.list) > 0); c.Bad {
 		return
 	}
 	if w.sites == nil {
 		w.sites = make(map[siteKey]*heldSite)
 	}
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		x := heldOf{heldSite: &heldSite{parts: map[uint32]uint64{}}}
 		carryHeldSite(c, p, &x)
 		for holder, bytes := range x.parts {
@@ -192,26 +194,26 @@ func takeHeldSites(c *carrier, p *process) {
 			x.held += bytes
 		}
 		x.live = min(x.live, 2*maxTensors)
-		if !c.bad {
+		if !c.Bad {
 			w.sites[x.site.siteKey] = x.heldSite
 		}
 	}
 }
 
 func (c *carrier) heldBlock(b *heldBlock) {
-	nums(c, &b.address, &b.size)
-	num(c, &b.holder)
+	codec.Nums(c.Codec, &b.address, &b.size)
+	codec.Num(c.Codec, &b.holder)
 }
 
 func takeHeld(c *carrier, p *process) {
 	w := p.walks
-	if c.check(w != nil && len(w.list) > 0); c.bad {
+	if c.Check(w != nil && len(w.list) > 0); c.Bad {
 		return
 	}
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var b heldBlock
 		c.heldBlock(&b)
-		if c.check(p.heldBlocks < maxHeldBlocks); c.bad {
+		if c.Check(p.heldBlocks < maxHeldBlocks); c.Bad {
 			return
 		}
 		w.blocks = append(w.blocks, b)
@@ -232,43 +234,43 @@ func (o *olderSet) sums() []olderSums {
 
 func (c *carrier) olderSums(x *olderSums) {
 	for rank := range foundRanks {
-		amount(c, &x.held[rank], maxTensors)
-		amount(c, &x.gone[rank], maxTensors)
+		codec.Amount(c.Codec, &x.held[rank], maxTensors)
+		codec.Amount(c.Codec, &x.gone[rank], maxTensors)
 	}
 }
 
 func takeOlder(c *carrier, p *process) {
 	w := p.walks
-	if c.check(w != nil && len(w.list) > 0); c.bad {
+	if c.Check(w != nil && len(w.list) > 0); c.Bad {
 		return
 	}
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var x olderSums
 		c.olderSums(&x)
-		if c.check(len(w.older.held) < maxHeld); !c.bad {
+		if c.Check(len(w.older.held) < maxHeld); !c.Bad {
 			w.older.held, w.older.gone = append(w.older.held, x.held), append(w.older.gone, x.gone)
 		}
 	}
 }
 
 func (c *carrier) olderBlock(b *olderBlock) {
-	num(c, &b.address)
-	amount(c, &b.size, maxSize)
-	num(c, &b.holder)
-	most(c, &b.rank, foundRanks-1)
-	c.flags(&b.gone)
+	codec.Num(c.Codec, &b.address)
+	codec.Amount(c.Codec, &b.size, maxSize)
+	codec.Num(c.Codec, &b.holder)
+	codec.Most(c.Codec, &b.rank, foundRanks-1)
+	c.Flags(&b.gone)
 }
 
 func takeOlderBlocks(c *carrier, p *process) {
 	w := p.walks
-	if c.check(w != nil && len(w.list) > 0); c.bad {
+	if c.Check(w != nil && len(w.list) > 0); c.Bad {
 		return
 	}
-	for !c.bad && len(c.rest) > 0 {
+	for !c.Bad && len(c.Rest) > 0 {
 		var b olderBlock
 		c.olderBlock(&b)
 		last := len(w.older.blocks) - 1
-		if c.check(p.heldBlocks < maxHeldBlocks && (last < 0 || b.address > w.older.blocks[last].address)); !c.bad {
+		if c.Check(p.heldBlocks < maxHeldBlocks && (last < 0 || b.address > w.older.blocks[last].address)); !c.Bad {
 			w.older.blocks = append(w.older.blocks, b)
 			p.heldBlocks++
 		}
@@ -283,8 +285,8 @@ type freedOf struct {
 
 // carryOpenWalk carries the state of a walk under way. Sites that are gone count as unknown.
 func carryOpenWalk(c *carrier, p *process, w *openWalk) {
-	num(c, &w.time)
-	carryList(c, &w.allocators, maxDevices, c.walkTotals)
+	codec.Num(c.Codec, &w.time)
+	codec.List(c.Codec, &w.allocators, maxDevices, c.walkTotals)
 	var list []freedOf
 	for key, x := range w.freed {
 		if _, ok := p.siteOf[x.site]; ok {
@@ -294,26 +296,26 @@ func carryOpenWalk(c *carrier, p *process, w *openWalk) {
 	slices.SortFunc(list, func(a, b freedOf) int {
 		return cmp.Or(cmp.Compare(a.key.address, b.key.address), cmp.Compare(a.key.space, b.key.space))
 	})
-	carryList(c, &list, maxFreed, func(x *freedOf) {
+	codec.List(c.Codec, &list, maxFreed, func(x *freedOf) {
 		number := p.siteOf[x.site]
-		num(c, &x.key.address)
-		most(c, &x.key.space, lastSpace)
-		if c.siteOf(p, &number); c.bad {
+		codec.Num(c.Codec, &x.key.address)
+		codec.Most(c.Codec, &x.key.space, lastSpace)
+		if c.siteOf(p, &number); c.Bad {
 			return
 		}
-		amount(c, &x.weight, maxTensors)
-		most(c, &x.size, maxSize)
-		if c.reads() {
+		codec.Amount(c.Codec, &x.weight, maxTensors)
+		codec.Most(c.Codec, &x.size, maxSize)
+		if c.Reads() {
 			x.site = p.sites[number].siteKey
 			w.freed[x.key] = x.freedEntry
 		}
 	})
-	if c.reads() && len(c.rest) == 0 { // of an older capture
+	if c.Reads() && len(c.Rest) == 0 { // of an older capture
 		return
 	}
 	given := slices.Sorted(maps.Keys(w.given))
-	carryList(c, &given, maxFreed, func(address *uint64) {
-		num(c, address)
+	codec.List(c.Codec, &given, maxFreed, func(address *uint64) {
+		codec.Num(c.Codec, address)
 		w.given[*address] = struct{}{}
 	})
 }
@@ -323,8 +325,8 @@ func takeOpenWalk(c *carrier, p *process) {
 		p.walks = &walks{}
 	}
 	w := &openWalk{freed: map[liveKey]freedEntry{}, given: map[uint64]struct{}{}}
-	if carryOpenWalk(c, p, w); c.bad || p.walks.open != nil {
-		c.bad = true
+	if carryOpenWalk(c, p, w); c.Bad || p.walks.open != nil {
+		c.Bad = true
 		return
 	}
 	p.walks.open = w

@@ -86,10 +86,6 @@ func (x *scarcity) begin() bool {
 // reports whether that may have freed any, or will when answers that are being composed end.
 func (s *Server) Relieve() bool {
 	held := s.scarcity.begin()
-	if s.wholeMu.TryLock() { // else it is just being taken
-		held = held || s.entire != nil
-		s.entire = nil
-		s.wholeMu.Unlock()
-	}
+	held = s.moments.drop() || held
 	return s.answers.drop() || held
 }

@@ -75,6 +75,13 @@ type Server struct {
 	end    sync.Once
 	ending chan struct{} // closed when a listener's server shuts down
 
+	*moments
+}
+
+// moments are the latest copies of the books.
+type moments struct {
+	session Session
+
 	mu     sync.Mutex // held while a moment is taken
 	moment *Moment
 	high   *ledger.Snapshot // the highest of the moments since the page took one; nil: none
@@ -107,7 +114,7 @@ func New(config Config) *Server {
 		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}), ownerOf: owner.Of,
 		running: newGate(maxRequests), composing: newGate(maxComposing), writing: newGate(maxWriting), waiting: newGate(maxWaiting), reading: newGate(1),
 		scraping: newGate(maxScrapes), monitoring: newGate(maxScraping),
-		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}},
+		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}}, moments: &moments{session: config.Session},
 	}
 	if s.verdicts = config.Verdicts; s.verdicts == nil {
 		s.verdicts = watch.New(config.Session, nil)
@@ -131,53 +138,63 @@ func (s *Server) routes() *http.ServeMux {
 }
 
 // now returns the books as of at most momentAge ago.
-func (s *Server) now() *Moment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renew()
-	return s.moment
+func (m *moments) now() *Moment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renew()
+	return m.moment
 }
 
-// renew takes a moment if the latest is too old. s.mu is held.
-func (s *Server) renew() {
-	if s.moment != nil && time.Since(s.moment.Taken) <= momentAge {
+// renew takes a moment if the latest is too old. m.mu is held.
+func (m *moments) renew() {
+	if m.moment != nil && time.Since(m.moment.Taken) <= momentAge {
 		return
 	}
-	s.moment = &Moment{Snapshot: s.config.Session.Glance(), Taken: time.Now()}
-	high := s.moment.Snapshot.AtHighest()
+	m.moment = &Moment{Snapshot: m.session.Glance(), Taken: time.Now()}
+	high := m.moment.Snapshot.AtHighest()
 	switch {
-	case time.Since(s.paged) > 2*longestUpdate: // there is no page
+	case time.Since(m.paged) > 2*longestUpdate: // there is no page
 		high = nil
-	case s.high != nil:
-		high = high.Above(s.high)
+	case m.high != nil:
+		high = high.Above(m.high)
 	}
-	s.high = high
+	m.high = high
 }
 
 // forPage returns what now does, with Snapshot.Highest since forPage was called last, whoever asked
 // for moments in between.
-func (s *Server) forPage() *Moment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renew()
-	m := *s.moment
-	if s.high != nil {
-		x := *m.Snapshot
-		x.Highest, m.Snapshot = s.high, &x
+func (m *moments) forPage() *Moment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renew()
+	latest := *m.moment
+	if m.high != nil {
+		x := *latest.Snapshot
+		x.Highest, latest.Snapshot = m.high, &x
 	}
-	s.high, s.paged = nil, time.Now()
-	return &m
+	m.high, m.paged = nil, time.Now()
+	return &latest
 }
 
 // whole returns the books with stuck cache and peaks, taken after since and as lately as their cost
 // allows.
-func (s *Server) whole(since time.Time) *Moment {
-	s.wholeMu.Lock()
-	defer s.wholeMu.Unlock()
-	age := min(max(momentAge, wholeShare*min(s.cost, s.earlier)), wholeAge)
-	if began := time.Now(); s.entire == nil || began.Sub(s.entire.Taken) > age || s.entire.Taken.Before(since) {
-		s.entire = &Moment{Snapshot: s.config.Session.Snapshot(), Taken: began}
-		s.earlier, s.cost = s.cost, time.Since(began)
+func (m *moments) whole(since time.Time) *Moment {
+	m.wholeMu.Lock()
+	defer m.wholeMu.Unlock()
+	age := min(max(momentAge, wholeShare*min(m.cost, m.earlier)), wholeAge)
+	if began := time.Now(); m.entire == nil || began.Sub(m.entire.Taken) > age || m.entire.Taken.Before(since) {
+		m.entire = &Moment{Snapshot: m.session.Snapshot(), Taken: began}
+		m.earlier, m.cost = m.cost, time.Since(began)
 	}
-	return s.entire
+	return m.entire
+}
+
+// drop forgets whole moments, and reports whether there was one.
+func (m *moments) drop() (held bool) {
+	if m.wholeMu.TryLock() { // else it is just being taken
+		held = m.entire != nil
+		m.entire = nil
+		m.wholeMu.Unlock()
+	}
+	return held
 }

@@ -102,42 +102,61 @@ func (a *answers) drop() bool {
 	return any
 }
 
+// limits bounds what answers cost, together and of each client.
+type limits struct {
+	clients *clients
+
+	composing, writing, reading *gate
+
+	pastTime time.Duration // pastTime, but for tests
+	budgets  *budgets
+	bodies   bodies
+	scarcity scarcity
+}
+
+func newLimits(of *clients) *limits {
+	return &limits{
+		clients: of, composing: newGate(maxComposing), writing: newGate(maxWriting), reading: newGate(1),
+		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}},
+	}
+}
+
 // expensive runs compose when it is its turn, and passes its result to write, which may wait for the
 // client. Errors of compose go to fail.
-func (s *Server) expensive(r *http.Request, compose func() ([]byte, error), write func([]byte), fail func(error)) {
-	p := s.peerOf(r)
-	if err := s.writing.enter(r.Context(), p, composeWait); err != nil {
+func (l *limits) expensive(r *http.Request, compose func() ([]byte, error), write func([]byte), fail func(error)) {
+	p := l.clients.peerOf(r)
+	if err := l.writing.enter(r.Context(), p, composeWait); err != nil {
 		fail(err)
 		return
 	}
-	defer s.writing.leave(p)
-	body, err := s.composeNow(r, compose)
+	defer l.writing.leave(p)
+	body, err := l.composeNow(r, compose)
 	if err == nil {
-		err = s.bodies.take(p, len(body))
+		err = l.bodies.take(p, len(body))
 	}
 	if err != nil {
 		fail(err)
 		return
 	}
-	defer s.bodies.give(p, len(body))
+	defer l.bodies.give(p, len(body))
 	write(body)
 }
 
 // composeNow runs compose when it is its turn, and counts what it costs.
-func (s *Server) composeNow(r *http.Request, compose func() ([]byte, error)) (body []byte, err error) {
-	p := s.peerOf(r)
-	if err := s.scarcity.refuses(); err != nil {
+func (l *limits) composeNow(r *http.Request, compose func() ([]byte, error)) (body []byte, err error) {
+	p := l.clients.peerOf(r)
+	if err := l.scarcity.refuses(); err != nil {
 		return nil, err
 	}
-	if err := s.budgets.ask(p); err != nil {
+	if err := l.budgets.ask(p); err != nil {
 		return nil, err
 	}
-	if err := s.composing.enter(r.Context(), p, composeWait); err != nil {
+	if err := l.composing.enter(r.Context(), p, composeWait); err != nil {
 		return nil, err
 	}
-	defer s.composing.leave(p)
-	defer s.scarcity.composes()()
-	s.budgets.spend(p, costing(func() { body, err = compose() }))
+	defer l.composing.leave(p)
+	defer l.scarcity.composes()()
+	l.budgets.spend(p, costing(func() { body, err = compose() }))
 	return body, err
 }
 

@@ -206,12 +206,14 @@ type oomList struct {
 }
 
 // AddOOM has the screens of clients show an out-of-memory error.
-func (s *Server) AddOOM(o report.OOM) {
-	s.ooms.mu.Lock()
-	defer s.ooms.mu.Unlock()
-	s.ooms.next++
-	if s.ooms.list = append(s.ooms.list, o); len(s.ooms.list) > maxKeptOOMs {
-		s.ooms.list = append(s.ooms.list[:0], s.ooms.list[1:]...)
+func (s *Server) AddOOM(o report.OOM) { s.ooms.add(o) }
+
+func (l *oomList) add(o report.OOM) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	if l.list = append(l.list, o); len(l.list) > maxKeptOOMs {
+		l.list = append(l.list[:0], l.list[1:]...)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/serve/web/owner"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -30,16 +31,24 @@ var unknownPeer = peer{local: true, user: ledger.NoUser}
 // peerKey is the key of a connection's peer in the contexts of its requests.
 type peerKey struct{}
 
+// clients are those who are connected, and who they are.
+type clients struct {
+	connections *connections
+	ownerOf     func(local, remote netip.AddrPort) (uid uint32, err error)
+}
+
+func newClients() *clients { return &clients{connections: newConnections(), ownerOf: owner.Of} }
+
 // peerAt returns who is at the other end of a connection. One from an address of this machine is its
 // user's, whatever the address that it was made to.
-func (s *Server) peerAt(local, remote net.Addr) peer {
+func (c *clients) peerAt(local, remote net.Addr) peer {
 	from := addressOf(remote)
 	if !from.IsValid() { // a Unix socket: OwnerOnly admits root and this user
 		return localPeer(uint32(os.Geteuid()))
 	}
 	to := addressOf(local)
 	if to.IsValid() {
-		if uid, err := s.ownerOf(to, from); err == nil {
+		if uid, err := c.ownerOf(to, from); err == nil {
 			return localPeer(uid)
 		}
 	}
@@ -63,7 +72,7 @@ func addressOf(a net.Addr) netip.AddrPort {
 }
 
 // peerOf returns who makes a request.
-func (s *Server) peerOf(r *http.Request) peer {
+func (c *clients) peerOf(r *http.Request) peer {
 	if p, ok := r.Context().Value(peerKey{}).(peer); ok {
 		return p
 	}
@@ -72,13 +81,13 @@ func (s *Server) peerOf(r *http.Request) peer {
 	if err != nil {
 		return unknownPeer
 	}
-	return s.peerAt(local, net.TCPAddrFromAddrPort(remote))
+	return c.peerAt(local, net.TCPAddrFromAddrPort(remote))
 }
 
 // withPeer is the ConnContext of servers.
-func (s *Server) withPeer(ctx context.Context, conn net.Conn) context.Context {
-	p := s.peerAt(conn.LocalAddr(), conn.RemoteAddr())
-	s.connections.add(conn, p)
+func (c *clients) withPeer(ctx context.Context, conn net.Conn) context.Context {
+	p := c.peerAt(conn.LocalAddr(), conn.RemoteAddr())
+	c.connections.add(conn, p)
 	return context.WithValue(ctx, peerKey{}, p)
 }
 

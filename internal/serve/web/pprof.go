@@ -200,15 +200,15 @@ var errPast = &requestError{http.StatusServiceUnavailable, fmt.Sprintf("this mom
 
 // readPast reads the archive when it is the client's turn: one at a time, for at most pastTime, and
 // only as long as the client waits and memory is not scarce.
-func (s *Server) readPast(r *http.Request, read func(context.Context) error) error {
-	p := s.peerOf(r)
-	if err := s.reading.enter(r.Context(), p, composeWait); err != nil {
+func (l *limits) readPast(r *http.Request, read func(context.Context) error) error {
+	p := l.clients.peerOf(r)
+	if err := l.reading.enter(r.Context(), p, composeWait); err != nil {
 		return err
 	}
-	defer s.reading.leave(p)
-	ctx, cancel := context.WithTimeoutCause(r.Context(), s.pastTime, errPast)
+	defer l.reading.leave(p)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), l.pastTime, errPast)
 	defer cancel()
-	ctx, end := s.scarcity.bound(ctx)
+	ctx, end := l.scarcity.bound(ctx)
 	defer end()
 	err := read(ctx)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

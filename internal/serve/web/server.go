@@ -8,11 +8,9 @@ package web
 
 import (
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/internal/serve/web/owner"
 	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -53,29 +51,24 @@ type Config struct {
 
 // Server answers the requests of all listeners.
 type Server struct {
-	config      Config
-	names       []string // of this machine
-	connections *connections
-	answers     answers
-	ooms        oomList
-	ownerOf     func(local, remote netip.AddrPort) (uid uint32, err error)
+	config  Config
+	names   []string // of this machine
+	answers answers
+	ooms    oomList
 
 	page     *page
 	verdicts *watch.Watcher
 
-	running, composing, writing, waiting, reading, scraping, monitoring *gate
-
-	pastTime time.Duration // pastTime, but for tests
-	budgets  *budgets
-	bodies   bodies
-	scarcity scarcity
+	running, waiting, scraping, monitoring *gate
 
 	metrics func() http.Handler // for all listeners
 
 	end    sync.Once
 	ending chan struct{} // closed when a listener's server shuts down
 
+	*clients
 	*moments
+	*limits
 }
 
 // moments are the latest copies of the books.
@@ -111,11 +104,10 @@ const (
 // New returns a Server.
 func New(config Config) *Server {
 	s := &Server{
-		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}), ownerOf: owner.Of,
-		running: newGate(maxRequests), composing: newGate(maxComposing), writing: newGate(maxWriting), waiting: newGate(maxWaiting), reading: newGate(1),
-		scraping: newGate(maxScrapes), monitoring: newGate(maxScraping),
-		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}}, moments: &moments{session: config.Session},
+		config: config, names: ownNames(config.Hosts), ending: make(chan struct{}), clients: newClients(), moments: &moments{session: config.Session},
+		running: newGate(maxRequests), waiting: newGate(maxWaiting), scraping: newGate(maxScrapes), monitoring: newGate(maxScraping),
 	}
+	s.limits = newLimits(s.clients)
 	if s.verdicts = config.Verdicts; s.verdicts == nil {
 		s.verdicts = watch.New(config.Session, nil)
 	}

@@ -5,7 +5,6 @@ package web
 import (
 	"cmp"
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -23,19 +22,6 @@ const (
 	answerTime  = time.Minute      // to take the answer, and to compose it
 	idleTime    = 2 * time.Minute
 )
-
-// HTTP returns the server for one listener of the handler. The servers of all listeners share
-// maxConnections.
-func (s *Server) HTTP(handler http.Handler, log *slog.Logger) *http.Server {
-	x := &http.Server{
-		Handler: handler, ConnContext: s.withPeer, ConnState: s.connections.changed, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients cause these errors
-	}
-	x.RegisterOnShutdown(func() { s.end.Do(func() { close(s.ending) }) })
-	return x
-}
 
 // lasts lets a request take longer than others.
 func lasts(w http.ResponseWriter, d time.Duration) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -22,26 +21,14 @@ import (
 
 // Limits of the live page.
 const (
-	maxWatchers = 32               // pages that are followed at a time
 	pageSites   = 1000             // listed one by one; the others are summed
 	chartLength = 15 * time.Minute // of the chart
 
 	samplePause = 4 * time.Second // between moments of the chart while no page is open
 
-	updateShare   = 30 // updates take at most one part in so many of one processor
-	longestUpdate = 30 * time.Second
-	pastAge       = 10 * time.Second // of what is known of the archive
+	updateShare = 30               // updates take at most one part in so many of one processor
+	pastAge     = 10 * time.Second // of what is known of the archive
 )
-
-// Past is what an Archive may have besides the books of moments.
-type Past interface {
-	// Chart returns what At returns, and the timeline until then, which is about so long or shorter.
-	Chart(ctx context.Context, t time.Time, length time.Duration) (s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeline, done io.Closer, err error)
-	// Span returns the first and the last moment; false: there is none.
-	Span() (from, to time.Time, ok bool)
-	// Errors returns out-of-memory errors, the latest first, and how many more there were.
-	Errors() (list []html.Error, more uint64)
-}
 
 // page is what all clients of the live page share. Nothing is composed while nobody asks.
 type page struct {
@@ -58,17 +45,6 @@ type page struct {
 
 	watchers watchers
 	linger   time.Duration // how long the chart goes on without any page
-}
-
-// update is the data of the page as of one moment.
-type update struct {
-	id, after string // after is the id of the update that changed is relative to
-	taken     time.Time
-	sections  []html.Section
-	changed   []html.Section
-	pause     time.Duration // until the next one
-
-	whole, part message
 }
 
 // archived is what is known of the archive.
@@ -216,4 +192,65 @@ func eventsOf(list []html.Error) (events []ledger.Event) {
 	}
 	slices.SortStableFunc(events, func(a, b ledger.Event) int { return cmp.Compare(a.Time, b.Time) })
 	return events
+}
+
+// join adds a page, which is told of the next update at once; nil: there are too many.
+func (p *page) join(of peer) *watcher {
+	l := &p.watchers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.set) >= maxWatchers && !l.makeRoom(of) {
+		return nil
+	}
+	x := &watcher{peer: of, number: l.next, news: make(chan struct{}, 1), gone: make(chan struct{})}
+	l.next++
+	l.set[x] = struct{}{}
+	x.news <- struct{}{}
+	if !l.runs {
+		l.runs = true
+		go p.follow()
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return x
+}
+
+func (p *page) leave(x *watcher) {
+	p.watchers.mu.Lock()
+	delete(p.watchers.set, x)
+	p.watchers.mu.Unlock()
+}
+
+// follow composes updates as long as anybody watches. For some time afterwards it only takes moments
+// for the chart, so that a page that is opened again has them.
+func (p *page) follow() {
+	for goOn := true; goOn; goOn = p.goesOn() {
+		pause := longestUpdate
+		if !p.watchers.any() {
+			pause = p.sample()
+		} else if u, err := p.current(); err == nil {
+			pause = u.pause
+		}
+		p.watchers.tell()
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-p.watchers.wake:
+			timer.Stop()
+		}
+	}
+}
+
+// goesOn reports whether there are pages, or were not long ago.
+func (p *page) goesOn() bool {
+	l := &p.watchers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.set) > 0 {
+		l.last = time.Now()
+	}
+	l.runs = time.Since(l.last) < p.linger
+	return l.runs
 }

@@ -25,7 +25,7 @@ func New(config Config) *Server {
 		s.verdicts = watch.New(config.Session, nil)
 	}
 	s.metrics = sync.OnceValue(s.newMetrics)
-	s.page = newPage(s)
+	s.page = newPage(&s.config, s.moments, s.limits, &s.ooms, s.verdicts)
 	return s
 }
 

@@ -23,7 +23,7 @@ const forgetEvery = time.Minute
 func Run(ctx context.Context, config Config) (err error) {
 	log, lines := newLog(config.Session.Stderr)
 	config.Session.Stderr, config.Session.Trace.Wait = lines, true
-	s := &server{hosts: config.Hosts, users: config.Users, log: log}
+	s := &server{log: log}
 	s.jobAge = func() time.Duration { return s.tracer().JobAge() }
 	s.host, _ = os.Hostname()
 	s.keep.Store(int64(config.Keep))
@@ -66,7 +66,7 @@ func (s *server) run(ctx context.Context, l *listeners, config *Config) error {
 		once.Do(func() {
 			pages := web.New(web.Config{
 				Session: s, Version: config.Version, Ready: func() bool { return ctx.Err() == nil && s.isReady() }, Archive: momentsOfArchive(config.Archive, config.Session.Mine),
-				Hosts: s.hosts, Users: s.users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
+				Hosts: config.Hosts, Users: config.Users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)

@@ -29,8 +29,6 @@ type server struct {
 	ooms     *oom.Recorder  // nil: none
 	host     string
 	pages    atomic.Pointer[web.Server]
-	hosts    []string         // --web.external-host
-	users    []uint32         // --web.user
 	stacks   callstack.Stacks // with --mine
 	log      *slog.Logger
 	verdicts *watch.Watcher

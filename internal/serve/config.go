@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v2"
 	"golang.org/x/sys/unix"
@@ -18,6 +19,8 @@ import (
 	"github.com/vramprof/vramprof/internal/duration"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/tracer/archive"
 )
 
 // maxConfig is the most bytes of a configuration file.
@@ -25,6 +28,26 @@ const maxConfig = 64 << 10
 
 // reloadable is the option that SIGHUP changes without losing the books.
 const reloadable = "keep"
+
+// Config chooses what is traced, who may ask, and what is kept.
+type Config struct {
+	Session session.Config
+	File    *ConfigFile
+	Version string
+	Keep    time.Duration // how long the books have processes that ended
+
+	Addresses  []string // to listen on
+	Hosts      []string // of requests, besides the usual ones
+	Users      []uint32 // of this machine who see the processes of all
+	WebConfig  string   // path of a file for TLS and passwords; "": none
+	RunDir     string   // of the socket of --connect; "": none
+	MetricsPID bool     // metrics have labels of processes
+
+	Archive string // folder; "": none
+	History archive.Options
+	Records int // of out-of-memory errors, that the archive keeps
+	Alerts  Alerts
+}
 
 // ConfigFile is the configuration file of serve: "keep: 30m", one option per line.
 type ConfigFile struct {

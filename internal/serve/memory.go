@@ -5,18 +5,11 @@ package serve
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/report/format"
 )
-
-// relief drops detail when memory is scarce, in this order, and counts how often it did.
-type relief struct {
-	steps  atomic.Int64
-	forgot time.Time // when ended processes were forgotten early
-}
 
 // reliefPause is how long a step has to show its effect.
 const reliefPause = 5 * time.Second

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -24,6 +26,15 @@ type moments struct {
 	dir  string
 	mine *regexp.Regexp // --mine
 	past *pastOf
+}
+
+// pastOf is what the page shows of an archive, as of the last look.
+type pastOf struct {
+	mu       sync.Mutex
+	looked   time.Time
+	from, to time.Time
+	errors   []html.Error
+	more     uint64
 }
 
 // momentsOfArchive returns the archive for clients, nil for none.

@@ -4,13 +4,10 @@ package serve
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/ceiling"
-	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/report/metrics"
-	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -58,23 +55,4 @@ func (s *server) watchRefusals(ctx context.Context) {
 			alerts = skipped
 		}
 	}
-}
-
-// kernelMemory is the memory of the tracer's BPF maps, as the kernel counts it.
-type kernelMemory struct {
-	mu    sync.Mutex // guards what follows
-	read  time.Time
-	total uint64
-}
-
-const kernelMemoryAge = time.Minute // there are some hundred maps
-
-func (k *kernelMemory) bytes(t *tracer.Tracer) uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now := time.Now(); k.read.IsZero() || now.Sub(k.read) >= kernelMemoryAge {
-		maps, tables := session.KernelMemory(t)
-		k.read, k.total = now, maps+tables
-	}
-	return k.total
 }

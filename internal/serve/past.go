@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/vramprof/vramprof/report"
@@ -20,15 +19,6 @@ import (
 
 // pastEvery is how often the archive is looked through for the page.
 const pastEvery = time.Minute
-
-// pastOf is what the page shows of an archive, as of the last look.
-type pastOf struct {
-	mu       sync.Mutex
-	looked   time.Time
-	from, to time.Time
-	errors   []html.Error
-	more     uint64
-}
 
 // Chart implements web.Past. The timeline is of the capture that has the moment.
 func (m moments) Chart(ctx context.Context, t time.Time, length time.Duration) (*ledger.Snapshot, callstack.Stacks, *timeline.Timeline, io.Closer, error) {

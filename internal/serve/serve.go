@@ -7,77 +7,23 @@ package serve
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/vramprof/vramprof/internal/ceiling"
-	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/internal/session"
-	"github.com/vramprof/vramprof/report/watch"
-	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/archive"
-	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
-	"github.com/vramprof/vramprof/tracer/oom"
 )
 
 const forgetEvery = time.Minute
-
-// Config chooses what is traced, who may ask, and what is kept.
-type Config struct {
-	Session session.Config
-	File    *ConfigFile
-	Version string
-	Keep    time.Duration // how long the books have processes that ended
-
-	Addresses  []string // to listen on
-	Hosts      []string // of requests, besides the usual ones
-	Users      []uint32 // of this machine who see the processes of all
-	WebConfig  string   // path of a file for TLS and passwords; "": none
-	RunDir     string   // of the socket of --connect; "": none
-	MetricsPID bool     // metrics have labels of processes
-
-	Archive string // folder; "": none
-	History archive.Options
-	Records int // of out-of-memory errors, that the archive keeps
-	Alerts  Alerts
-}
-
-// server is a session without an end, and who asks for it.
-type server struct {
-	session  *session.Session
-	memory   *ceiling.Watch // of the session
-	ooms     *oom.Recorder  // nil: none
-	host     string
-	pages    atomic.Pointer[web.Server]
-	hosts    []string         // --web.external-host
-	users    []uint32         // --web.user
-	stacks   callstack.Stacks // with --mine
-	log      *slog.Logger
-	verdicts *watch.Watcher
-	archive  *archive.Writer // nil: none
-	alerts   *notify.Runner  // nil: none
-	keep     atomic.Int64    // ns: --keep
-	relief   relief
-	ready    atomic.Bool  // clients are answered
-	tracing  atomic.Bool  // there are books
-	began    atomic.Int64 // wall clock, ns
-	kernel   kernelMemory
-	jobAge   func() time.Duration // Tracer.JobAge, or an imitation of one in tests
-}
 
 // Run traces and serves until ctx ends.
 func Run(ctx context.Context, config Config) (err error) {
 	log, lines := newLog(config.Session.Stderr)
 	config.Session.Stderr, config.Session.Trace.Wait = lines, true
-	s := &server{hosts: config.Hosts, users: config.Users, log: log}
+	s := &server{log: log}
 	s.jobAge = func() time.Duration { return s.tracer().JobAge() }
 	s.host, _ = os.Hostname()
 	s.keep.Store(int64(config.Keep))
@@ -109,8 +55,6 @@ func Run(ctx context.Context, config Config) (err error) {
 	return s.run(ctx, sockets, &config)
 }
 
-func (s *server) tracer() *tracer.Tracer { return s.session.Tracer() }
-
 // run traces and serves until the command's context ends.
 func (s *server) run(ctx context.Context, l *listeners, config *Config) error {
 	ctx, end := context.WithCancel(ctx)
@@ -122,7 +66,7 @@ func (s *server) run(ctx context.Context, l *listeners, config *Config) error {
 		once.Do(func() {
 			pages := web.New(web.Config{
 				Session: s, Version: config.Version, Ready: func() bool { return ctx.Err() == nil && s.isReady() }, Archive: momentsOfArchive(config.Archive, config.Session.Mine),
-				Hosts: s.hosts, Users: s.users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
+				Hosts: config.Hosts, Users: config.Users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)
@@ -240,34 +184,4 @@ func (s *server) alive() bool {
 	case <-time.After(time.Second):
 		return false
 	}
-}
-
-// Stack returns the frames of a stack, leaf first.
-func (s *server) Stack(id uint64) []callstack.Frame {
-	if !s.tracing.Load() {
-		return nil
-	}
-	return s.stacks.Stack(id)
-}
-
-// Glance returns the books, which are empty before tracing has begun.
-func (s *server) Glance() *ledger.Snapshot {
-	if !s.tracing.Load() {
-		return s.nothing()
-	}
-	return s.session.Glance()
-}
-
-// Snapshot is Glance with the stuck cache and the peaks.
-func (s *server) Snapshot() *ledger.Snapshot {
-	if !s.tracing.Load() {
-		return s.nothing()
-	}
-	return s.session.Snapshot()
-}
-
-func (*server) nothing() *ledger.Snapshot {
-	host, _ := os.Hostname()
-	now := clock.Now()
-	return &ledger.Snapshot{Host: host, Begin: now, End: now, Wall: time.Now()}
 }

@@ -12,13 +12,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
-// Cache chooses where unwind tables of libraries are kept for later sessions.
-type Cache struct {
-	Dir   string
-	Named bool // by the user, so that it is an error if it cannot be used
-	Off   bool
-}
-
 // openCache opens the cache's folder, or the one that systemd has made for the service. The default
 // folder may be missing or read-only, as in a container.
 func (s *Session) openCache() error {

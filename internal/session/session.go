@@ -5,32 +5,18 @@
 package session
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"io"
-	"net"
-	"os/exec"
 	"regexp"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/vramprof/vramprof/internal/ceiling"
-	"github.com/vramprof/vramprof/internal/fault"
-	"github.com/vramprof/vramprof/internal/output"
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/oom"
-	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
 // Config chooses what a session traces, and how.
@@ -58,6 +44,13 @@ type Config struct {
 	Fail      func(error)            // gets an error to return after all results are written; may be nil
 }
 
+// Cache chooses where unwind tables of libraries are kept for later sessions.
+type Cache struct {
+	Dir   string
+	Named bool // by the user, so that it is an error if it cannot be used
+	Off   bool
+}
+
 // Session is one run of the tracer. Trace.Capture, Trace.OOM, the standard files of Trace, Began,
 // Confined, Quiet and Stderr of its Config may be set until Open, and Began until Run.
 type Session struct {
@@ -73,36 +66,6 @@ type Session struct {
 
 	endProgress func()
 	walking     func(done, of int) // is told of walks at the end
-}
-
-// New checks that this machine can trace and that the selected processes or the command exist.
-func New(ctx context.Context, config Config) (*Session, error) {
-	env, err := preflight.ReadHost()
-	if err != nil {
-		return nil, err
-	}
-	memory, err := ceiling.New(config.MaxMemory)
-	if err != nil {
-		return nil, fault.Usage(err)
-	}
-	s := &Session{Config: config, endProgress: func() {}, walking: func(int, int) {}, memory: memory}
-	if s.warnings, err = RequireHost(ctx, env); err != nil {
-		return nil, err
-	}
-	for _, pid := range config.Trace.PIDs {
-		if err := CheckProcess(pid); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.openCache(); err != nil {
-		return nil, err
-	}
-	if command := config.Trace.Command; len(command) > 0 {
-		if _, err := exec.LookPath(command[0]); err != nil {
-			return nil, fault.New(fault.Failed, fmt.Errorf("start %s: %w", command[0], output.Cause(err)))
-		}
-	}
-	return s, nil
 }
 
 // Tracer returns the tracer, nil before Open.
@@ -125,125 +88,6 @@ func (s *Session) Failed(err error) {
 	}
 }
 
-// Open opens NVML and loads the BPF programs. It probes nothing yet.
-func (s *Session) Open(ctx context.Context) (err error) {
-	s.mentionServer()
-	if s.driver, err = nvml.OpenHost(ctx); err == nil {
-		s.Trace.NVML = s.driver
-		s.learnOrder(ctx)
-	} else {
-		fmt.Fprintf(s.Stderr, "vramprof: %v\n", err)
-	}
-	if s.Verbose {
-		s.Trace.Note = func(text string) { fmt.Fprintln(s.Stderr, "vramprof:", untrusted.Clean(text)) }
-	}
-	s.Trace.Duration, s.Trace.Memory = s.Duration, s.memory.Tables()
-	s.Trace.Ready = func(pids []uint32) {
-		if s.Began != nil {
-			s.Began()
-		}
-		s.confine()
-		if s.Confined != nil {
-			s.Confined()
-		}
-		if !s.Quiet {
-			s.announce(pids)
-		}
-	}
-	if o := s.Trace.Walks; o != nil {
-		o.Progress = func(done, of int) { s.walking(done, of) }
-		if s.Trace.Memory > 0 {
-			o.MaxMemory = min(s.Trace.Memory/8, heapscan.DefaultMemory)
-		}
-	}
-	if s.tracer, err = tracer.New(s.Trace); err == nil && s.Skippable != nil {
-		s.Skippable(s.tracer.SkipWalks)
-	}
-	return WithRemedy(err)
-}
-
-// WithRemedy adds to an error of the tracer what the user can do.
-func WithRemedy(err error) error {
-	if errors.Is(err, unix.ENOMEM) {
-		return fmt.Errorf("%w (vramprof check computes how much the kernel half needs: free some, or raise the cgroup's limit)", err)
-	}
-	return err
-}
-
-func (s *Session) announce(pids []uint32) {
-	what := "waiting for processes that use CUDA"
-	if len(s.Trace.Command) > 0 {
-		what = "tracing " + untrusted.Clean(s.Trace.Command[0])
-	} else if len(pids) == 1 {
-		what = fmt.Sprintf("tracing process %d", pids[0])
-	} else if len(pids) > 1 {
-		what = fmt.Sprintf("tracing %d processes", len(pids))
-	}
-	end := "Ctrl-C to end"
-	if s.Duration > 0 {
-		end = "for " + s.Duration.String() + ", " + end
-	}
-	fmt.Fprintf(s.Stderr, "vramprof: %s (%s)\n", what, end)
-	if !s.Verbose && len(s.Trace.Command) == 0 { // a command or -v writes to the terminal itself
-		s.endProgress = sync.OnceFunc(showProgress(s.Stderr, s.tracer.Sums))
-		walking := showWalks(s.Stderr)
-		s.walking = func(done, of int) {
-			s.endProgress()
-			walking(int64(done), int64(of))
-		}
-	}
-}
-
-// Run runs until Ctrl-C, the duration, or the end of the selected processes.
-func (s *Session) Run(ctx context.Context) (*ledger.Snapshot, error) {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	go s.keepWithinMemory(ctx, end)
-	err := s.tracer.Run(ctx)
-	s.endProgress()
-	s.memory.Finish()
-	if s.Trace.Note != nil {
-		s.noteKernelMemory()
-	}
-	if errors.Is(err, tracer.ErrNoProcess) {
-		for _, pid := range s.Trace.PIDs {
-			if CheckProcess(pid) != nil {
-				return nil, fmt.Errorf("process %d ended before it could be traced", pid)
-			}
-		}
-	}
-	if err != nil {
-		return nil, WithRemedy(err)
-	}
-	snapshot := s.Snapshot()
-	if err := s.tracer.CommandError(); err != nil {
-		snapshot.Warnings = append(snapshot.Warnings, "the command ended with "+err.Error())
-	}
-	if len(s.Trace.Command) > 0 && len(snapshot.Processes) == 0 {
-		snapshot.Warnings = append(snapshot.Warnings, "the command never used CUDA: neither it nor its children loaded libcuda or libcudart")
-	}
-	if text := s.memoryWarning(snapshot); text != "" {
-		snapshot.Warnings = append(snapshot.Warnings, text)
-		s.Failed(errOutOfMemory)
-	}
-	snapshot.Warnings = append(snapshot.Warnings, s.ooms.End()...)
-	return snapshot, nil
-}
-
-// CommandStatus returns an error with the exit status of a command that failed by itself: its own,
-// or 128 plus the signal.
-func (s *Session) CommandStatus(ctx context.Context) error {
-	var ended *exec.ExitError
-	if s.failed || ctx.Err() != nil || !errors.As(s.tracer.CommandError(), &ended) {
-		return nil // Ctrl-C, which the command got as well, is a normal end
-	}
-	code := ended.ExitCode()
-	if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		code = 128 + int(status.Signal())
-	}
-	return fault.Status(code, errors.New("")) // the report shows it
-}
-
 // Snapshot returns the books of now, with what is only known at the end.
 func (s *Session) Snapshot() *ledger.Snapshot { return s.warned(s.tracer.Snapshot()) }
 
@@ -258,48 +102,3 @@ func (s *Session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 	}
 	return snapshot
 }
-
-// Close ends what the session has opened.
-func (s *Session) Close() {
-	s.ooms.End()
-	if s.tracer != nil {
-		s.detach()
-	}
-	if s.Trace.Tables != nil {
-		_ = s.Trace.Tables.Close()
-	}
-	if s.driver != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.driver.Close(ctx)
-	}
-}
-
-// RequireHost returns an error that names what is missing if tracing cannot work on this machine,
-// and warnings for what may not work.
-func RequireHost(ctx context.Context, env preflight.Env) (warnings []string, err error) {
-	for _, r := range preflight.Check(ctx, env) {
-		switch r.Status {
-		case preflight.Fail:
-			return nil, fault.Status(max(r.Code, 1), fmt.Errorf("%s: %s (%s)", r.Name, r.Detail, r.Remedy))
-		case preflight.Warn:
-			warnings = append(warnings, r.Name+": "+r.Detail)
-		}
-	}
-	return warnings, nil
-}
-
-// mentionServer prints a note before processes are attached that vramprof serve traces already.
-func (s *Session) mentionServer() {
-	if s.Advice == "" {
-		return
-	}
-	conn, err := net.DialTimeout("unix", s.Server, mentionTime)
-	if err != nil {
-		return
-	}
-	conn.Close()
-	fmt.Fprintf(s.Stderr, "vramprof: vramprof serve is running: %s instead of attaching again\n", s.Advice)
-}
-
-const mentionTime = 100 * time.Millisecond

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -30,6 +29,14 @@ func OpenArchive(path string) (*archive.Archive, error) {
 		return nil, fault.New(fault.Failed, fmt.Errorf("read %s: no capture is in the folder", untrusted.Clean(path)))
 	}
 	return a, nil
+}
+
+// Open opens a capture, or the capture of an archive that has the moments.
+func (o Options) Open(path string, moments ...*Moment) (*capture.Reader, func(), error) {
+	if IsArchive(path) {
+		return o.readArchive(path, moments...)
+	}
+	return o.Capture(path)
 }
 
 // readArchive opens the capture of an archive that has all of the moments, and sets where they are
@@ -81,6 +88,3 @@ func (m Moment) InArchive(a *archive.Archive) (archive.Moment, error) {
 	}
 	return found, nil
 }
-
-// WallOf returns the time of day of a moment for people, as precise as it was asked for.
-func WallOf(m archive.Moment) string { return showTime(m.Wall.Round(time.Second)) }

@@ -148,6 +148,9 @@ func (m Moment) ofDay(r *capture.Reader) (uint64, error) {
 // showTime formats a time of day with its zone.
 func showTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
+// WallOf returns the time of day of a moment for people, as precise as it was asked for.
+func WallOf(m archive.Moment) string { return showTime(m.Wall.Round(time.Second)) }
+
 // SnapshotAt replays the session up to a moment.
 func SnapshotAt(r *capture.Reader, m Moment) (*ledger.Snapshot, error) {
 	at, err := m.In(r)

@@ -23,14 +23,6 @@ type Options struct {
 	Stderr    io.Writer // gets warnings, and on a terminal how far reading is
 }
 
-// Open opens a capture, or the capture of an archive that has the moments.
-func (o Options) Open(path string, moments ...*Moment) (*capture.Reader, func(), error) {
-	if IsArchive(path) {
-		return o.readArchive(path, moments...)
-	}
-	return o.Capture(path)
-}
-
 // Capture opens a capture and prints its warnings to stderr.
 func (o Options) Capture(path string) (*capture.Reader, func(), error) {
 	progress, end := showReading(o.Stderr, path)

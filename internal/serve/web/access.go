@@ -11,9 +11,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// everybody is the user of whom sees the processes of all users.
-const everybody = 0
-
 // seenBy returns whose processes a client sees: everybody, or a user's id plus 1. Clients of other
 // machines see all, as do those that gave a password or a certificate: who may connect and who must
 // do that are --web.listen-address and --web.config.file. A program of this machine can connect in
@@ -48,8 +45,6 @@ func (s *Server) authenticated(r *http.Request) bool {
 	_, _, given := r.BasicAuth()
 	return given && s.config.Passwords != nil && s.config.Passwords()
 }
-
-func forbidden(text string) error { return &requestError{http.StatusForbidden, text} }
 
 // parse reads the parameters of a request, and whose processes it may see.
 func (s *Server) parse(r *http.Request, known ...string) (query, error) {

@@ -5,39 +5,11 @@ package web
 import (
 	"context"
 	"errors"
-	"net/http"
-	"strconv"
 	"sync"
-	"time"
-
-	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// Limits of answers that take time or memory in proportion to the books.
-const (
-	maxComposing = 2  // at a time
-	maxWriting   = 32 // composed answers that clients are still taking
-	composeWait  = 5 * time.Second
-	maxAnswers   = 64 << 20         // bytes of answers kept for other clients
-	pastTime     = 30 * time.Second // to read a moment of the archive
-)
-
-// errBusy means that too many expensive requests are answered.
-var errBusy = errors.New("vramprof composes too many answers now (try again in a second)")
-
-// errEnding means that the server shuts down.
-var errEnding = &requestError{http.StatusServiceUnavailable, "vramprof is ending"}
-
-// requestError is an error that a client caused.
-type requestError struct {
-	code int
-	text string
-}
-
-func (e *requestError) Error() string { return e.text }
-
-func badRequest(text string) error { return &requestError{http.StatusBadRequest, text} }
-func notFound(text string) error   { return &requestError{http.StatusNotFound, text} }
+// maxAnswers is how many bytes of answers are kept for other clients.
+const maxAnswers = 64 << 20
 
 // answers keeps what was composed of one moment, for clients that ask the same.
 type answers struct {
@@ -100,72 +72,4 @@ func (a *answers) drop() bool {
 	any := a.bytes > 0
 	a.of, a.list, a.bytes = nil, nil, 0
 	return any
-}
-
-// expensive runs compose when it is its turn, and passes its result to write, which may wait for the
-// client. Errors of compose go to fail.
-func (s *Server) expensive(r *http.Request, compose func() ([]byte, error), write func([]byte), fail func(error)) {
-	p := s.peerOf(r)
-	if err := s.writing.enter(r.Context(), p, composeWait); err != nil {
-		fail(err)
-		return
-	}
-	defer s.writing.leave(p)
-	body, err := s.composeNow(r, compose)
-	if err == nil {
-		err = s.bodies.take(p, len(body))
-	}
-	if err != nil {
-		fail(err)
-		return
-	}
-	defer s.bodies.give(p, len(body))
-	write(body)
-}
-
-// composeNow runs compose when it is its turn, and counts what it costs.
-func (s *Server) composeNow(r *http.Request, compose func() ([]byte, error)) (body []byte, err error) {
-	p := s.peerOf(r)
-	if err := s.scarcity.refuses(); err != nil {
-		return nil, err
-	}
-	if err := s.budgets.ask(p); err != nil {
-		return nil, err
-	}
-	if err := s.composing.enter(r.Context(), p, composeWait); err != nil {
-		return nil, err
-	}
-	defer s.composing.leave(p)
-	defer s.scarcity.composes()()
-	s.budgets.spend(p, costing(func() { body, err = compose() }))
-	return body, err
-}
-
-// writeError answers with an error. Its text may quote the request or names of traced processes.
-func writeError(w http.ResponseWriter, err error) {
-	var request *requestError
-	var costly *tooMuch
-	switch {
-	case errors.As(err, &costly):
-		retryAfter(w, costly.seconds())
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case errors.As(err, &request):
-		http.Error(w, untrusted.Clean(request.text), request.code)
-	case errors.Is(err, errScarce):
-		retryAfter(w, int(refuseTime.Seconds()))
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case errors.Is(err, errBusy):
-		retryAfter(w, 1)
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case errors.Is(err, context.Canceled): // nobody reads it
-	default:
-		http.Error(w, untrusted.Clean(err.Error()), http.StatusInternalServerError)
-	}
-}
-
-// writeBody answers with a body of a known length.
-func writeBody(w http.ResponseWriter, kind string, body []byte) {
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body)
 }

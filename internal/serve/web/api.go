@@ -13,9 +13,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// apiViews are the views of one moment.
-var apiViews = []string{"summary", "tree", "table", "cache"}
-
 // routeAPI serves the JSON of commands: report, leaks, ps, and report of an archive.
 func (s *Server) routeAPI(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/report", s.serveJSON(s.reportOf, "view", "top", "pid", "pod", "at"))
@@ -60,13 +57,6 @@ func (s *Server) processesOf(_ *query, snapshot *ledger.Snapshot, _ callstack.St
 	var out bytes.Buffer
 	err := json.WriteProcesses(&out, json.ProcessesOf(snapshot))
 	return out.Bytes(), err
-}
-
-// Overview is what an Archive may have besides the books of moments.
-type Overview interface {
-	// Overview lists the processes, out-of-memory errors and records of the archive, of one process,
-	// by pid or name, and of one pod; "" is all.
-	Overview(process, pod string) (*report.Archive, error)
 }
 
 func (s *Server) serveOverview(w http.ResponseWriter, r *http.Request) {

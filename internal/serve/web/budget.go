@@ -5,11 +5,9 @@ package web
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -50,15 +48,6 @@ type budgets struct {
 
 func newBudgets(now func() time.Time) *budgets {
 	return &budgets{now: now, of: map[peer]*bucket{}, all: bucket{allTime, now()}}
-}
-
-// tooMuch is the error of a client that has used up its budget.
-type tooMuch struct{ wait time.Duration }
-
-func (e *tooMuch) seconds() int { return int(math.Ceil(e.wait.Seconds())) }
-
-func (e *tooMuch) Error() string {
-	return fmt.Sprintf("answers to you have taken much of a processor (ask again in %d s, or ask for less)", e.seconds())
 }
 
 // ask returns an error if a peer must wait before it gets an answer that costs time.
@@ -160,9 +149,4 @@ func (b *bodies) give(p peer, n int) {
 	if b.held[p] -= n; b.held[p] == 0 {
 		delete(b.held, p)
 	}
-}
-
-// retryAfter tells a client when to ask again.
-func retryAfter(w http.ResponseWriter, seconds int) {
-	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 }

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/vramprof/vramprof/report"
@@ -28,7 +27,6 @@ const (
 	maxBooks     = 1 << 30 // bytes of an answer
 	maxAsked     = 1 << 16 // stacks of one request
 	maxClients   = 16      // requests at a time
-	maxKeptOOMs  = 100
 	booksPath    = "/internal/books"
 	stacksPath   = "/internal/stacks"
 	connectWhole = "whole"
@@ -198,31 +196,5 @@ func layout(t reflect.Type) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// oomList keeps the latest out-of-memory errors for clients.
-type oomList struct {
-	mu   sync.Mutex
-	list []report.OOM
-	next uint64 // number of the one after the last of list
-}
-
 // AddOOM has the screens of clients show an out-of-memory error.
-func (s *Server) AddOOM(o report.OOM) {
-	s.ooms.mu.Lock()
-	defer s.ooms.mu.Unlock()
-	s.ooms.next++
-	if s.ooms.list = append(s.ooms.list, o); len(s.ooms.list) > maxKeptOOMs {
-		s.ooms.list = append(s.ooms.list[:0], s.ooms.list[1:]...)
-	}
-}
-
-// since returns the errors from a number on, none for a client that has not asked before, and the
-// next number.
-func (l *oomList) since(number uint64, again bool) ([]report.OOM, uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(l.next-min(number, l.next), uint64(len(l.list)))
-	if !again {
-		n = 0
-	}
-	return append([]report.OOM(nil), l.list[uint64(len(l.list))-n:]...), l.next
-}
+func (s *Server) AddOOM(o report.OOM) { s.ooms.add(o) }

@@ -4,12 +4,16 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"sync"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/serve/web/owner"
 )
 
 // Limits of connections. Each takes about 20 KB, with TLS 60 KB.
@@ -23,19 +27,6 @@ const (
 	answerTime  = time.Minute      // to take the answer, and to compose it
 	idleTime    = 2 * time.Minute
 )
-
-// HTTP returns the server for one listener of the handler. The servers of all listeners share
-// maxConnections.
-func (s *Server) HTTP(handler http.Handler, log *slog.Logger) *http.Server {
-	x := &http.Server{
-		Handler: handler, ConnContext: s.withPeer, ConnState: s.connections.changed, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients cause these errors
-	}
-	x.RegisterOnShutdown(func() { s.end.Do(func() { close(s.ending) }) })
-	return x
-}
 
 // lasts lets a request take longer than others.
 func lasts(w http.ResponseWriter, d time.Duration) {
@@ -127,3 +118,59 @@ func (c *connections) before(x, y *connection) bool {
 	}
 	return x.changed < y.changed
 }
+
+// clients knows who is connected.
+type clients struct {
+	connections *connections
+	ownerOf     func(local, remote netip.AddrPort) (uid uint32, err error)
+}
+
+func newClients() *clients { return &clients{connections: newConnections(), ownerOf: owner.Of} }
+
+// peerAt returns who is at the other end of a connection. One from an address of this machine is its
+// user's, whatever the address that it was made to.
+func (c *clients) peerAt(local, remote net.Addr) peer {
+	from := addressOf(remote)
+	if !from.IsValid() { // a Unix socket: OwnerOnly admits root and this user
+		return localPeer(uint32(os.Geteuid()))
+	}
+	to := addressOf(local)
+	if to.IsValid() {
+		if uid, err := c.ownerOf(to, from); err == nil {
+			return localPeer(uid)
+		}
+	}
+	address := from.Addr().Unmap().WithZone("")
+	if address.IsLoopback() || to.IsValid() && (to.Addr().Unmap().IsLoopback() || to.Addr().Unmap().WithZone("") == address) {
+		return unknownPeer
+	}
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64 // one host may have all of them
+	}
+	prefix, _ := address.Prefix(bits)
+	return peer{address: prefix}
+}
+
+// peerOf returns who makes a request.
+func (c *clients) peerOf(r *http.Request) peer {
+	if p, ok := r.Context().Value(peerKey{}).(peer); ok {
+		return p
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return unknownPeer
+	}
+	return c.peerAt(local, net.TCPAddrFromAddrPort(remote))
+}
+
+// withPeer is the ConnContext of servers.
+func (c *clients) withPeer(ctx context.Context, conn net.Conn) context.Context {
+	p := c.peerAt(conn.LocalAddr(), conn.RemoteAddr())
+	c.connections.add(conn, p)
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// peerKey is the key of a connection's peer in the contexts of its requests.
+type peerKey struct{}

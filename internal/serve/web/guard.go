@@ -93,9 +93,3 @@ func (s *Server) ownHost(r *http.Request) bool {
 	}
 	return slices.Contains(s.names, name)
 }
-
-// busy answers that there are too many requests.
-func busy(w http.ResponseWriter) {
-	retryAfter(w, 1)
-	http.Error(w, "vramprof answers too many requests now.", http.StatusServiceUnavailable)
-}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -16,37 +15,30 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Limits of the live page.
 const (
-	maxWatchers = 32               // pages that are followed at a time
 	pageSites   = 1000             // listed one by one; the others are summed
 	chartLength = 15 * time.Minute // of the chart
 
 	samplePause = 4 * time.Second // between moments of the chart while no page is open
 
-	updateShare   = 30 // updates take at most one part in so many of one processor
-	longestUpdate = 30 * time.Second
-	pastAge       = 10 * time.Second // of what is known of the archive
+	updateShare = 30               // updates take at most one part in so many of one processor
+	pastAge     = 10 * time.Second // of what is known of the archive
 )
-
-// Past is what an Archive may have besides the books of moments.
-type Past interface {
-	// Chart returns what At returns, and the timeline until then, which is about so long or shorter.
-	Chart(ctx context.Context, t time.Time, length time.Duration) (s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeline, done io.Closer, err error)
-	// Span returns the first and the last moment; false: there is none.
-	Span() (from, to time.Time, ok bool)
-	// Errors returns out-of-memory errors, the latest first, and how many more there were.
-	Errors() (list []html.Error, more uint64)
-}
 
 // page is what all clients of the live page share. Nothing is composed while nobody asks.
 type page struct {
-	s   *Server
-	run string // names this run of vramprof, whose updates fit no other
+	config   *Config
+	moments  *moments
+	limits   *limits
+	ooms     *oomList
+	verdicts *watch.Watcher
+	run      string // names this run of vramprof, whose updates fit no other
 
 	mu      sync.Mutex // held while an update is composed
 	latest  *update
@@ -60,17 +52,6 @@ type page struct {
 	linger   time.Duration // how long the chart goes on without any page
 }
 
-// update is the data of the page as of one moment.
-type update struct {
-	id, after string // after is the id of the update that changed is relative to
-	taken     time.Time
-	sections  []html.Section
-	changed   []html.Section
-	pause     time.Duration // until the next one
-
-	whole, part message
-}
-
 // archived is what is known of the archive.
 type archived struct {
 	from, to time.Time
@@ -79,8 +60,8 @@ type archived struct {
 	read     time.Time
 }
 
-func newPage(s *Server) *page {
-	p := &page{s: s, run: rand.Text()[:10], window: timeline.NewWindow(uint64(chartLength))}
+func newPage(config *Config, books *moments, bounds *limits, ooms *oomList, verdicts *watch.Watcher) *page {
+	p := &page{config: config, moments: books, limits: bounds, ooms: ooms, verdicts: verdicts, run: rand.Text()[:10], window: timeline.NewWindow(uint64(chartLength))}
 	p.linger = chartLength
 	p.watchers.set, p.watchers.wake = map[*watcher]struct{}{}, make(chan struct{}, 1)
 	return p
@@ -95,22 +76,22 @@ func (p *page) current() (*update, error) {
 	if p.latest != nil && began.Before(p.due) {
 		return p.latest, nil
 	}
-	if err := p.s.scarcity.refuses(); err != nil {
+	if err := p.limits.scarcity.refuses(); err != nil {
 		if p.latest != nil {
 			return p.latest, nil // it shows its age
 		}
 		return nil, err
 	}
-	defer p.s.scarcity.composes()()
-	m := p.s.forPage()
+	defer p.limits.scarcity.composes()()
+	m := p.moments.forPage()
 	cost := time.Since(began)
-	verdicts := p.s.verdicts.For(m.Snapshot) // they have a share of their own
+	verdicts := p.verdicts.For(m.Snapshot) // they have a share of their own
 	began = time.Now()
 	errors := p.errors(m.Snapshot)
 	p.session = errors
 	p.window.Add(m.Snapshot)
 	sections, err := html.Sections(html.Input{
-		Snapshot: m.Snapshot, Stacks: p.s.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Advice: verdicts.Advice(),
+		Snapshot: m.Snapshot, Stacks: p.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Advice: verdicts.Advice(),
 		MaxSites: pageSites, Live: p.live(errors, false),
 	})
 	if err != nil {
@@ -135,17 +116,17 @@ func (p *page) sample() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	began := time.Now()
-	s := p.s.forPage().Snapshot
+	s := p.moments.forPage().Snapshot
 	p.window.Add(s)
 	return min(max(samplePause, updateShare*time.Since(began)), longestUpdate)
 }
 
 // at returns the data of a moment of the archive.
 func (p *page) at(r *http.Request, t time.Time) (list []html.Section, err error) {
-	if p.s.config.Archive == nil {
+	if p.config.Archive == nil {
 		return nil, errNoArchive
 	}
-	err = p.s.readPast(r, func(ctx context.Context) error {
+	err = p.limits.readPast(r, func(ctx context.Context) error {
 		list, err = p.read(ctx, t)
 		return err
 	})
@@ -153,7 +134,7 @@ func (p *page) at(r *http.Request, t time.Time) (list []html.Section, err error)
 }
 
 func (p *page) read(ctx context.Context, t time.Time) ([]html.Section, error) {
-	if a, ok := p.s.config.Archive.(Past); ok {
+	if a, ok := p.config.Archive.(Past); ok {
 		s, st, tl, done, err := a.Chart(ctx, t, chartLength)
 		if err != nil {
 			return nil, err
@@ -161,7 +142,7 @@ func (p *page) read(ctx context.Context, t time.Time) ([]html.Section, error) {
 		defer done.Close()
 		return p.past(s, st, tl)
 	}
-	s, st, done, err := p.s.config.Archive.At(ctx, t)
+	s, st, done, err := p.config.Archive.At(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +161,7 @@ func (p *page) past(s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeli
 
 // live returns what the page needs of its server. p.mu is held.
 func (p *page) live(session []html.Error, past bool) *html.Live {
-	if a, ok := p.s.config.Archive.(Past); ok && time.Since(p.archive.read) > pastAge {
+	if a, ok := p.config.Archive.(Past); ok && time.Since(p.archive.read) > pastAge {
 		p.archive = archived{}
 		if from, to, ok := a.Span(); ok {
 			p.archive.from, p.archive.to = from, to
@@ -202,9 +183,9 @@ func (p *page) live(session []html.Error, past bool) *html.Live {
 
 // errors returns the session's latest out-of-memory errors.
 func (p *page) errors(s *ledger.Snapshot) (list []html.Error) {
-	kept, _ := p.s.ooms.since(0, true)
+	kept, _ := p.ooms.since(0, true)
 	for _, e := range kept {
-		list = append(list, html.Error{OOM: e, Wall: s.Wall.Add(-time.Duration(int64(s.End - e.Time))), Frames: p.s.config.Session})
+		list = append(list, html.Error{OOM: e, Wall: s.Wall.Add(-time.Duration(int64(s.End - e.Time))), Frames: p.config.Session})
 	}
 	return list
 }
@@ -216,4 +197,65 @@ func eventsOf(list []html.Error) (events []ledger.Event) {
 	}
 	slices.SortStableFunc(events, func(a, b ledger.Event) int { return cmp.Compare(a.Time, b.Time) })
 	return events
+}
+
+// join adds a page, which is told of the next update at once; nil: there are too many.
+func (p *page) join(of peer) *watcher {
+	l := &p.watchers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.set) >= maxWatchers && !l.makeRoom(of) {
+		return nil
+	}
+	x := &watcher{peer: of, number: l.next, news: make(chan struct{}, 1), gone: make(chan struct{})}
+	l.next++
+	l.set[x] = struct{}{}
+	x.news <- struct{}{}
+	if !l.runs {
+		l.runs = true
+		go p.follow()
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return x
+}
+
+func (p *page) leave(x *watcher) {
+	p.watchers.mu.Lock()
+	delete(p.watchers.set, x)
+	p.watchers.mu.Unlock()
+}
+
+// follow composes updates as long as anybody watches. For some time afterwards it only takes moments
+// for the chart, so that a page that is opened again has them.
+func (p *page) follow() {
+	for goOn := true; goOn; goOn = p.goesOn() {
+		pause := longestUpdate
+		if !p.watchers.any() {
+			pause = p.sample()
+		} else if u, err := p.current(); err == nil {
+			pause = u.pause
+		}
+		p.watchers.tell()
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-p.watchers.wake:
+			timer.Stop()
+		}
+	}
+}
+
+// goesOn reports whether there are pages, or were not long ago.
+func (p *page) goesOn() bool {
+	l := &p.watchers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.set) > 0 {
+		l.last = time.Now()
+	}
+	l.runs = time.Since(l.last) < p.linger
+	return l.runs
 }

@@ -3,9 +3,7 @@
 package web
 
 import (
-	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
@@ -101,15 +99,4 @@ func (s *Server) serveSections(w http.ResponseWriter, r *http.Request, compose f
 		}
 		return compose(u.withAge())
 	}, write, fail)
-}
-
-// withAge returns all sections of an update, its id and its age among them.
-func (u *update) withAge() []html.Section {
-	list := append([]html.Section{}, u.sections...)
-	return append(list, section("id", u.id), section("age", time.Since(u.taken).Milliseconds()))
-}
-
-func section(name string, value any) html.Section {
-	text, _ := json.Marshal(value) // a string or a number
-	return html.Section{Name: name, JSON: text}
 }

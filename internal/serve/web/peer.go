@@ -3,9 +3,7 @@
 package web
 
 import (
-	"context"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"syscall"
@@ -27,59 +25,11 @@ func localPeer(uid uint32) peer { return peer{local: true, user: uid + 1} }
 // unknownPeer is some user of this machine.
 var unknownPeer = peer{local: true, user: ledger.NoUser}
 
-// peerKey is the key of a connection's peer in the contexts of its requests.
-type peerKey struct{}
-
-// peerAt returns who is at the other end of a connection. One from an address of this machine is its
-// user's, whatever the address that it was made to.
-func (s *Server) peerAt(local, remote net.Addr) peer {
-	from := addressOf(remote)
-	if !from.IsValid() { // a Unix socket: OwnerOnly admits root and this user
-		return localPeer(uint32(os.Geteuid()))
-	}
-	to := addressOf(local)
-	if to.IsValid() {
-		if uid, err := s.ownerOf(to, from); err == nil {
-			return localPeer(uid)
-		}
-	}
-	address := from.Addr().Unmap().WithZone("")
-	if address.IsLoopback() || to.IsValid() && (to.Addr().Unmap().IsLoopback() || to.Addr().Unmap().WithZone("") == address) {
-		return unknownPeer
-	}
-	bits := address.BitLen()
-	if address.Is6() {
-		bits = 64 // one host may have all of them
-	}
-	prefix, _ := address.Prefix(bits)
-	return peer{address: prefix}
-}
-
 func addressOf(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		return tcp.AddrPort()
 	}
 	return netip.AddrPort{}
-}
-
-// peerOf returns who makes a request.
-func (s *Server) peerOf(r *http.Request) peer {
-	if p, ok := r.Context().Value(peerKey{}).(peer); ok {
-		return p
-	}
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return unknownPeer
-	}
-	return s.peerAt(local, net.TCPAddrFromAddrPort(remote))
-}
-
-// withPeer is the ConnContext of servers.
-func (s *Server) withPeer(ctx context.Context, conn net.Conn) context.Context {
-	p := s.peerAt(conn.LocalAddr(), conn.RemoteAddr())
-	s.connections.add(conn, p)
-	return context.WithValue(ctx, peerKey{}, p)
 }
 
 // OwnerOnly returns a listener on a Unix socket that accepts connections only of root and of the

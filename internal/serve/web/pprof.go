@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -163,18 +161,6 @@ func (s *Server) ofBooks(r *http.Request, q *query, compose func(*ledger.Snapsho
 	})
 }
 
-// Archive is what vramprof has written about earlier moments.
-type Archive interface {
-	// At returns the books as of a moment, and their stacks, which are valid until close. If there
-	// is nothing of this moment, the error is one that NoMoment made.
-	At(ctx context.Context, t time.Time) (s *ledger.Snapshot, st callstack.Stacks, done io.Closer, err error)
-}
-
-var errNoArchive = notFound("there is no archive (start vramprof serve with --archive)")
-
-// NoMoment returns the error of an Archive that has nothing of a moment.
-func NoMoment(text string) error { return notFound(text) }
-
 // ofArchive composes an answer of an earlier moment.
 func (s *Server) ofArchive(r *http.Request, q *query, compose func(*ledger.Snapshot, callstack.Stacks) ([]byte, error)) (body []byte, err error) {
 	if s.config.Archive == nil {
@@ -193,26 +179,4 @@ func (s *Server) ofArchive(r *http.Request, q *query, compose func(*ledger.Snaps
 		return err
 	})
 	return body, err
-}
-
-// errPast is the error of a moment that takes too long to read.
-var errPast = &requestError{http.StatusServiceUnavailable, fmt.Sprintf("this moment of the archive takes longer than %v to read (use vramprof report DIR --at TIME on the machine)", pastTime)}
-
-// readPast reads the archive when it is the client's turn: one at a time, for at most pastTime, and
-// only as long as the client waits and memory is not scarce.
-func (s *Server) readPast(r *http.Request, read func(context.Context) error) error {
-	p := s.peerOf(r)
-	if err := s.reading.enter(r.Context(), p, composeWait); err != nil {
-		return err
-	}
-	defer s.reading.leave(p)
-	ctx, cancel := context.WithTimeoutCause(r.Context(), s.pastTime, errPast)
-	defer cancel()
-	ctx, end := s.scarcity.bound(ctx)
-	defer end()
-	err := read(ctx)
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return context.Cause(ctx)
-	}
-	return err
 }

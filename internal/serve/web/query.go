@@ -20,7 +20,14 @@ const (
 	maxSeconds = 300     // of ?seconds=
 	maxValue   = 1 << 10 // bytes of a parameter
 	maxTop     = 10000   // of ?top=
+	maxEventID = 64      // bytes of ?after=
 )
+
+// everybody is the user of whom sees the processes of all users.
+const everybody = 0
+
+// apiViews are the views of one moment.
+var apiViews = []string{"summary", "tree", "table", "cache"}
 
 // query is what a request selects of the books.
 type query struct {

@@ -4,16 +4,9 @@ package web
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 )
-
-// refuseTime is how long answers are refused when memory becomes scarce.
-const refuseTime = 30 * time.Second
-
-// errScarce means that answers are refused for want of memory.
-var errScarce = errors.New("vramprof has little memory left, and composes no answers for a while (raise --max-memory)")
 
 // scarcity refuses answers while memory is scarce, so that clients cost tracing no detail.
 type scarcity struct {
@@ -80,16 +73,4 @@ func (x *scarcity) begin() bool {
 		x.stop = nil
 	}
 	return fresh || x.composing > 0
-}
-
-// Relieve refuses answers for a while and drops those that are kept, because memory is scarce. It
-// reports whether that may have freed any, or will when answers that are being composed end.
-func (s *Server) Relieve() bool {
-	held := s.scarcity.begin()
-	if s.wholeMu.TryLock() { // else it is just being taken
-		held = held || s.entire != nil
-		s.entire = nil
-		s.wholeMu.Unlock()
-	}
-	return s.answers.drop() || held
 }

@@ -1,183 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves a running session over HTTP: metrics, profiles, a live page and JSON.
-//
-// Tracing never waits for a client: all clients share one copy of the books, which is taken at most
-// once per second, and what is written to them is composed from that copy.
 package web
 
 import (
 	"net/http"
-	"net/netip"
 	"sync"
-	"time"
 
-	"github.com/vramprof/vramprof/internal/serve/web/owner"
-	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/watch"
-	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// Session is the session that a Server serves. Its methods may be called from any goroutine.
-type Session interface {
-	callstack.Stacks
-
-	// Glance returns a copy of the books without Snapshot.Stuck and Snapshot.Peaks, and with
-	// Snapshot.Highest since it was called last.
-	Glance() *ledger.Snapshot
-	// Snapshot returns a copy of the books, and takes time in proportion to the live tensors.
-	Snapshot() *ledger.Snapshot
-	// Own returns what vramprof itself uses and lost.
-	Own() metrics.Own
-}
-
-// Config is what a Server serves.
-type Config struct {
-	Session Session
-	Version string
-	Ready   func() bool // reports whether tracing has begun and has not ended
-	Archive Archive     // nil: none
-	// Names besides the machine's that clients may ask for, with or without a port: those of a reverse
-	// proxy or a DNS server.
-	Hosts []string
-	// Users of this machine besides root and the one of this process who see the processes of all
-	// users.
-	Users []uint32
-	// Passwords reports whether requests come only with a right password; nil: they do not.
-	Passwords func() bool
-
-	MetricsPID bool           // metrics by process, not only by workload
-	Verdicts   *watch.Watcher // of the session; nil: one that only the server asks
-}
 
 // Server answers the requests of all listeners.
 type Server struct {
-	config      Config
-	names       []string // of this machine
-	connections *connections
-	answers     answers
-	ooms        oomList
-	ownerOf     func(local, remote netip.AddrPort) (uid uint32, err error)
+	config  Config
+	names   []string // of this machine
+	answers answers
+	ooms    oomList
 
 	page     *page
 	verdicts *watch.Watcher
 
-	running, composing, writing, waiting, reading, scraping, monitoring *gate
-
-	pastTime time.Duration // pastTime, but for tests
-	budgets  *budgets
-	bodies   bodies
-	scarcity scarcity
+	running, waiting, scraping, monitoring *gate
 
 	metrics func() http.Handler // for all listeners
 
 	end    sync.Once
 	ending chan struct{} // closed when a listener's server shuts down
 
-	mu     sync.Mutex // held while a moment is taken
-	moment *Moment
-	high   *ledger.Snapshot // the highest of the moments since the page took one; nil: none
-	paged  time.Time        // when the page took one
-
-	wholeMu sync.Mutex // the same for whole moments
-	entire  *Moment
-	cost    time.Duration // of taking it
-	earlier time.Duration // of the one before: the lower counts, as a copy may wait for a processor
+	*clients
+	*moments
+	*limits
 }
 
-// Moment is a copy of the books that all clients share. They must not change it.
-type Moment struct {
-	Snapshot *ledger.Snapshot
-	Taken    time.Time
-}
-
-// momentAge is how old a moment may be.
-const momentAge = time.Second
-
-// Whole moments take at most one part in wholeShare of the time, and are at most wholeAge old.
-const (
-	wholeShare = 20
-	wholeAge   = 10 * time.Second
-)
-
-// New returns a Server.
-func New(config Config) *Server {
-	s := &Server{
-		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}), ownerOf: owner.Of,
-		running: newGate(maxRequests), composing: newGate(maxComposing), writing: newGate(maxWriting), waiting: newGate(maxWaiting), reading: newGate(1),
-		scraping: newGate(maxScrapes), monitoring: newGate(maxScraping),
-		pastTime: pastTime, budgets: newBudgets(time.Now), bodies: bodies{held: map[peer]int{}},
-	}
-	if s.verdicts = config.Verdicts; s.verdicts == nil {
-		s.verdicts = watch.New(config.Session, nil)
-	}
-	s.metrics = sync.OnceValue(s.newMetrics)
-	s.page = newPage(s)
-	return s
-}
-
-// Handler returns the handler of the TCP listeners.
-func (s *Server) Handler() http.Handler { return s.guard(s.routes()) }
-
-func (s *Server) routes() *http.ServeMux {
-	mux := http.NewServeMux()
-	s.routeHealth(mux)
-	s.routeProfiles(mux)
-	s.routeAPI(mux)
-	s.routeMetrics(mux)
-	s.routePage(mux)
-	return mux
-}
-
-// now returns the books as of at most momentAge ago.
-func (s *Server) now() *Moment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renew()
-	return s.moment
-}
-
-// renew takes a moment if the latest is too old. s.mu is held.
-func (s *Server) renew() {
-	if s.moment != nil && time.Since(s.moment.Taken) <= momentAge {
-		return
-	}
-	s.moment = &Moment{Snapshot: s.config.Session.Glance(), Taken: time.Now()}
-	high := s.moment.Snapshot.AtHighest()
-	switch {
-	case time.Since(s.paged) > 2*longestUpdate: // there is no page
-		high = nil
-	case s.high != nil:
-		high = high.Above(s.high)
-	}
-	s.high = high
-}
-
-// forPage returns what now does, with Snapshot.Highest since forPage was called last, whoever asked
-// for moments in between.
-func (s *Server) forPage() *Moment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renew()
-	m := *s.moment
-	if s.high != nil {
-		x := *m.Snapshot
-		x.Highest, m.Snapshot = s.high, &x
-	}
-	s.high, s.paged = nil, time.Now()
-	return &m
-}
-
-// whole returns the books with stuck cache and peaks, taken after since and as lately as their cost
-// allows.
-func (s *Server) whole(since time.Time) *Moment {
-	s.wholeMu.Lock()
-	defer s.wholeMu.Unlock()
-	age := min(max(momentAge, wholeShare*min(s.cost, s.earlier)), wholeAge)
-	if began := time.Now(); s.entire == nil || began.Sub(s.entire.Taken) > age || s.entire.Taken.Before(since) {
-		s.entire = &Moment{Snapshot: s.config.Session.Snapshot(), Taken: began}
-		s.earlier, s.cost = s.cost, time.Since(began)
-	}
-	return s.entire
+// Relieve refuses answers for a while and drops those that are kept, because memory is scarce. It
+// reports whether that may have freed any, or will when answers that are being composed end.
+func (s *Server) Relieve() bool {
+	held := s.scarcity.begin()
+	held = s.moments.drop() || held
+	return s.answers.drop() || held
 }

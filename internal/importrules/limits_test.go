@@ -37,7 +37,7 @@ var exceptions = map[string]int{
 	"fields of tracer/capture.Reader":       27,
 	"fields of tracer/capture.Writer":       27,
 	"fields of tracer/unwind.Unwinder":      29,
-	"files in tracer/ledger":                70,
+	"files in tracer/ledger":                66,
 	"arrows up in report":                   11,
 	"arrows up in report/export":            9,
 	"arrows up in report/html":              12,
@@ -63,7 +63,7 @@ var exceptions = map[string]int{
 	"arrows up in tracer/stacks":            2,
 	"arrows up in tracer/unwind":            22,
 	"arrows up in tracer/workload":          2,
-	"lines of code":                         113000,
+	"lines of code":                         114000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields of

@@ -5,8 +5,10 @@ package ledger
 import (
 	"encoding/binary"
 	"iter"
-	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // archive has what the archived sites of all processes share.
@@ -66,9 +68,9 @@ func (a *archive) mark(is func(stack uint64) bool) {
 // Their history keeps two values for each step that a snapshot shows now, and every other one of a
 // short process.
 func (p *torch) archiveSites() {
-	w := packer{apis: p.archive.apis, groups: map[*cohorts]uint64{}}
+	w := packer{apis: p.archive.apis, groups: map[growth.Group]uint64{}}
 	place := make(map[uint32]uint32, len(p.sites)) // index in the archive by number
-	since, changes := sinceOf(p.options.Begin, p.Begin, p.End), uint64(maxChanges)
+	since, changes := sinceOf(p.options.Begin, p.Begin, p.End), uint64(growth.MaxChanges)
 	if since != p.options.Begin {
 		changes /= 4
 	}
@@ -77,7 +79,7 @@ func (p *torch) archiveSites() {
 		if s.kind != aliased {
 			place[s.number] = uint32(len(place))
 			p.archive.add(s)
-			s.history.shorten(minus(p.End, since), changes)
+			s.track.History.Shorten(minus(p.End, since), changes)
 			w.site(s)
 		}
 		p.dropSite(s)
@@ -90,7 +92,7 @@ func (p *torch) archiveSites() {
 // unpacked yields the archived sites.
 func (p *heap) unpacked() iter.Seq[*site] {
 	return func(yield func(*site) bool) {
-		u := unpacker{in: p.archived, apis: p.archive.apis.names, groups: map[uint64]*cohorts{}}
+		u := unpacker{in: p.archived, apis: p.archive.apis.names, groups: map[uint64]growth.Group{}}
 		for len(u.in) > 0 {
 			s := u.site()
 			if !yield(&s) {
@@ -151,14 +153,6 @@ func (p *torch) withSites(do func(sites []*site)) {
 	p.sites = p.sites[:base]
 }
 
-// shorten makes the step so long that a history of so many ns has at most some values.
-func (h *history) shorten(span, values uint64) {
-	for span>>h.shift >= values {
-		h.shift++
-	}
-	h.join()
-}
-
 // names numbers the names of calls.
 type names struct {
 	names  []string
@@ -197,13 +191,7 @@ func (x *names) drop(name string) {
 type packer struct {
 	out    []byte
 	apis   *names
-	groups map[*cohorts]uint64 // numbers of shared cohorts, from 1 on
-}
-
-func (w *packer) numbers(list ...uint64) {
-	for _, n := range list {
-		w.out = binary.AppendUvarint(w.out, n)
-	}
+	groups map[growth.Group]uint64 // numbers of shared cohorts, from 1 on
 }
 
 func (w *packer) site(s *site) {
@@ -213,173 +201,27 @@ func (w *packer) site(s *site) {
 	}
 	w.out = append(w.out, flags, byte(s.space), s.class)
 	w.out = binary.LittleEndian.AppendUint64(w.out, s.stack)
-	w.numbers(s.context, uint64(uint32(s.device)), w.apis.of(s.api),
-		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest, s.evicted, s.crowded)
-	w.numbers(uint64(s.peak.number), s.peak.objects, s.peak.bytes)
-	w.history(&s.history)
-	w.cohorts(s)
-}
-
-func (w *packer) history(h *history) {
-	w.numbers(uint64(h.shift), uint64(len(h.changes)))
-	var before uint64
-	for _, c := range h.changes {
-		w.numbers(c.time-before, c.live)
-		before = c.time
-	}
-}
-
-// cohorts writes a site's windows, after the cohorts that it shares with others if it is the first
-// of them.
-func (w *packer) cohorts(s *site) {
-	c, group, written := s.cohorts(), uint64(0), false
-	if s.shared != nil {
-		if group, written = w.groups[s.shared]; !written {
-			group = uint64(len(w.groups)) + 1
-			w.groups[s.shared] = group
-		}
-	}
-	w.numbers(group)
-	if !written {
-		w.numbers(c.base, c.live, c.peak, c.levels.until, uint64(c.highs), uint64(c.last), uint64(c.shift))
-		write := func(x level) { w.numbers(x.floor, uint64(x.area/float64(uint64(1)<<c.shift))) }
-		write(level{c.floor, c.levels.now})
-		for i := range int(c.last) {
-			write(c.levels.at(i))
-		}
-		w.recents(c.levels.recents)
-	}
-	for i := range s.own.parts.list[:c.last+1] {
-		x := &s.own.parts.list[i]
-		w.window(x)
-	}
-	w.numbers(uint64(len(s.own.parts.recent)))
-	for i := range s.own.parts.recent {
-		w.window(&s.own.parts.recent[i])
-	}
-}
-
-func (w *packer) window(x *window) {
-	w.numbers(x.alloc, x.live, uint64(x.allocObjects), uint64(x.liveObjects))
-}
-
-func (w *packer) recents(r *recents) {
-	if r == nil {
-		w.numbers(0)
-		return
-	}
-	w.numbers(uint64(len(r.lows)), r.first, r.newest, r.until, math.Float64bits(r.now), uint64(len(r.records)))
-	for _, x := range r.lows {
-		w.numbers(x.floor, x.kept, x.young, uint64(math.Float32bits(x.area)))
-	}
-	for _, x := range r.records {
-		w.numbers(x.Floor, x.Lowest, x.Kept, x.Young)
-	}
+	w.out = codec.AppendUvarints(w.out, s.context, uint64(uint32(s.device)), w.apis.of(s.api),
+		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest, s.evicted, s.crowded,
+		uint64(s.peak.number), s.peak.objects, s.peak.bytes)
+	w.out = growth.Append(w.out, &s.track, w.groups)
 }
 
 // unpacker reads what a packer wrote.
 type unpacker struct {
-	in     []byte
+	in     codec.Uvarints
 	apis   []string
-	groups map[uint64]*cohorts
-}
-
-func (r *unpacker) number() uint64 {
-	n, size := binary.Uvarint(r.in)
-	r.in = r.in[size:]
-	return n
-}
-
-func (r *unpacker) numbers(to ...*uint64) {
-	for _, n := range to {
-		*n = r.number()
-	}
+	groups map[uint64]growth.Group
 }
 
 func (r *unpacker) site() (s site) {
 	s.kind, s.segment, s.space, s.class = Kind(r.in[0]>>1), r.in[0]&1 != 0, Space(r.in[1]), r.in[2]
 	s.stack = binary.LittleEndian.Uint64(r.in[3:])
 	r.in = r.in[11:]
-	s.context, s.device, s.api = r.number(), int32(uint32(r.number())), r.apis[r.number()]
-	r.numbers(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest, &s.evicted, &s.crowded)
-	s.peak.number = uint32(r.number())
-	r.numbers(&s.peak.objects, &s.peak.bytes)
-	s.history = r.history()
-	r.cohorts(&s)
+	s.context, s.device, s.api = r.in.Next(), int32(uint32(r.in.Next())), r.apis[r.in.Next()]
+	r.in.Read(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest, &s.evicted, &s.crowded)
+	s.peak.number = uint32(r.in.Next())
+	r.in.Read(&s.peak.objects, &s.peak.bytes)
+	r.in = growth.Read(r.in, &s.track, r.groups)
 	return s
-}
-
-func (r *unpacker) history() (h history) {
-	h.shift, h.changes = uint8(r.number()), make([]change, r.number())
-	var time uint64
-	for i := range h.changes {
-		time += r.number()
-		h.changes[i] = change{time, r.number()}
-	}
-	return h
-}
-
-func (r *unpacker) cohorts(s *site) {
-	s.own.parts = new(windows)
-	group := r.number()
-	c, read := r.groups[group]
-	switch {
-	case group == 0:
-		c = &s.own
-	case !read:
-		c = new(cohorts)
-		r.groups[group] = c
-	}
-	if group != 0 {
-		s.shared = c
-		s.own.parts.next, c.parts = c.parts, s.own.parts
-	}
-	if !read {
-		c.levels = new(levels)
-		r.numbers(&c.base, &c.live, &c.peak, &c.levels.until)
-		c.highs, c.last, c.shift = uint16(r.number()), uint8(r.number()), uint8(r.number())
-		read := func(x *level) {
-			r.numbers(&x.floor)
-			x.area = float64(r.number()) * float64(uint64(1)<<c.shift)
-		}
-		var now level
-		read(&now)
-		c.floor, c.levels.now = now.floor, now.area
-		for i := range int(c.last) {
-			var x level
-			read(&x)
-			c.levels.set(i, x)
-		}
-		c.levels.recents = r.recents()
-	}
-	for i := range s.own.parts.list[:c.last+1] {
-		x := &s.own.parts.list[i]
-		r.window(x)
-	}
-	s.own.parts.recent = make([]window, r.number())
-	for i := range s.own.parts.recent {
-		r.window(&s.own.parts.recent[i])
-	}
-}
-
-func (r *unpacker) window(x *window) {
-	x.alloc, x.live, x.allocObjects, x.liveObjects = r.number(), r.number(), uint32(r.number()), uint32(r.number())
-}
-
-func (r *unpacker) recents() *recents {
-	n := r.number()
-	if n == 0 {
-		return nil
-	}
-	x := &recents{lows: make([]low, n), first: r.number(), newest: r.number(), until: r.number()}
-	x.now = math.Float64frombits(r.number())
-	x.records = make([]Record, r.number())
-	for i := range x.lows {
-		x.lows[i] = low{r.number(), r.number(), r.number(), math.Float32frombits(uint32(r.number()))}
-	}
-	for i := range x.records {
-		y := &x.records[i]
-		r.numbers(&y.Floor, &y.Lowest, &y.Kept, &y.Young)
-	}
-	return x
 }

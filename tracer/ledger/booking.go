@@ -42,7 +42,7 @@ func (p *heap) addLive(s *site, size, time uint64) {
 	p.keep(s)
 	s.liveObjects++
 	s.liveBytes += size
-	s.history.record(p.options.Begin, time, s.liveBytes)
+	s.track.History.Record(p.options.Begin, time, s.liveBytes)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
 		t.LiveObjects++
@@ -68,8 +68,8 @@ func (p *heap) grow(n uint32, size, time uint64) {
 	p.keep(s)
 	s.allocBytes += more
 	s.liveBytes += more
-	s.history.record(p.options.Begin, time, s.liveBytes)
-	s.grown(p.options.Begin, b.time, more)
+	s.track.History.Record(p.options.Begin, time, s.liveBytes)
+	s.track.Grow(p.options.Begin, b.time, more)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
 		t.AllocBytes += more
@@ -117,8 +117,8 @@ func (p *poolSet) drop(key liveKey, n uint32, time uint64) {
 	p.keep(s)
 	s.liveObjects--
 	s.liveBytes -= size
-	s.history.record(p.options.Begin, time, s.liveBytes)
-	s.died(p.options.Begin, birth, time, size)
+	s.track.History.Record(p.options.Begin, time, s.liveBytes)
+	s.track.Remove(p.options.Begin, birth, time, size)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
 		t.LiveObjects--
@@ -136,7 +136,7 @@ func (p *poolSet) revive(key liveKey, b entry, time uint64) bool {
 	}
 	if s.kind != aliased {
 		p.addLive(s, b.size, time)
-		s.revived(p.options.Begin, b.time, b.size)
+		s.track.Revive(p.options.Begin, b.time, b.size)
 		p.segmentChanged(s, b.size, time, false)
 	}
 	if p.purged {

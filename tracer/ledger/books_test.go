@@ -39,16 +39,6 @@ func TestHistoryShowsGrowthAtEvenSteps(t *testing.T) {
 	}
 }
 
-func TestHistoryIsBounded(t *testing.T) {
-	var h history
-	for i := range uint64(1_000_000) {
-		h.record(0, i*i, i)
-	}
-	if len(h.changes) > maxChanges || cap(h.changes) > maxChanges {
-		t.Errorf("%d changes in %d places, want at most %d", len(h.changes), cap(h.changes), maxChanges)
-	}
-}
-
 func TestOldestAgreesWithALongWayRound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	l := New(Options{})

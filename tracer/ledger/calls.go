@@ -67,7 +67,7 @@ func (p *driver) book(key liveKey, e *Event) uint32 {
 		return 0
 	}
 	p.addLive(s, size, e.Time)
-	s.aged(p.options.Begin, e.Time, size)
+	s.track.Add(p.options.Begin, e.Time, size)
 	p.segmentChanged(s, size, e.Time, false)
 	if p.purged {
 		return 0 // a late event of a process that lost its entries

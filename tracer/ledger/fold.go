@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // fold has sites lose their stack. Those that a snapshot shows as one are folded together.
@@ -35,7 +37,7 @@ func (p *process) fold(below float64) {
 			x.live += float64(s.liveBytes)
 		}
 	}
-	f := folder{process: p, into: map[uint32]uint32{}, keys: map[siteKey]siteKey{}, lists: map[*site][]uint32{}, groups: map[*cohorts]bool{}}
+	f := folder{process: p, into: map[uint32]uint32{}, keys: map[siteKey]siteKey{}, lists: map[*site][]uint32{}, groups: map[growth.Group]bool{}}
 	for _, x := range order {
 		if x.live < below {
 			f.fold(x.sites)
@@ -51,10 +53,10 @@ func (p *process) fold(below float64) {
 // folder folds sites of one process.
 type folder struct {
 	*process
-	into   map[uint32]uint32   // by number of a site that is no more: the site that has its figures
-	keys   map[siteKey]siteKey // of all folded sites: their keys before and after
-	lists  map[*site][]uint32  // the first entries of lists to merge
-	groups map[*cohorts]bool   // that have changed
+	into   map[uint32]uint32     // by number of a site that is no more: the site that has its figures
+	keys   map[siteKey]siteKey   // of all folded sites: their keys before and after
+	lists  map[*site][]uint32    // the first entries of lists to merge
+	groups map[growth.Group]bool // that have changed
 }
 
 // to returns the number of the site that has the figures of a site.
@@ -67,9 +69,9 @@ func (f *folder) to(n uint32) uint32 {
 
 // fold takes the stack from sites. Those with common cohorts are folded together.
 func (f *folder) fold(sites []*site) {
-	groups, order := map[*cohorts][]*site{}, []*cohorts(nil)
+	groups, order := map[growth.Group][]*site{}, []growth.Group(nil)
 	for _, s := range sites {
-		c := s.cohorts()
+		c := s.track.Group()
 		if groups[c] == nil {
 			order = append(order, c)
 		}
@@ -96,13 +98,13 @@ func (f *folder) bareSite(s *site) *site {
 }
 
 // foldGroup folds the sites that have the same cohorts.
-func (f *folder) foldGroup(group []*site, c *cohorts) {
+func (f *folder) foldGroup(group []*site, c growth.Group) {
 	to, ok := f.target(group)
 	if !ok {
 		return
 	}
 	if to != nil {
-		to.merge(c, f.options.Begin)
+		growth.Merge(to, c, f.options.Begin)
 	}
 	for _, s := range group {
 		f.keys[s.siteKey] = s.bareKey()
@@ -121,12 +123,12 @@ func (f *folder) foldGroup(group []*site, c *cohorts) {
 
 // target returns the cohorts of the sites that the sites of a group become part of, nil if there are
 // none yet. It returns false if the group must stay as it is.
-func (f *folder) target(group []*site) (to *cohorts, ok bool) {
+func (f *folder) target(group []*site) (to growth.Group, ok bool) {
 	if first := group[0]; first.kind == Tensor {
 		like := site{siteKey: first.bareKey()}
 		if n, ok := f.classes[like.classKey()]; ok {
 			if b := f.process.sites[n]; b.isButForClass(&like) {
-				to = b.cohorts()
+				to = b.track.Group()
 			} else {
 				return nil, false // another call has the key
 			}
@@ -138,10 +140,10 @@ func (f *folder) target(group []*site) (to *cohorts, ok bool) {
 		switch {
 		case b == nil:
 			need++
-		case b.segment || to != nil && b.cohorts() != to:
+		case b.segment || to != nil && b.track.Group() != to:
 			return nil, false
 		default:
-			to = b.cohorts()
+			to = b.track.Group()
 		}
 	}
 	return to, need == 0 || f.hasRoomFor(tableBare, need)
@@ -152,11 +154,11 @@ func (f *folder) join(to, s *site) {
 	f.keep(to)
 	f.keep(s)
 	to.add(s)
-	f.groups[to.cohorts()] = true
+	f.groups[to.track.Group()] = true
 	if s.first != 0 {
 		f.lists[to] = append(f.lists[to], s.first)
 	}
-	s.leaveCohorts()
+	s.track.Leave()
 	f.into[s.number] = to.number
 	f.limiter.sites--
 	if f.dropSite(s); !s.free {
@@ -183,13 +185,7 @@ func (s *site) add(o *site) {
 	s.evicted += o.evicted
 	s.crowded += o.crowdedAfter()
 	s.ended = max(s.ended, o.ended)
-	s.history.add(&o.history)
-	for i := range o.own.parts.list {
-		s.own.parts.list[i].add(&o.own.parts.list[i])
-	}
-	for i := range o.own.parts.recent {
-		s.own.parts.recent[i].add(&o.own.parts.recent[i])
-	}
+	s.track.Join(&o.track)
 }
 
 // crowdedAfter returns Site.Crowded of a site whose stack is lost.
@@ -210,9 +206,9 @@ func (f *folder) rename(s *site, shares bool) {
 	s.siteKey = s.bareKey()
 	f.siteOf[s.siteKey] = s.number
 	if shares {
-		s.leaveCohorts()
-		s.share(f.process.sites[f.classes[s.classKey()]])
-		f.groups[s.shared] = true
+		s.track.Leave()
+		s.track.Share(&f.process.sites[f.classes[s.classKey()]].track)
+		f.groups[s.track.Group()] = true
 	}
 	if s.free || s.bare {
 		return
@@ -228,7 +224,7 @@ func (f *folder) finish() {
 		f.mergeEntries(to, lists)
 	}
 	for s := range f.all() {
-		if f.groups[s.cohorts()] {
+		if f.groups[s.track.Group()] {
 			f.recount(s)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
@@ -88,17 +89,19 @@ func checkFolded(t *testing.T, whole, folded *Ledger, now uint64) {
 // checkWindows: the windows of each site add up to its live bytes, which its entries have.
 func checkWindows(t *testing.T, l *Ledger) {
 	t.Helper()
-	sums := map[*cohorts]uint64{}
+	sums := map[growth.Group]uint64{}
 	for _, p := range l.procs {
 		for s := range p.all() {
 			if s.kind != aliased {
-				sums[s.cohorts()] += checkWindowsOf(t, p, s)
+				sums[s.track.Group()] += checkWindowsOf(t, p, s)
 			}
 		}
 	}
-	for c, live := range sums {
-		if c.live != live {
-			t.Errorf("cohorts have %d live bytes, their windows %d", c.live, live)
+	for _, p := range l.procs {
+		for s := range p.all() {
+			if whole, _ := s.track.Whole(); s.kind != aliased && whole != sums[s.track.Group()] {
+				t.Errorf("cohorts have %d live bytes, their windows %d", whole, sums[s.track.Group()])
+			}
 		}
 	}
 }
@@ -106,25 +109,13 @@ func checkWindows(t *testing.T, l *Ledger) {
 // checkWindowsOf returns the live bytes in the windows of a site.
 func checkWindowsOf(t *testing.T, p *process, s *site) uint64 {
 	t.Helper()
-	live, objects, entries := uint64(0), uint64(0), uint64(0)
-	for _, w := range s.own.parts.list {
-		live += w.live
-		objects += uint64(w.liveObjects)
-		if w.live > w.alloc {
-			t.Errorf("site %+v: a window has %d live bytes of %d", s.siteKey, w.live, w.alloc)
-		}
+	live, objects, err := s.track.Check()
+	if err != nil {
+		t.Errorf("site %+v: %v", s.siteKey, err)
 	}
+	entries := uint64(0)
 	for e := s.first; e != 0; e = p.entries.at(e).next {
 		entries++
-	}
-	if s.cohorts().levels.recents != nil {
-		recent := uint64(0)
-		for _, w := range s.own.parts.recent {
-			recent += w.live
-		}
-		if recent != live {
-			t.Errorf("site %+v has %d live bytes, its recent windows %d", s.siteKey, live, recent)
-		}
 	}
 	if live != s.liveBytes || !p.purged && objects != entries {
 		t.Errorf("site %+v has %d live bytes and %d entries, its windows %d and %d", s.siteKey, s.liveBytes, entries, live, objects)
@@ -241,25 +232,4 @@ func TestFoldGivesMemoryBack(t *testing.T) {
 	checkLedger(t, l)
 	checkWindows(t, l)
 	runtime.KeepAlive(l)
-}
-
-// TestHistoriesAddUp: the sum of two sites has the sum of their live bytes at each moment.
-func TestHistoriesAddUp(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for range 200 {
-		var a, b history
-		for now := uint64(0); now < 100e9; now += rng.Uint64N(10e9) {
-			a.record(0, now, rng.Uint64N(100))
-			if rng.Uint64N(3) == 0 {
-				b.record(0, now+rng.Uint64N(1e9), rng.Uint64N(100))
-			}
-		}
-		sum := history{changes: slices.Clone(a.changes), shift: a.shift}
-		sum.add(&b)
-		for _, c := range sum.changes {
-			if c.live != a.at(c.time)+b.at(c.time) {
-				t.Fatalf("at %d: %d, want %d and %d", c.time, c.live, a.at(c.time), b.at(c.time))
-			}
-		}
-	}
 }

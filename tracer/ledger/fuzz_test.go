@@ -252,7 +252,7 @@ func checkLedger(t *testing.T, l *Ledger) {
 	t.Helper()
 	var unknown uint64
 	strays, kept := 0, 0
-	rooms := map[*windows]bool{}
+	rooms := map[*site]bool{}
 	for _, p := range l.procs {
 		strays += len(p.strays)
 		for _, r := range p.released {
@@ -270,7 +270,7 @@ func checkLedger(t *testing.T, l *Ledger) {
 }
 
 // checkProcess tests the books of one process, and returns how many entries have no size.
-func checkProcess(t *testing.T, p *process, rooms map[*windows]bool) (unknown uint64) {
+func checkProcess(t *testing.T, p *process, rooms map[*site]bool) (unknown uint64) {
 	t.Helper()
 	sample := map[*tensors][2]count{}
 	inPools := map[uint32]pool{}
@@ -302,10 +302,10 @@ func checkProcess(t *testing.T, p *process, rooms map[*windows]bool) (unknown ui
 	}
 	p.withSites(func(list []*site) {
 		for _, x := range list {
-			if p.sites[x.number] != x || rooms[x.own.parts] {
-				t.Errorf("site %+v has another's number or windows", x.siteKey)
+			if p.sites[x.number] != x || rooms[x] {
+				t.Errorf("site %+v has another's number, or is there twice", x.siteKey)
 			}
-			rooms[x.own.parts] = true
+			rooms[x] = true
 			check(x)
 		}
 	})

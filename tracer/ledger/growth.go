@@ -5,6 +5,8 @@ package ledger
 import (
 	"math"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // growthSpan is the longest time, in ns, over which growth is measured: what is of interest after a month
@@ -75,23 +77,13 @@ func (s *Site) lowGrowth(span, now uint64) int64 {
 		x.floors[i] = s.Cohorts[i].Floor
 	}
 	if s.Recent != nil && s.Window > span/4 {
-		x.floors, x.begin = s.Recent.lows()
+		x.floors, x.begin = s.Recent.Lows()
 	}
 	last := x.begin(len(x.floors) - 1)
 	if now > last+span { // nothing happened since
 		return 0
 	}
 	return int64(x.floors[len(x.floors)-1] - x.at(last-min(span, last)))
-}
-
-// lows returns the low-water marks of the recent past.
-func (r *Recent) lows() (floors []uint64, begin func(i int) uint64) {
-	n := len(r.Windows)
-	floors, starts := make([]uint64, n), make([]uint64, n)
-	for i, x := range recentSpans(r.Newest, r.first()) {
-		floors[n-1-i], starts[n-1-i] = r.Windows[i].Floor, x.from<<recentShift
-	}
-	return floors, func(i int) uint64 { return starts[i] }
 }
 
 // Since returns the time from which on figures show the past of a process (Site.History and
@@ -185,7 +177,7 @@ func (s *Site) addRecent(part *Site) {
 	if len(a.Windows) < len(b.Windows) {
 		a, b = b, a
 	}
-	sum := &Recent{a.Newest, slices.Clone(a.Windows), slices.Clone(a.Records)}
+	sum := &Recent{Newest: a.Newest, Windows: slices.Clone(a.Windows), Records: slices.Clone(a.Records)}
 	for i := range b.Windows {
 		x, y := &sum.Windows[i], &b.Windows[i]
 		x.AllocBytes += y.AllocBytes
@@ -199,7 +191,29 @@ func (s *Site) addRecent(part *Site) {
 		if i == len(sum.Records) {
 			sum.Records = append(sum.Records, Record{Lowest: math.MaxUint64})
 		}
-		sum.Records[i].add(y)
+		sum.Records[i].Add(y)
 	}
 	s.Recent = sum
+}
+
+// What package growth keeps of a site's past is part of a Site.
+type (
+	Cohort       = growth.Cohort
+	Recent       = growth.Recent
+	RecentWindow = growth.RecentWindow
+	Record       = growth.Record
+	Horizon      = growth.Horizon
+)
+
+const (
+	CohortLen   = growth.CohortLen   // most windows of Site.Cohorts
+	HistoryLen  = growth.HistoryLen  // most values of Site.History
+	HorizonStep = growth.HorizonStep // how many windows of a level of horizons one of the next level has
+)
+
+// setTrack sets what the past of a site shows; known is false before its first allocation.
+func (s *Site) setTrack(v growth.View, known bool) {
+	if known {
+		s.Peak, s.Window, s.FirstWindow, s.Cohorts, s.Recent = v.Peak, v.Window, v.FirstWindow, v.Cohorts, v.Recent
+	}
 }

@@ -2,6 +2,8 @@
 
 package ledger
 
+import "github.com/vramprof/vramprof/tracer/ledger/growth"
+
 // heap has what one process has allocated: live entries, and the sites that sum them.
 type heap struct {
 	*member
@@ -47,13 +49,6 @@ type failureKey struct {
 	result int32
 }
 
-// track is what a site had over time.
-type track struct {
-	history history
-	own     cohorts
-	shared  *cohorts // used instead of own
-}
-
 // site sums the allocations of one kind from one stack, in one context and on one device.
 type site struct {
 	siteKey
@@ -65,7 +60,7 @@ type site struct {
 	// Indexes of heap.totals: of the device, of all devices; of kind Tensor: of torch.tensors; unused
 	// for aliased.
 	total, sum uint32
-	track
+	track      growth.Track
 
 	// The fields below are not used for each event.
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // Opening tells books that know nothing yet what this ledger knows, so that each further event does
@@ -93,7 +94,7 @@ const none = math.MaxUint32
 func (l *Ledger) newOpener(to Books, whole bool) *opener {
 	o := &opener{
 		carrier: carrier{l: l}, to: to, whole: whole,
-		member: map[*member]uint32{nil: none}, site: map[*site]uint32{}, pool: map[*pool]uint32{}, groups: map[*cohorts]uint32{},
+		member: map[*member]uint32{nil: none}, site: map[*site]uint32{}, pool: map[*pool]uint32{}, groups: map[growth.Group]uint32{},
 	}
 	for _, p := range l.procs {
 		if whole || !p.purged {

@@ -2,7 +2,10 @@
 
 package ledger
 
-import "github.com/vramprof/vramprof/tracer/ledger/codec"
+import (
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
+)
 
 // carrier is the codec of a piece, with the books that it is of.
 type carrier struct {
@@ -37,12 +40,12 @@ type opener struct {
 	to        Books
 	whole     bool // of a checkpoint
 	piece     uint32
-	kind      carriedKind         // of the current piece
-	processes []*process          // those that are told
-	member    map[*member]uint32  // their new numbers; nil: none
-	site      map[*site]uint32    // new numbers
-	pool      map[*pool]uint32    // likewise; they count from 1
-	groups    map[*cohorts]uint32 // new number of their first site plus 1
+	kind      carriedKind             // of the current piece
+	processes []*process              // those that are told
+	member    map[*member]uint32      // their new numbers; nil: none
+	site      map[*site]uint32        // new numbers
+	pool      map[*pool]uint32        // likewise; they count from 1
+	groups    map[growth.Group]uint32 // new number of their first site plus 1
 }
 
 // opening is the state of a ledger that takes the pieces of an opening.

@@ -5,7 +5,6 @@ package ledger
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
@@ -297,64 +296,15 @@ func carryRecents(c *carrier, p *process, s *site) {
 	if c.siteRef(p, &s); c.Bad {
 		return
 	}
-	x := s.cohorts()
-	first := !c.Reads() && c.renumber.isFirst(x, s)
-	if c.Flags(&first); first {
-		c.recents(x)
-	}
-	if c.Check(x.levels.recents != nil); c.Bad {
-		return
-	}
-	if c.Reads() {
-		x.adopt(s.own.parts)
-	}
-	for i := range s.own.parts.recent {
-		w := &s.own.parts.recent[i]
-		codec.Nums(c.Codec, &w.alloc, &w.live)
-		codec.Nums(c.Codec, &w.allocObjects, &w.liveObjects)
-	}
+	first := !c.Reads() && c.renumber.isFirst(s)
+	c.Flags(&first)
+	s.track.CarryRecent(c.Codec, first)
 }
 
 // isFirst reports whether a site is the first one of its cohorts.
-func (o *opener) isFirst(x *cohorts, s *site) bool {
-	group, shared := o.groups[x]
+func (o *opener) isFirst(s *site) bool {
+	group, shared := o.groups[s.track.Group()]
 	return !shared || group == o.site[s]+1
-}
-
-// recents carries the recent past of one or more sites, without their counts.
-func (c *carrier) recents(x *cohorts) {
-	if c.Reads() {
-		if c.Check(x.levels.recents == nil && x.shift > recentShift); c.Bad {
-			return
-		}
-		x.levels.recents = &recents{}
-	}
-	r := x.levels.recents
-	codec.Most(c.Codec, &r.newest, math.MaxUint64>>recentShift)
-	codec.Most(c.Codec, &r.first, r.newest)
-	codec.Num(c.Codec, &r.until)
-	c.Float(&r.now)
-	if c.Bad {
-		r.first, r.newest = 0, 0
-	}
-	if n := recentPlace(r.newest, r.first) + 1; c.Reads() {
-		c.Spend(n, 32)
-		r.lows = make([]low, n)
-	}
-	for i := range r.lows {
-		area := float64(r.lows[i].area)
-		codec.Amount(c.Codec, &r.lows[i].floor, maxSum)
-		codec.Amount(c.Codec, &r.lows[i].kept, maxSum)
-		codec.Amount(c.Codec, &r.lows[i].young, maxSum)
-		c.Float(&area)
-		r.lows[i].area = float32(area)
-	}
-	codec.List(c.Codec, &r.records, maxRecent, func(x *Record) {
-		codec.Amount(c.Codec, &x.Floor, maxSum)
-		codec.Num(c.Codec, &x.Lowest)
-		codec.Amount(c.Codec, &x.Kept, maxSum)
-		codec.Amount(c.Codec, &x.Young, maxSum)
-	})
 }
 
 func takeRecents(c *carrier, p *process) {

@@ -101,7 +101,7 @@ func carryTensors(c *carrier, p *process, t *tensors) {
 	c.Flags(&t.contradicted, &t.unbooked)
 	carryReading(c, p, t)
 	c.told(&t.now)
-	c.history(&t.olderFreed)
+	t.olderFreed.Carry(c.Codec)
 	carryFirst(c, p, &t.first)
 	carryFirst(c, p, &t.atUsage)
 	codec.List(c.Codec, &t.changes, maxSegmentChanges, func(x *segmentChange) {

@@ -19,7 +19,7 @@ func (o *opener) sites(p *process, list []*site) {
 		if s.first != 0 {
 			o.entries(p, s)
 		}
-		if s.cohorts().levels.recents != nil {
+		if s.track.HasRecent() {
 			recent = append(recent, s)
 		}
 	}
@@ -132,11 +132,7 @@ func carrySite(c *carrier, p *process, s *site) {
 	codec.Num(c.Codec, &s.ended)
 	c.counts(&s.early)
 	c.Flags(&s.segment)
-	c.history(&s.history)
-	if group == 0 {
-		c.cohorts(s.cohorts())
-	}
-	c.windows(s)
+	s.track.Carry(c.Codec, group == 0)
 	if c.Reads() && !c.Bad {
 		addSums(c, p, s)
 	}
@@ -181,12 +177,10 @@ func takeSite(c *carrier, p *process, s *site, group uint32) {
 	if s.kind == Tensor {
 		p.sumOf(s)
 	}
-	s.own.parts = &windows{}
-	s.own.base, s.own.shift = noBase, firstWindow
 	if first != nil {
-		s.share(first)
+		s.track.Share(&first.track)
 	} else {
-		s.own.levels = &levels{}
+		s.track.Start()
 	}
 	if key := s.classKey(); s.kind == Tensor {
 		if _, known := p.classes[key]; !known {
@@ -213,65 +207,18 @@ func addSums(c *carrier, p *process, s *site) {
 	}
 }
 
-func (c *carrier) history(h *history) {
-	codec.Most(c.Codec, &h.shift, 64)
-	var before change
-	codec.List(c.Codec, &h.changes, maxChanges, func(x *change) {
-		time, live := x.time-before.time, x.live-before.live
-		codec.Nums(c.Codec, &time, &live)
-		*x = change{before.time + time, before.live + live}
-		before = *x
-		if c.Reads() {
-			x.live = min(x.live, maxSum)
-		}
-	})
-}
-
 // groupOf returns 0 if a site is the first one of its cohorts, otherwise the new number of that plus
 // 1.
 func (c *carrier) groupOf(s *site) (group uint32) {
-	if c.Reads() || s.shared == nil {
+	if c.Reads() || !s.track.IsShared() {
 		return 0
 	}
 	o := c.renumber
-	first, known := o.groups[s.shared]
+	first, known := o.groups[s.track.Group()]
 	if !known {
-		o.groups[s.shared] = o.site[s] + 1
+		o.groups[s.track.Group()] = o.site[s] + 1
 	}
 	return first
-}
-
-// cohorts carries the cohorts of one or more sites, without their windows.
-func (c *carrier) cohorts(x *cohorts) {
-	base := x.base + 1 // 0: none
-	codec.Num(c.Codec, &base)
-	x.base = base - 1
-	codec.Most(c.Codec, &x.shift, 58)
-	codec.Most(c.Codec, &x.last, CohortLen-1)
-	codec.Num(c.Codec, &x.highs)
-	for _, n := range [...]*uint64{&x.live, &x.peak, &x.floor} {
-		codec.Amount(c.Codec, n, maxSum)
-	}
-	codec.Num(c.Codec, &x.levels.until)
-	c.Float(&x.levels.now)
-	if c.Bad {
-		x.last = 0
-	}
-	for i := range x.last {
-		area := float64(x.levels.area[i])
-		codec.Num(c.Codec, &x.levels.floor[i])
-		c.Float(&area)
-		x.levels.area[i] = float32(area)
-	}
-	c.Check(x.base == noBase || x.base < 1<<62>>x.shift)
-}
-
-func (c *carrier) windows(s *site) {
-	for i := range s.own.parts.list[:s.cohorts().last+1] {
-		w := &s.own.parts.list[i]
-		codec.Nums(c.Codec, &w.alloc, &w.live)
-		codec.Nums(c.Codec, &w.allocObjects, &w.liveObjects)
-	}
 }
 
 // takeEntries adds live allocations to the books.

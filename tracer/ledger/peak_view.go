@@ -5,6 +5,8 @@ package ledger
 import (
 	"slices"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // booksAtPeak returns the books of the process as they were at its peak. It puts the figures of
@@ -62,7 +64,7 @@ func (t *tensors) setPeak(p *process, at highest) {
 		t.now.reserved = max(t.now.reserved, t.now.allocated)
 	}
 	t.reading, t.since = tensorReading{taken: true}, sampleSince{}
-	t.changes, t.outside, t.atUsage, t.olderFreed = nil, 0, firstReport{}, history{}
+	t.changes, t.outside, t.atUsage, t.olderFreed = nil, 0, firstReport{}, growth.History{}
 }
 
 // stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.

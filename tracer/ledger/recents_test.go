@@ -7,41 +7,9 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-)
 
-func TestWindowsOfARecentPastAreTheLongerTheOlder(t *testing.T) {
-	list := []uint64{0, 1, 11, 12, 13, 100, 4095, 4096, 460_000, math.MaxUint64 >> recentShift}
-	for i := range uint64(2000) {
-		list = append(list, i, i*i*i+i%7)
-	}
-	for _, newest := range list {
-		for _, first := range []uint64{0, newest / 2, newest} {
-			end, n := newest+1, 0
-			for place, x := range recentSpans(newest, first) {
-				size := x.to - x.from
-				if middle := (x.from + x.to) / 2; recentPlace(newest, middle) != n || recentSize(newest, middle) < size {
-					t.Fatalf("newest %d: %d is in window %d of at most %d, want %d of %d", newest, middle, recentPlace(newest, middle), recentSize(newest, middle), n, size)
-				}
-				if x.to != end || x.from%size != 0 || place != n || recentPlace(newest, x.from) != n || recentPlace(newest, x.to-1) != n {
-					t.Fatalf("newest %d: window %d is %+v, the next begins at %d", newest, place, x, end)
-				}
-				if age := newest + 1 - x.from; size > 1 && 3*size > age {
-					t.Errorf("newest %d: a window of %d is only %d old", newest, size, age)
-				}
-				end, n = x.from, n+1
-			}
-			if end > first || n > maxRecent || recentPlace(newest, first) != n-1 {
-				t.Errorf("newest %d: %d windows from %d on, want them from %d on", newest, n, end, first)
-			}
-		}
-		for level := 0; recentStart(newest, level) > 0; level++ {
-			size := uint64(1) << (recentStep * level)
-			if start := recentStart(newest, level); start%(4*size) != 0 || newest/size-start/size < recentKept || newest/size-start/size >= recentKept+4 {
-				t.Errorf("newest %d: horizon %d begins at %d", newest, level, start)
-			}
-		}
-	}
-}
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
+)
 
 // recentModel computes a recent past in the simplest way: it keeps every event.
 type recentModel struct {
@@ -51,7 +19,7 @@ type recentModel struct {
 	began uint64 // newest finest window when the cohorts became longer than that
 }
 
-func (m *recentModel) tick(time uint64) uint64 { return (time - m.begin) >> recentShift }
+func (m *recentModel) tick(time uint64) uint64 { return (time - m.begin) >> growth.RecentShift }
 
 // range returns the least live bytes between two times, and their mean.
 func (m *recentModel) levels(from, to uint64) (floor uint64, mean float64) {
@@ -86,16 +54,16 @@ func (m *recentModel) lived(from, to, time uint64) (alloc, live uint64) {
 
 // record returns the record of a level.
 func (m *recentModel) record(newest uint64, level int) (r Record) {
-	size := uint64(1) << (recentStep * level)
+	size := uint64(1) << (growth.RecentStep * level)
 	r.Lowest = math.MaxUint64
-	for from := max(m.first, recentStart(m.began, level)) / size * size; from < recentStart(newest, level); from += size {
+	for from := max(m.first, growth.RecentStart(m.began, level)) / size * size; from < growth.RecentStart(newest, level); from += size {
 		for _, at := range m.times { // when it left the horizon
-			if recentStart(m.tick(at), level) > from {
-				floor, _ := m.levels(m.begin+from<<recentShift, m.begin+(from+size)<<recentShift)
+			if growth.RecentStart(m.tick(at), level) > from {
+				floor, _ := m.levels(m.begin+from<<growth.RecentShift, m.begin+(from+size)<<growth.RecentShift)
 				if from > m.first {
 					r.Floor, r.Lowest = max(r.Floor, floor), min(r.Lowest, floor)
 				}
-				if next := recentStart(m.tick(at), level+1); next <= from && recentStart(newest, level+1) > from {
+				if next := growth.RecentStart(m.tick(at), level+1); next <= from && growth.RecentStart(newest, level+1) > from {
 					_, kept := m.lived(from, from+size, at)
 					r.Kept = max(r.Kept, kept)
 				}
@@ -153,18 +121,18 @@ func (m *recentModel) check(t *testing.T, s *Snapshot, now uint64) {
 	r := s.Sites[0].Recent
 	newest := m.tick(now)
 	if r == nil {
-		if recentStart(newest, 0) > m.first {
+		if growth.RecentStart(newest, 0) > m.first {
 			t.Errorf("no recent past after %d windows", newest-m.first)
 		}
 		return
 	}
-	if r.Newest != newest || len(r.Windows) != recentPlace(newest, m.first)+1 {
-		t.Fatalf("%d windows up to %d, want %d up to %d", len(r.Windows), r.Newest, recentPlace(newest, m.first)+1, newest)
+	if r.Newest != newest || len(r.Windows) != growth.RecentPlace(newest, m.first)+1 {
+		t.Fatalf("%d windows up to %d, want %d up to %d", len(r.Windows), r.Newest, growth.RecentPlace(newest, m.first)+1, newest)
 	}
-	for i, x := range recentSpans(newest, m.first) {
+	for i, x := range growth.RecentSpans(newest, m.first) {
 		w := &r.Windows[i]
-		alloc, live := m.lived(x.from, x.to, math.MaxUint64)
-		from, to := m.begin+x.from<<recentShift, m.begin+x.to<<recentShift
+		alloc, live := m.lived(x.From, x.To, math.MaxUint64)
+		from, to := m.begin+x.From<<growth.RecentShift, m.begin+x.To<<growth.RecentShift
 		floor, mean := m.levels(from, min(to, now+1))
 		if w.AllocBytes != alloc || w.LiveBytes != live || w.Floor != floor || math.Abs(float64(w.Mean)-mean) > 1+mean/1000 {
 			t.Errorf("window %d, %+v: %+v, want %d bytes, %d live, floor %d, mean %.0f", i, x, *w, alloc, live, floor, mean)

@@ -96,7 +96,7 @@ func (p *gpuMap) move(key liveKey, device int32) {
 		s.allocObjects += uint64(sign)
 		s.liveBytes += uint64(sign) * b.size
 		s.allocBytes += uint64(sign) * b.size
-		s.history.record(p.options.Begin, b.time, s.liveBytes)
+		s.track.History.Record(p.options.Begin, b.time, s.liveBytes)
 		t := &p.totals[s.total]
 		t.LiveObjects += uint64(sign)
 		t.AllocObjects += uint64(sign)
@@ -109,7 +109,7 @@ func (p *gpuMap) move(key liveKey, device int32) {
 	if from.kind != Device {
 		p.takeRoom(b)
 	}
-	from.moved(target, p.options.Begin, b.time, b.size)
+	from.track.Move(&target.track, p.options.Begin, b.time, b.size)
 	p.link(n, target.last)
 	if p.observer != nil {
 		p.observer.Moved(p.allocation(n))

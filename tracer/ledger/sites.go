@@ -139,35 +139,17 @@ func (p *heap) dropSite(s *site) {
 
 // addCohorts gives a new site its own cohorts, or makes it share those of another size class.
 func (p *heap) addCohorts(s *site) {
-	s.own.parts = &windows{}
-	s.own.base, s.own.shift = noBase, firstWindow
 	if s.kind == Tensor {
 		first, known := p.classes[s.classKey()]
 		if known && p.sites[first].isButForClass(s) {
-			s.share(p.sites[first])
+			s.track.Share(&p.sites[first].track)
 			return
 		}
 		if !known { // otherwise another one has the key, and its place
 			p.classes[s.classKey()] = s.number
 		}
 	}
-	s.own.levels = &levels{}
-}
-
-// share makes a new site share the cohorts of another one.
-func (s *site) share(first *site) {
-	s.shared = first.sharing()
-	s.shared.adopt(s.own.parts)
-	s.own.parts.next, s.shared.parts = s.shared.parts, s.own.parts
-}
-
-// sharing returns the cohorts of a site for others to share.
-func (s *site) sharing() *cohorts {
-	if s.shared == nil {
-		s.shared = new(cohorts)
-		*s.shared = s.own
-	}
-	return s.shared
+	s.track.Start()
 }
 
 // total returns the index of a total in heap.totals. A process has few.
@@ -281,28 +263,13 @@ func (p *heap) endedEarly() (n uint64) {
 
 // recount counts the live entries of a site in their windows again.
 func (p *heap) recount(s *site) {
-	c, list := s.cohorts(), &s.own.parts.list
-	for i := range list {
-		w := &list[i]
-		w.alloc -= w.live
-		w.allocObjects -= min(w.liveObjects, w.allocObjects)
-		w.live, w.liveObjects = 0, 0
-	}
-	for i := range s.own.parts.recent {
-		w := &s.own.parts.recent[i]
-		w.alloc -= min(w.live, w.alloc)
-		w.allocObjects -= min(w.liveObjects, w.allocObjects)
-		w.live, w.liveObjects = 0, 0
-	}
-	for n := s.first; n != 0; {
-		b := p.entries.at(n)
-		size := weightOf(s, b)
-		list[c.index(p.options.Begin, b.time)].allocated(size)
-		if c.levels.recents != nil {
-			s.recent(p.options.Begin, b.time).allocated(size)
+	s.track.Recount(p.options.Begin, func(add func(birth, size uint64)) {
+		for n := s.first; n != 0; {
+			b := p.entries.at(n)
+			add(b.time, weightOf(s, b))
+			n = b.next
 		}
-		n = b.next
-	}
+	})
 }
 
 // eachInPool calls do with what lives in a pool.

@@ -200,9 +200,9 @@ func (v *processView) addSites(sites []*site, list *siteList) {
 		out.History = steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen]
 		v.addOwners(&out, x.siteKey)
 		v.addHolders(&out, x.siteKey)
-		x.history.fill(out.History, from, session)
-		x.fillCohorts(s.Begin, s.End, v.newest, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
-		out.grow(from, session, x.history.at)
+		x.track.History.Fill(out.History, from, session)
+		out.setTrack(x.track.View(s.Begin, s.End, v.newest, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen]))
+		out.grow(from, session, x.track.History.At)
 		list.add(key, &out)
 	}
 }

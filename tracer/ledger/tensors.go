@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // torch has the books of the PyTorch allocators of a process.
@@ -26,7 +28,7 @@ type tensors struct {
 	reading     tensorReading
 	since       sampleSince // changes of the sample since the reading
 	now         toldTotals
-	olderFreed  history // freed bytes of blocks from before the attach, by readings
+	olderFreed  growth.History // freed bytes of blocks from before the attach, by readings
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
@@ -118,8 +120,8 @@ func (p *torch) allocTensor(e *Event) {
 	s.liveObjects += w.objects
 	s.liveBytes += w.bytes
 	s.liveSquares += w.objects * w.objects
-	s.history.record(p.options.Begin, e.Time, s.liveBytes)
-	s.aged(p.options.Begin, e.Time, w.bytes)
+	s.track.History.Record(p.options.Begin, e.Time, s.liveBytes)
+	s.track.Add(p.options.Begin, e.Time, w.bytes)
 	t.sampleChanged(s.class, e.Time, &w, false)
 	b := p.addEntry(key, entry{address: e.Address, size: e.Size, time: e.Time, site: s.number, extra: uint32(halvings)})
 	p.link(b, s.last)
@@ -163,8 +165,8 @@ func (p *torch) dropTensor(key liveKey, n uint32, time uint64) {
 	s.liveObjects -= w.objects
 	s.liveBytes -= w.bytes
 	s.liveSquares -= w.objects * w.objects
-	s.history.record(p.options.Begin, time, s.liveBytes)
-	s.died(p.options.Begin, birth, time, w.bytes)
+	s.track.History.Record(p.options.Begin, time, s.liveBytes)
+	s.track.Remove(p.options.Begin, birth, time, w.bytes)
 	t.freed.take(&w)
 	t.sampleChanged(s.class, time, &w, true)
 	s.allocObjects += w.objects
@@ -239,7 +241,7 @@ func (p *torch) setTotals(time uint64, x *TensorTotals) {
 	r := &t.reading
 	t.since = sampleSince{}
 	if r.olderFreed != before.olderFreed {
-		t.olderFreed.record(p.options.Begin, time, r.olderFreed)
+		t.olderFreed.Record(p.options.Begin, time, r.olderFreed)
 	}
 	t.livePeak.reach(r.live.bytes, time)
 	if t.device < 0 {

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
 // addOwners sets the owners of a site in a snapshot.
@@ -123,11 +125,11 @@ func (v *view) objects() {
 func (v *processView) newestRecent(sites []*site) uint64 {
 	newest := uint64(0)
 	for _, s := range sites {
-		if x, ok := s.newestRecent(); ok {
+		if x, ok := s.track.NewestRecent(); ok {
 			newest = max(newest, x)
 		}
 	}
-	if minus(v.Begin, v.all.s.Begin)>>recentShift >= recentStart(newest, 0) {
+	if !growth.Reaches(newest, minus(v.Begin, v.all.s.Begin)) {
 		return 0
 	}
 	return newest

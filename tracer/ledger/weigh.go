@@ -144,7 +144,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	v.asleepOn(t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
-	t.olderFreed.fill(out.OlderFreed[:], 0, session.End-session.Begin)
+	t.olderFreed.Fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
 	older := v.olderReserved(t, &out, outside, here)
 	out.OlderCached = minus(minus(older, out.Older), outside)
@@ -268,13 +268,13 @@ func (v *processView) tensorSite(s *site, part *share, x *stratum) *Site {
 	out.History = make([]uint64, HistoryLen)
 	p := v.inclusion(int(s.class))
 	session, from := v.all.s.End-v.all.s.Begin, v.since()
-	s.history.fill(out.History, from, session)
+	s.track.History.Fill(out.History, from, session)
 	for i := range out.History {
 		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
 	s.fillTensors(v.all.s.Begin, v.all.s.End, v.newest, out, part)
 	v.addHolders(out, s.siteKey)
-	out.grow(from, session, func(t uint64) uint64 { return x.weighted(s.history.at(t), p) })
+	out.grow(from, session, func(t uint64) uint64 { return x.weighted(s.track.History.At(t), p) })
 	return out
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package growth
 
 import (
 	"iter"
@@ -11,16 +11,16 @@ import (
 const (
 	// The finest windows of a site's recent past are 2^36 ns, 69 s. Before a site has more of them
 	// than CohortLen, its cohorts are as fine.
-	recentShift = 36
+	RecentShift = 36
 
 	// Windows of level k are 4^k of the finest ones. Of each level 9 to 12 are counted back from the
 	// newest event, so each horizon is three to four times as long as the one before.
-	recentStep = 2
-	recentKept = 8
+	RecentStep = 2
+	RecentKept = 8
 
 	recentYoung = 4
 
-	maxRecent = 132 // most windows: of 2^28 finest ones, which is all time there is
+	MaxRecent = 132 // most windows: of 2^28 finest ones, which is all time there is
 )
 
 // recents is how cohorts go on where windows over the whole life have become longer than the finest
@@ -53,17 +53,17 @@ type Record struct {
 	Kept, Young uint64
 }
 
-// recentSpan is a range of finest windows.
-type recentSpan struct{ from, to uint64 }
+// RecentSpan is a range of finest windows.
+type RecentSpan struct{ From, To uint64 }
 
-// recentStart returns the number of the first finest window within the horizon of a level; 0 if the
+// RecentStart returns the number of the first finest window within the horizon of a level; 0 if the
 // horizon is longer than the session.
-func recentStart(newest uint64, level int) uint64 {
-	n := newest >> (recentStep * level)
-	if n < recentKept {
+func RecentStart(newest uint64, level int) uint64 {
+	n := newest >> (RecentStep * level)
+	if n < RecentKept {
 		return 0
 	}
-	return (n - recentKept) &^ (1<<recentStep - 1) << (recentStep * level)
+	return (n - RecentKept) &^ (1<<RecentStep - 1) << (RecentStep * level)
 }
 
 // recentLevel returns the level of the window with the finest window n: the lowest one whose horizon
@@ -72,40 +72,40 @@ func recentLevel(newest, n uint64) int {
 	if n >= newest {
 		return 0
 	}
-	level := max((bits.Len64(newest-n)-1)/recentStep-1, 0)
-	if next := recentStep * (level + 1); newest>>next-n>>next > recentKept>>recentStep {
+	level := max((bits.Len64(newest-n)-1)/RecentStep-1, 0)
+	if next := RecentStep * (level + 1); newest>>next-n>>next > RecentKept>>RecentStep {
 		level++
 	}
 	return level
 }
 
-// recentPlace returns how many windows are newer than the one with the finest window n. A level has
-// recentKept windows without those that the level below covers, and as many more as the level's digit of
+// RecentPlace returns how many windows are newer than the one with the finest window n. A level has
+// RecentKept windows without those that the level below covers, and as many more as the level's digit of
 // newest to the base 4 says.
-func recentPlace(newest, n uint64) int {
+func RecentPlace(newest, n uint64) int {
 	if n > newest {
 		return 0
 	}
-	const each = recentKept - recentKept>>recentStep
+	const each = RecentKept - RecentKept>>RecentStep
 	level := recentLevel(newest, n)
-	shift := recentStep * level
+	shift := RecentStep * level
 	lower := newest & (1<<shift - 1)
 	digits := bits.OnesCount64(lower&0x5555555555555555) + 2*bits.OnesCount64(lower&0xaaaaaaaaaaaaaaaa)
 	return each*level + digits + int(newest>>shift-n>>shift)
 }
 
-// recentSize returns how many of the finest windows the window with the finest window n has.
-func recentSize(newest, n uint64) uint64 { return 1 << (recentStep * recentLevel(newest, n)) }
+// RecentSize returns how many of the finest windows the window with the finest window n has.
+func RecentSize(newest, n uint64) uint64 { return 1 << (RecentStep * recentLevel(newest, n)) }
 
-// recentSpans yields all windows, newest first, by place.
-func recentSpans(newest, first uint64) iter.Seq2[int, recentSpan] {
-	return func(yield func(int, recentSpan) bool) {
+// RecentSpans yields all windows, newest first, by place.
+func RecentSpans(newest, first uint64) iter.Seq2[int, RecentSpan] {
+	return func(yield func(int, RecentSpan) bool) {
 		place, end := 0, newest+1
 		for level := 0; ; level++ {
-			start, size := recentStart(newest, level), uint64(1)<<(recentStep*level)
+			start, size := RecentStart(newest, level), uint64(1)<<(RecentStep*level)
 			for end > start {
 				from := (end - 1) &^ (size - 1)
-				if !yield(place, recentSpan{from, end}) || from <= first {
+				if !yield(place, RecentSpan{from, end}) || from <= first {
 					return
 				}
 				place, end = place+1, from
@@ -116,7 +116,7 @@ func recentSpans(newest, first uint64) iter.Seq2[int, recentSpan] {
 
 // recently makes room for the time of an event, up to which it counts the area.
 func (c *cohorts) recently(begin, time uint64) {
-	n := minus(time, begin) >> recentShift
+	n := minus(time, begin) >> RecentShift
 	if c.levels.recents == nil { // of a capture without them
 		c.startRecents(n)
 	}
@@ -124,12 +124,6 @@ func (c *cohorts) recently(begin, time uint64) {
 		c.advance(begin, n)
 	}
 	c.levels.recents.pass(c.live, time)
-}
-
-// recent returns the recent window of an entry, the oldest one if it is older than that.
-func (s *site) recent(begin, birth uint64) *window {
-	r := s.cohorts().levels.recents
-	return &s.own.parts.recent[recentPlace(r.newest, max(minus(birth, begin)>>recentShift, r.first))]
 }
 
 // freed removes an entry. An entry from before the windows of a capture without them is in none.
@@ -140,7 +134,7 @@ func (w *window) freed(size uint64) {
 
 // startRecents begins the recent past: with the cohorts, if they are as fine as its windows or finer.
 func (c *cohorts) startRecents(newest uint64) {
-	if c.shift > recentShift {
+	if c.shift > RecentShift {
 		c.levels.recents = &recents{newest: newest, first: newest, lows: []low{{floor: c.live}}}
 		for p := c.parts; p != nil; p = p.next {
 			p.recent = make([]window, 1)
@@ -156,9 +150,9 @@ func (c *cohorts) startRecents(newest uint64) {
 
 // recentsOf returns the recent past that cohorts know, whose windows are no longer than its own.
 func (c *cohorts) recentsOf() recents {
-	finer := recentShift - c.shift
+	finer := RecentShift - c.shift
 	r := recents{first: c.base >> finer, newest: c.newest() >> finer, until: c.levels.until}
-	r.lows = make([]low, recentPlace(r.newest, r.first)+1)
+	r.lows = make([]low, RecentPlace(r.newest, r.first)+1)
 	for i := range r.lows {
 		r.lows[i].floor = math.MaxUint64
 	}
@@ -171,7 +165,7 @@ func (c *cohorts) recentsOf() recents {
 			r.lows[0].floor = min(r.lows[0].floor, x.floor)
 			r.now += x.area
 		} else {
-			r.lows[recentPlace(r.newest, n)].add(&low{floor: x.floor, area: float32(x.area)})
+			r.lows[RecentPlace(r.newest, n)].add(&low{floor: x.floor, area: float32(x.area)})
 		}
 	}
 	return r
@@ -179,11 +173,11 @@ func (c *cohorts) recentsOf() recents {
 
 // recentOf returns the counts of one site that go with recentsOf.
 func (c *cohorts) recentOf(p *windows) []window {
-	finer := recentShift - c.shift
+	finer := RecentShift - c.shift
 	newest := c.newest() >> finer
-	list := make([]window, recentPlace(newest, c.base>>finer)+1)
+	list := make([]window, RecentPlace(newest, c.base>>finer)+1)
 	for i := range int(c.last) + 1 {
-		list[recentPlace(newest, (c.base+uint64(i))>>finer)].add(&p.list[i])
+		list[RecentPlace(newest, (c.base+uint64(i))>>finer)].add(&p.list[i])
 	}
 	return list
 }
@@ -212,25 +206,25 @@ func (c *cohorts) advance(begin, newest uint64) {
 // advance does so without the counts of sites, which it only reads.
 func (r *recents) advance(begin, newest, live uint64, parts *windows) {
 	r.note(newest, live)
-	r.pass(live, begin+(r.newest+1)<<recentShift)
+	r.pass(live, begin+(r.newest+1)<<RecentShift)
 	r.lows[0].area = float32(r.now)
-	var list [maxRecent]low
-	n := recentPlace(newest, r.first) + 1
+	var list [MaxRecent]low
+	n := RecentPlace(newest, r.first) + 1
 	for i := range n {
 		list[i].floor = math.MaxUint64
 	}
 	part, kept := ^uint64(0), uint64(0) // of the windows of the level below that a new one is made of
-	for i, x := range recentSpans(r.newest, r.first) {
-		from, to := r.lows[i], &list[recentPlace(newest, x.from)]
-		size, live := recentSize(newest, x.from), uint64(0)
+	for i, x := range RecentSpans(r.newest, r.first) {
+		from, to := r.lows[i], &list[RecentPlace(newest, x.From)]
+		size, live := RecentSize(newest, x.From), uint64(0)
 		for p := parts; p != nil; p = p.next {
 			live += p.recent[i].live
 		}
-		if age := newest - x.from; size == 1 && age >= recentYoung && r.newest-x.from < recentYoung {
+		if age := newest - x.From; size == 1 && age >= recentYoung && r.newest-x.From < recentYoung {
 			from.kept = live
 		}
-		if size > x.to-x.from { // it left a horizon
-			if n := x.from &^ (size>>recentStep - 1); n != part {
+		if size > x.To-x.From { // it left a horizon
+			if n := x.From &^ (size>>RecentStep - 1); n != part {
 				part, kept = n, 0
 			}
 			kept += live
@@ -238,14 +232,14 @@ func (r *recents) advance(begin, newest, live uint64, parts *windows) {
 		}
 		to.add(&from)
 	}
-	for i, x := range recentSpans(newest, r.newest) { // since then nothing happened
-		from := max(x.from, r.newest+1)
-		if x.to > from {
-			list[i].add(&low{floor: live, area: float32(live) * float32(min(x.to, newest)-min(from, newest)) * (1 << recentShift)})
+	for i, x := range RecentSpans(newest, r.newest) { // since then nothing happened
+		from := max(x.From, r.newest+1)
+		if x.To > from {
+			list[i].add(&low{floor: live, area: float32(live) * float32(min(x.To, newest)-min(from, newest)) * (1 << RecentShift)})
 		}
 	}
 	r.lows = grown(r.lows, list[:n])
-	r.newest, r.now, r.until = newest, 0, max(r.until, begin+newest<<recentShift)
+	r.newest, r.now, r.until = newest, 0, max(r.until, begin+newest<<RecentShift)
 }
 
 // floor notes what a window that leaves the horizon had at least.
@@ -255,20 +249,20 @@ func (r *Record) floor(x uint64) { r.Floor, r.Lowest = max(r.Floor, x), min(r.Lo
 // record of the level below. After a pause it may leave both horizons at once.
 func (r *Record) keep(x *low, level int, size uint64) {
 	switch size {
-	case 1 << (recentStep * level):
+	case 1 << (RecentStep * level):
 		r.Kept, r.Young = max(r.Kept, x.kept), max(r.Young, x.young)
-	case 1 << (recentStep * (level - 1)):
+	case 1 << (RecentStep * (level - 1)):
 		r.Young = max(r.Young, x.kept)
 	}
 }
 
 // aged returns the counts of a site as they are when a window is the newest one.
 func aged(from []window, first, was, newest uint64) []window {
-	var list [maxRecent]window
-	for i, x := range recentSpans(was, first) {
-		list[recentPlace(newest, x.from)].add(&from[i])
+	var list [MaxRecent]window
+	for i, x := range RecentSpans(was, first) {
+		list[RecentPlace(newest, x.From)].add(&from[i])
 	}
-	return grown(from, list[:recentPlace(newest, first)+1])
+	return grown(from, list[:RecentPlace(newest, first)+1])
 }
 
 // grown returns a copy of list in the memory of to, or in little more than it needs.
@@ -288,14 +282,14 @@ func (c *cohorts) adopt(p *windows) {
 
 // mergeRecents is the part of merge that concerns the recent past, up to a time.
 func (c *cohorts) mergeRecents(o *cohorts, begin, until uint64) {
-	newest := minus(until, begin) >> recentShift
+	newest := minus(until, begin) >> RecentShift
 	for _, x := range [...]*cohorts{c, o} {
 		if x.levels.recents != nil {
 			newest = max(newest, x.levels.recents.newest)
 		}
 	}
 	for _, x := range [...]*cohorts{c, o} {
-		x.recently(begin, begin+newest<<recentShift)
+		x.recently(begin, begin+newest<<RecentShift)
 		x.recently(begin, until)
 	}
 	first := min(c.levels.recents.first, o.levels.recents.first)
@@ -314,14 +308,14 @@ func (c *cohorts) mergeRecents(o *cohorts, begin, until uint64) {
 		if i == len(r.records) {
 			r.records = append(r.records, Record{Lowest: math.MaxUint64})
 		}
-		r.records[i].add(y)
+		r.records[i].Add(y)
 	}
 }
 
 // beginRecentsAt adds empty windows before the first one.
 func (c *cohorts) beginRecentsAt(first uint64) {
 	r := c.levels.recents
-	n := recentPlace(r.newest, first) + 1
+	n := RecentPlace(r.newest, first) + 1
 	r.first = first
 	r.lows = append(r.lows, make([]low, n-len(r.lows))...)
 	for p := c.parts; p != nil; p = p.next {
@@ -332,7 +326,7 @@ func (c *cohorts) beginRecentsAt(first uint64) {
 // note sets the records of what leaves a horizon when a window becomes the newest one.
 func (r *recents) note(newest, live uint64) {
 	for level := 0; ; level++ {
-		from, to := recentStart(r.newest, level), recentStart(newest, level)
+		from, to := RecentStart(r.newest, level), RecentStart(newest, level)
 		if to == 0 {
 			return
 		}
@@ -344,28 +338,28 @@ func (r *recents) note(newest, live uint64) {
 		}
 		record, group, floor := &r.records[level], ^uint64(0), uint64(math.MaxUint64)
 		tell := func() {
-			if group != ^uint64(0) && group<<(recentStep*level) > r.first { // nothing is known of before that
+			if group != ^uint64(0) && group<<(RecentStep*level) > r.first { // nothing is known of before that
 				record.floor(floor)
 			}
 		}
-		for i, x := range recentSpans(r.newest, r.first) {
-			if x.from >= to {
+		for i, x := range RecentSpans(r.newest, r.first) {
+			if x.From >= to {
 				continue
 			}
-			if x.to <= from {
+			if x.To <= from {
 				break
 			}
-			if n := x.from >> (recentStep * level); n != group {
+			if n := x.From >> (RecentStep * level); n != group {
 				tell()
 				group, floor = n, math.MaxUint64
 			}
 			floor = min(floor, r.lows[i].floor)
 			if level > 0 {
-				r.records[level-1].keep(&r.lows[i], level, x.to-x.from)
+				r.records[level-1].keep(&r.lows[i], level, x.To-x.From)
 			}
 		}
 		tell()
-		if (to-1)>>(recentStep*level) > r.newest>>(recentStep*level) {
+		if (to-1)>>(RecentStep*level) > r.newest>>(RecentStep*level) {
 			record.floor(live)
 		}
 	}

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package growth
 
 import (
 	"math"
-	"slices"
 )
 
 // Recent is the recent past of a site in windows that are the longer, the older they are, counted
@@ -23,7 +22,7 @@ type RecentWindow struct {
 }
 
 // HorizonStep is how many windows of a level one of the next level has.
-const HorizonStep = 1 << recentStep
+const HorizonStep = 1 << RecentStep
 
 // Horizon is what a site did in the last 9 to 12 windows of one length.
 type Horizon struct {
@@ -37,22 +36,22 @@ type Horizon struct {
 // Horizon returns the horizon of a level, from 0 on: the higher, the longer. It returns false if that
 // is longer than the session. High is set in windows whose Floor is higher than ever.
 func (r *Recent) Horizon(level int) (Horizon, bool) {
-	if r == nil || len(r.Windows) == 0 || recentStart(r.Newest, level) == 0 {
+	if r == nil || len(r.Windows) == 0 || RecentStart(r.Newest, level) == 0 {
 		return Horizon{}, false
 	}
-	shift := recentStep * level
-	start, first := recentStart(r.Newest, level), r.first()
+	shift := RecentStep * level
+	start, first := RecentStart(r.Newest, level), r.first()
 	from := max(start, first>>shift<<shift)
-	h := Horizon{Begin: start << recentShift, Window: 1 << (recentShift + shift), FirstWindow: from << recentShift, Cohorts: make([]Cohort, (r.Newest-from)>>shift+1)}
+	h := Horizon{Begin: start << RecentShift, Window: 1 << (RecentShift + shift), FirstWindow: from << RecentShift, Cohorts: make([]Cohort, (r.Newest-from)>>shift+1)}
 	for i := range h.Cohorts {
 		h.Cohorts[i].Floor = math.MaxUint64
 	}
 	areas := make([]float64, len(h.Cohorts))
-	for i, x := range recentSpans(r.Newest, first) {
-		if x.from < from {
+	for i, x := range RecentSpans(r.Newest, first) {
+		if x.From < from {
 			break
 		}
-		k, w := (x.from-from)>>shift, &r.Windows[i]
+		k, w := (x.From-from)>>shift, &r.Windows[i]
 		c := &h.Cohorts[k]
 		c.AllocBytes += w.AllocBytes
 		c.LiveBytes += w.LiveBytes
@@ -60,7 +59,7 @@ func (r *Recent) Horizon(level int) (Horizon, bool) {
 		c.AllocObjects += uint64(w.LiveObjects)
 		c.Seen += uint64(w.Seen)
 		c.Floor = min(c.Floor, w.Floor)
-		areas[k] += float64(w.Mean) * float64(x.to-x.from)
+		areas[k] += float64(w.Mean) * float64(x.To-x.From)
 	}
 	for k := range h.Cohorts {
 		begin := from + uint64(k)<<shift
@@ -80,16 +79,16 @@ func (r *Recent) Horizon(level int) (Horizon, bool) {
 
 // first returns the number of the first finest window.
 func (r *Recent) first() uint64 {
-	for i, x := range recentSpans(r.Newest, 0) {
+	for i, x := range RecentSpans(r.Newest, 0) {
 		if i == len(r.Windows)-1 {
-			return x.from
+			return x.From
 		}
 	}
 	return 0
 }
 
-// add adds the record of another site: that of the sum is at most as high, and varies at most as much.
-func (r *Record) add(y Record) {
+// Add adds the record of another site: that of the sum is at most as high, and varies at most as much.
+func (r *Record) Add(y Record) {
 	if r.Lowest == math.MaxUint64 || y.Lowest == math.MaxUint64 {
 		r.Lowest = min(r.Lowest, y.Lowest)
 	} else {
@@ -101,53 +100,12 @@ func (r *Record) add(y Record) {
 // Varied returns by how much floors differed.
 func (r *Record) Varied() uint64 { return r.Floor - min(r.Lowest, r.Floor) }
 
-// newestRecent returns the number of the newest finest window of a site; false if it is unknown.
-func (s *site) newestRecent() (uint64, bool) {
-	switch c := s.cohorts(); {
-	case c.base == noBase:
-	case c.levels.recents != nil:
-		return c.levels.recents.newest, true
-	case c.shift <= recentShift:
-		return c.newest() >> (recentShift - c.shift), true
+// Lows returns the low-water marks of the recent past.
+func (r *Recent) Lows() (floors []uint64, begin func(i int) uint64) {
+	n := len(r.Windows)
+	floors, starts := make([]uint64, n), make([]uint64, n)
+	for i, x := range RecentSpans(r.Newest, r.first()) {
+		floors[n-1-i], starts[n-1-i] = r.Windows[i].Floor, x.From<<RecentShift
 	}
-	return 0, false
-}
-
-// recentAt returns the recent past of a site up to a window; nil if it is unknown.
-func (s *site) recentAt(begin, newest uint64) *Recent {
-	c := s.cohorts()
-	if own, ok := s.newestRecent(); !ok || newest == 0 || own > newest {
-		return nil
-	}
-	var r recents
-	var list []window
-	if c.levels.recents == nil {
-		r, list = c.recentsOf(), c.recentOf(s.own.parts)
-	} else {
-		r, list = *c.levels.recents, slices.Clone(s.own.parts.recent)
-		r.lows, r.records = slices.Clone(r.lows), slices.Clone(r.records)
-	}
-	if was := r.newest; was < newest {
-		parts := c.parts
-		if c.levels.recents == nil {
-			parts = nil
-		}
-		r.advance(begin, newest, c.live, parts)
-		list = aged(list, r.first, was, newest)
-	}
-	out := &Recent{newest, make([]RecentWindow, len(list)), r.records}
-	for i, x := range recentSpans(newest, r.first) {
-		w, area, width := &list[i], float64(r.lows[i].area), float64(x.to-x.from)*(1<<recentShift)
-		if i == 0 {
-			area, width = r.now, max(float64(r.until-min(r.until, begin+newest<<recentShift)), 1)
-			if area == 0 {
-				area = float64(c.live) * width
-			}
-		}
-		out.Windows[i] = RecentWindow{
-			AllocBytes: w.alloc, LiveBytes: w.live, Floor: r.lows[i].floor, Mean: float32(area / width),
-			LiveObjects: w.liveObjects, Seen: w.liveObjects,
-		}
-	}
-	return out
+	return floors, func(i int) uint64 { return starts[i] }
 }

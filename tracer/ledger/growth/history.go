@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package growth
 
 // HistoryLen is the most values of Site.History.
 const HistoryLen = 32
 
 const (
-	maxChanges = 2 * HistoryLen
+	MaxChanges = 2 * HistoryLen
 	firstShift = 24 // finest step: 2^24 ns, 17 ms
 )
 
-// history keeps the live bytes of one site over time: one value for each step in which they
+// History keeps the live bytes of one site over time: one value for each step in which they
 // changed. It doubles the step when it is full, so a quiet site takes little memory, and none takes
 // more than 1 KiB.
-type history struct {
+type History struct {
 	changes []change
 	shift   uint8 // step is 2^shift ns
 }
@@ -21,7 +21,8 @@ type history struct {
 // change is the live bytes of the site from time on, which is ns after Begin.
 type change struct{ time, live uint64 }
 
-func (h *history) record(begin, now, live uint64) {
+// Record notes the live bytes at a time.
+func (h *History) Record(begin, now, live uint64) {
 	t := uint64(0)
 	if now > begin {
 		t = now - begin
@@ -38,14 +39,14 @@ func (h *history) record(begin, now, live uint64) {
 		*last = change{t, live}
 		return
 	}
-	if n == maxChanges {
+	if n == MaxChanges {
 		h.coarsen()
 	}
 	h.changes = append(h.changes, change{t, live})
 }
 
 // add adds the live bytes of another site.
-func (h *history) add(o *history) {
+func (h *History) add(o *History) {
 	if len(h.changes) == 0 || len(o.changes) == 0 {
 		h.changes, h.shift = append(h.changes, o.changes...), max(h.shift, o.shift)
 		return
@@ -62,22 +63,22 @@ func (h *history) add(o *history) {
 		lists[k] = lists[k][1:]
 	}
 	h.changes, h.shift = sum, max(h.shift, o.shift)
-	if h.join(); len(h.changes) > maxChanges {
+	if h.join(); len(h.changes) > MaxChanges {
 		h.coarsen()
 	}
 	h.changes = append(make([]change, 0, len(h.changes)), h.changes...)
 }
 
 // coarsen doubles the step until half of the places are free.
-func (h *history) coarsen() {
-	for len(h.changes) > maxChanges/2 {
+func (h *History) coarsen() {
+	for len(h.changes) > MaxChanges/2 {
 		h.shift++
 		h.join()
 	}
 }
 
 // join leaves one value for each step.
-func (h *history) join() {
+func (h *History) join() {
 	kept := h.changes[:0]
 	for _, c := range h.changes {
 		if n := len(kept); n > 0 && c.time>>h.shift == kept[n-1].time>>h.shift {
@@ -89,9 +90,9 @@ func (h *history) join() {
 	h.changes = kept
 }
 
-// fill sets out to the live bytes at even steps between two times of the session, the last of which
+// Fill sets out to the live bytes at even steps between two times of the session, the last of which
 // is its end.
-func (h *history) fill(out []uint64, from, session uint64) {
+func (h *History) Fill(out []uint64, from, session uint64) {
 	step := (session - from) / uint64(len(out))
 	i, live := 0, uint64(0)
 	for k := range out {
@@ -107,8 +108,8 @@ func (h *history) fill(out []uint64, from, session uint64) {
 	}
 }
 
-// at returns the live bytes t ns after Begin.
-func (h *history) at(t uint64) uint64 {
+// At returns the live bytes t ns after Begin.
+func (h *History) At(t uint64) uint64 {
 	live := uint64(0)
 	for _, c := range h.changes {
 		if c.time > t {
@@ -117,4 +118,12 @@ func (h *history) at(t uint64) uint64 {
 		live = c.live
 	}
 	return live
+}
+
+// Shorten makes the step so long that a history of so many ns has at most some values.
+func (h *History) Shorten(span, values uint64) {
+	for span>>h.shift >= values {
+		h.shift++
+	}
+	h.join()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package growth
 
 import "math"
 
@@ -82,13 +82,6 @@ const (
 	levelsPiece  = 62 // as many as fit a size class of Go's allocator
 )
 
-func (s *site) cohorts() *cohorts {
-	if s.shared != nil {
-		return s.shared
-	}
-	return &s.own
-}
-
 // number returns the number of the window of a time, counted from the first one; huge if the time
 // is before that.
 func (c *cohorts) number(begin, time uint64) uint64 { return minus(time, begin)>>(c.shift%64) - c.base }
@@ -136,7 +129,7 @@ func (c *cohorts) pass(time uint64) {
 
 // coarsen doubles the step.
 func (c *cohorts) coarsen() {
-	if c.shift == recentShift {
+	if c.shift == RecentShift {
 		c.startRecents(0)
 	}
 	old := c.levels
@@ -176,23 +169,6 @@ func (w *window) add(x *window) {
 	w.allocObjects += min(x.allocObjects, math.MaxUint32-w.allocObjects)
 }
 
-// aged adds a new entry to the site's cohorts.
-func (s *site) aged(begin, time, size uint64) {
-	c := s.cohorts()
-	i := c.number(begin, time)
-	if i != uint64(c.last) {
-		c.reach(begin, time)
-		i = c.index(begin, time)
-	}
-	c.pass(time)
-	s.own.parts.list[i%CohortLen].allocated(size)
-	if c.shift > recentShift {
-		c.recently(begin, time)
-		s.recent(begin, time).allocated(size)
-	}
-	c.rise(size)
-}
-
 func (w *window) allocated(size uint64) {
 	w.alloc += size
 	w.live += size
@@ -210,23 +186,6 @@ func (c *cohorts) rise(size uint64) {
 	}
 }
 
-// died removes an entry that was allocated at birth.
-func (s *site) died(begin, birth, time, size uint64) {
-	c := s.cohorts()
-	if c.number(begin, time) != uint64(c.last) {
-		c.reach(begin, time)
-	}
-	c.pass(time)
-	w := &s.own.parts.list[c.index(begin, birth)]
-	w.live -= size
-	w.liveObjects--
-	if c.shift > recentShift {
-		c.recently(begin, time)
-		s.recent(begin, birth).freed(size)
-	}
-	c.fall(size)
-}
-
 func (c *cohorts) fall(size uint64) {
 	c.live -= size
 	c.floor = min(c.floor, c.live)
@@ -235,48 +194,75 @@ func (c *cohorts) fall(size uint64) {
 	}
 }
 
-// revived undoes the free of an entry.
-func (s *site) revived(begin, birth, size uint64) {
-	c := s.cohorts()
-	w := &s.own.parts.list[c.index(begin, birth)]
-	w.live += size
-	w.liveObjects++
-	if c.levels.recents != nil {
-		w := s.recent(begin, birth)
-		w.live += size
-		w.liveObjects++
+// merge adds the live bytes of other cohorts, which must not be used afterwards. The windows of both
+// begin at the same time then, and are equally long; the counts in them stay apart.
+func (c *cohorts) merge(o *cohorts, begin uint64) {
+	switch {
+	case o.base == noBase:
+		return
+	case c.base == noBase:
+		parts, levels := c.parts, c.levels
+		*levels = *o.levels
+		*c = *o
+		c.parts, c.levels = parts, levels
+		for p := c.parts; p != nil; p = p.next {
+			c.adopt(p)
+		}
+		return
 	}
-	c.rise(size)
+	for c.shift < o.shift {
+		c.coarsen()
+	}
+	for o.shift < c.shift {
+		o.coarsen()
+	}
+	for max(c.newest(), o.newest())-min(c.base, o.base) >= CohortLen {
+		c.coarsen()
+		o.coarsen()
+	}
+	until, newest, first := max(c.levels.until, o.levels.until), max(c.newest(), o.newest()), min(c.base, o.base)
+	for _, x := range [...]*cohorts{c, o} {
+		x.reach(begin, begin+newest<<x.shift)
+		x.pass(until)
+		x.beginAt(first)
+	}
+	for i := range int(c.last) {
+		x, y := c.levels.at(i), o.levels.at(i)
+		c.levels.set(i, level{x.floor + y.floor, x.area + y.area})
+	}
+	if c.shift > RecentShift {
+		c.mergeRecents(o, begin, until)
+	}
+	c.levels.now += o.levels.now
+	c.floor += o.floor
+	c.live += o.live
+	c.peak += o.peak
+	c.highs |= o.highs
 }
 
-// grown adds bytes to a live entry.
-func (s *site) grown(begin, birth, more uint64) {
-	c := s.cohorts()
-	w := &s.own.parts.list[c.index(begin, birth)]
-	w.alloc += more
-	w.live += more
-	if c.levels.recents != nil {
-		w := s.recent(begin, birth)
-		w.alloc += more
-		w.live += more
+// newest returns the number of the newest window, since the session's begin.
+func (c *cohorts) newest() uint64 { return c.base + uint64(c.last) }
+
+// beginAt adds empty windows before the first one.
+func (c *cohorts) beginAt(first uint64) {
+	d := int(c.base - first)
+	if d == 0 {
+		return
 	}
-	c.rise(more)
+	x := c.levels
+	for i := CohortLen - 1; i >= 0; i-- {
+		if i >= d {
+			x.set(i, x.at(i-d))
+		} else {
+			x.set(i, level{})
+		}
+	}
+	for p := c.parts; p != nil; p = p.next {
+		var to [CohortLen]window
+		copy(to[d:], p.list[:])
+		p.list = to
+	}
+	c.base, c.last, c.highs = first, c.last+uint8(d), c.highs<<d
 }
 
-// moved moves an entry to another site.
-func (s *site) moved(to *site, begin, birth, size uint64) {
-	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
-	w.alloc -= size
-	w.live -= size
-	w.liveObjects--
-	w.allocObjects--
-	c := s.cohorts()
-	if c.levels.recents != nil {
-		w := s.recent(begin, birth)
-		w.freed(size)
-		w.alloc -= min(w.alloc, size)
-		w.allocObjects -= min(w.allocObjects, 1)
-	}
-	c.fall(size)
-	to.aged(begin, birth, size)
-}
+func minus(a, b uint64) uint64 { return max(a, b) - b }

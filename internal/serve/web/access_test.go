@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,16 +175,22 @@ func TestAPasswordOnlyCountsWhereItIsChecked(t *testing.T) {
 // TestConnectionsOfThisMachineAreTheirUsers, whatever address they are made to, and through HTTP.
 func TestConnectionsOfThisMachineAreTheirUsers(t *testing.T) {
 	s := usersServer(Config{})
-	var uid uint32
-	var missing error
-	s.ownerOf = func(netip.AddrPort, netip.AddrPort) (uint32, error) { return uid, missing }
+	type answer struct {
+		uid     uint32
+		missing error
+	}
+	var now atomic.Value // the server asks in goroutines of its own
+	s.ownerOf = func(netip.AddrPort, netip.AddrPort) (uint32, error) {
+		a := now.Load().(answer)
+		return a.uid, a.missing
+	}
 	address := listen(t, s)
 	for _, c := range []struct {
 		uid     uint32
 		missing error
 		want    int
 	}{{0, nil, 200}, {alice, nil, 403}, {carol, nil, 200}, {0, owner.ErrNone, 403}, {0, io.EOF, 403}} {
-		uid, missing = c.uid, c.missing
+		now.Store(answer{c.uid, c.missing})
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		r, err := client.Get("http://" + address + "/data")
 		if err != nil {
@@ -208,7 +215,7 @@ func TestConnectionsOfThisMachineAreTheirUsers(t *testing.T) {
 		{"[2001:db8::1]:9836", "[2001:db8::2]:40000", owner.ErrNone, peer{address: netip.MustParsePrefix("2001:db8::/64")}},
 		{"[::]:9836", "[::ffff:192.0.2.8]:40000", owner.ErrNone, peer{address: netip.MustParsePrefix("192.0.2.8/32")}},
 	} {
-		uid, missing = alice, c.owner
+		now.Store(answer{alice, c.owner})
 		if got := s.peerAt(tcp(c.local), tcp(c.remote)); got != c.want {
 			t.Errorf("from %s to %s: %v, want %v", c.remote, c.local, got, c.want)
 		}

@@ -84,18 +84,11 @@ func (s *server) newWatcher() *watch.Watcher {
 
 // keepJudging has the books judged, also if nobody else asks, until ctx ends.
 func (s *server) keepJudging(ctx context.Context) {
-	tick := time.NewTicker(judgeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if s.verdicts.IsDue() {
-				s.verdicts.Offer(s.Glance())
-			}
+	every(ctx, judgeEvery, func() {
+		if s.verdicts.IsDue() {
+			s.verdicts.Offer(s.Glance())
 		}
-	}
+	})
 }
 
 // tellLeaks tells the lines that leak and were not known to. It returns how many more there are than

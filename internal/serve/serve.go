@@ -139,16 +139,7 @@ func ended(err error) error {
 
 // forget has the books drop processes that ended --keep ago.
 func (s *server) forget(ctx context.Context) {
-	tick := time.NewTicker(forgetEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.tracer().Forget(time.Duration(s.keep.Load()))
-		}
-	}
+	every(ctx, forgetEvery, func() { s.tracer().Forget(time.Duration(s.keep.Load())) })
 }
 
 // New processes are found and probed within seconds. A task that has waited for longer means that

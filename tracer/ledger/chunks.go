@@ -13,7 +13,7 @@ type rounding struct {
 func (x *rounding) add(y rounding) { x.known, x.most = x.known+y.known, x.most+y.most }
 
 // page is a page of allocations of at most smallMost.
-type page struct{ live, total uint32 } // how many live there, and which of process.totals pays for it
+type page struct{ live, total uint32 } // how many live there, and which of heap.totals pays for it
 
 // chunks are the parts of the address space that a pool took memory for. Their size is poolChunk.
 type chunks struct {

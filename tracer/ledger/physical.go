@@ -18,7 +18,7 @@ type handle struct {
 	references uint64
 }
 
-// memory lives while it has handles or mappings. Its entry is in Ledger.live under its number.
+// memory lives while it has handles or mappings. Its entry is in heap.live under its number.
 type memory struct {
 	handles, mappings uint32
 	learns            bool // its size is unknown, and taken to be that of its largest mapping

@@ -12,7 +12,7 @@ func AppendUvarints(out []byte, list ...uint64) []byte {
 	return out
 }
 
-// Uvarints reads what AppendUvarints wrote.
+// Uvarints reads what AppendUvarints wrote in this process: it does not check the data.
 type Uvarints []byte
 
 // Next returns the next number.

@@ -216,10 +216,11 @@ func size(in *wire.Input) int {
 
 // applier gives inputs to books.
 type applier struct {
-	blocks []ledger.Block // of the parts so far
-	pid    uint32
-	parts  uint32
-	walk   walkParts
+	blocks    []ledger.Block // of the parts so far
+	pid       uint32
+	parts     uint32
+	walk      walkParts
+	allocator allocatorParts
 }
 
 // maxBlocks bounds a list; the kernel half has space for fewer.
@@ -256,6 +257,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.TensorReading{Time: what.Tensors.GetTime(), Totals: totals})
 	case *wire.Input_Blocks:
 		return a.takeBlocks(what.Blocks, books)
+	case *wire.Input_Allocator:
+		return a.allocator.take(what.Allocator, books)
 	case *wire.Input_OpenWalk:
 		books.Tell(ledger.WalkOpened{PID: what.OpenWalk.GetPid(), Time: what.OpenWalk.GetTime()})
 	case *wire.Input_Walk:

@@ -75,6 +75,10 @@ func (w *Writer) Tell(in ledger.Input) {
 		w.addAt(in.Time, inputOf(in))
 	case ledger.BlockList:
 		w.addBlocks(in)
+	case ledger.AllocatorReading:
+		for _, part := range allocatorInputs(&in) {
+			w.addAt(in.Time, part)
+		}
 	case ledger.Walk:
 		for _, part := range walkInputs(&in) {
 			w.addAt(in.Time, part)

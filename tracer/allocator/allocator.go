@@ -38,6 +38,7 @@ type Block struct {
 // Segment is memory that the allocator got from the driver: adjacent mapped blocks.
 type Segment struct {
 	Address, Size uint64
+	Base          uint64 // of an expandable segment: the address of its first page; 0 for others
 	Stream        uint64
 	Pool          PoolID
 	Device        int

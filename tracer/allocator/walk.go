@@ -205,12 +205,13 @@ func (w *walk) export(s *Snapshot, device int) {
 	for i := range at {
 		at[i] = -1
 	}
+	bases := w.bases()
 	for i, b := range w.raw {
 		if b.state == Unmapped || at[i] >= 0 || !w.begins(b) {
 			continue
 		}
 		key := w.pools[b.pool]
-		g := Segment{Address: b.ptr, Stream: b.stream, Pool: key.id, Small: key.small, Device: device}
+		g := Segment{Address: b.ptr, Base: bases[i], Stream: b.stream, Pool: key.id, Small: key.small, Device: device}
 		for k, is := i, true; is && w.raw[k].state != Unmapped && at[k] < 0; k, is = w.nextOf(k) {
 			at[k] = len(s.Segments)
 			g.Size += w.raw[k].size
@@ -223,6 +224,27 @@ func (w *walk) export(s *Snapshot, device int) {
 		s.Blocks = append(s.Blocks, Block{Address: b.ptr, Size: b.size, Requested: b.requested, Stream: b.stream, Pool: key.id, Device: device, State: b.state, Small: key.small, Segment: at[i]})
 	}
 	s.Devices = append(s.Devices, w.device)
+}
+
+// bases returns, of each block of an expandable segment, where the segment begins. Only these have unmapped
+// blocks, and always one: they reserve more addresses than the GPU has memory.
+func (w *walk) bases() []uint64 {
+	bases := make([]uint64, len(w.raw))
+	for i := range w.raw {
+		if w.raw[i].prev != 0 {
+			continue
+		}
+		expandable := false
+		for k, is, n := i, true, 0; is && n < len(w.raw); n++ {
+			expandable = expandable || w.raw[k].state == Unmapped
+			k, is = w.nextOf(k)
+		}
+		for k, is, n := i, expandable, 0; is && n < len(w.raw) && bases[k] == 0; n++ {
+			bases[k] = w.raw[i].ptr
+			k, is = w.nextOf(k)
+		}
+	}
+	return bases
 }
 
 // begins reports whether a block is the first of a segment: nothing mapped is in front of it.

@@ -56,11 +56,11 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs}
 	for i := range r.Devices {
 		if d := &r.Devices[i]; d.Exact && d.Index < maxDevices {
-			p.setFirst(time, d)
+			p.allocator.setFirst(p, d)
 		}
 	}
 	if r.Exact() {
-		p.repair(before)
+		p.allocator.repair(p, before)
 		if p.walks != nil {
 			p.walks.olderLeft(p.allocator)
 		}
@@ -75,7 +75,7 @@ func (p *torch) dropAllocator() {
 }
 
 // setFirst books what an allocator has that has reported nothing since the attach: all of it is older.
-func (p *torch) setFirst(time uint64, d *caching.Device) {
+func (a *allocator) setFirst(p *torch, d *caching.Device) {
 	k := &d.Counters
 	if k.Reserved.Current == 0 {
 		return
@@ -85,15 +85,14 @@ func (p *torch) setFirst(time uint64, d *caching.Device) {
 		return
 	}
 	allocated, reserved := min(k.Allocated.Current, maxTensors), min(k.Reserved.Current, maxTensors)
-	t.first = firstReport{time: time, allocated: allocated, reserved: reserved, driver: p.driverLive(t.device), seen: true}
-	p.tell(t, &Event{Time: time, Told: ToldAllocated | ToldLive, Allocated: allocated, Reserved: reserved})
+	t.first = firstReport{time: a.time, allocated: allocated, reserved: reserved, driver: p.driverLive(t.device), seen: true}
+	p.tell(t, &Event{Time: a.time, Told: ToldAllocated | ToldLive, Allocated: allocated, Reserved: reserved})
 	t.now.begun, t.now.liveKnown = true, false
 }
 
 // repair ends blocks of the sample that two exact readings lack and that were allocated before the first: their
 // free was lost. One reading is not enough, since an allocator changes before it reports.
-func (p *torch) repair(before *allocator) {
-	a := p.allocator
+func (a *allocator) repair(p *torch, before *allocator) {
 	lacks := func(address uint64) bool {
 		i, ok := a.at(address)
 		return !ok || a.reading.Blocks[i].State == caching.Inactive || a.reading.Blocks[i].State == caching.Unmapped
@@ -150,14 +149,25 @@ func (a *allocator) olderAt(address uint64) uint64 {
 // caches adds what was read of PyTorch's allocators to a snapshot.
 func (v *view) caches() {
 	for _, p := range v.list {
-		a := p.allocator
-		if a == nil {
-			continue
-		}
-		for i := range a.divided {
-			v.s.Caches = append(v.s.Caches, AllocatorCache{Process: p.index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i]})
+		if p.allocator != nil {
+			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index)
 		}
 	}
+}
+
+// appendTo appends what a snapshot has of the reading.
+func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache {
+	for i := range a.divided {
+		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i]})
+	}
+	return list
+}
+
+// replaceCaches replaces what was read of the process before.
+func (p *process) replaceCaches(s *Snapshot, index int) {
+	kept := slices.DeleteFunc(slices.Clone(s.Caches), func(c AllocatorCache) bool { return c.Process == index })
+	s.Caches = p.allocator.appendTo(kept, index)
+	slices.SortStableFunc(s.Caches, func(a, b AllocatorCache) int { return cmp.Compare(a.Process, b.Process) })
 }
 
 // CacheOn returns what was read of an allocator; nil: nothing.

@@ -8,7 +8,7 @@ import "github.com/vramprof/vramprof/tracer/ledger/codec"
 const (
 	MaxBlocks   = 1 << 20
 	MaxSegments = 1 << 17
-	maxArenas   = 1 << 12
+	MaxArenas   = 1 << 12
 	maxDevices  = 256
 	maxSize     = 1 << 48
 	maxSum      = 1 << 60 // of counters
@@ -24,7 +24,7 @@ func (r *Reading) Carry(c *codec.Codec, next *int) {
 	if first {
 		c.Check(len(r.Arenas) == 0)
 		codec.List(c, &r.Devices, maxDevices, func(d *Device) { d.carry(c) })
-		codec.List(c, &r.Arenas, maxArenas, func(a *Arena) { a.carry(c) })
+		codec.List(c, &r.Arenas, MaxArenas, func(a *Arena) { a.carry(c) })
 		end := uint64(0)
 		codec.List(c, &r.Segments, MaxSegments, func(s *Segment) { s.carry(c, &end, len(r.Arenas)) })
 	}

@@ -35,7 +35,7 @@ func TorchTexts(s *ledger.Snapshot) []string {
 		if t.LargestFree > 0 {
 			text += "; largest free run: " + format.Bytes(t.LargestFree)
 		}
-		if t.OlderCached > 0 { // its free runs are unknown
+		if t.OlderCached > 0 && s.CacheOn(t.Process, t.Device) == nil { // its free runs are unknown
 			text += "; " + format.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
 		}
 		list = append(list, text)

@@ -146,6 +146,54 @@ func (a *allocator) olderAt(address uint64) uint64 {
 	return 0
 }
 
+// largestFree returns the longest run of free bytes of a device, 0 if it was not read. a may be nil.
+func (a *allocator) largestFree(device int32) uint64 {
+	if a == nil {
+		return 0
+	}
+	for i := range a.divided {
+		if a.reading.Devices[i].Index == device {
+			return a.divided[i].LargestFree
+		}
+	}
+	return 0
+}
+
+// olderExtents returns the segments from before the attach, given all others, sorted by address. Each page of an
+// expandable segment goes back by itself, and so is a segment.
+func (a *allocator) olderExtents(booked []extent) (list []extent) {
+	if a == nil {
+		return nil
+	}
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		for len(booked) > 0 && booked[0].end <= s.Address {
+			booked = booked[1:]
+		}
+		if end := s.Address + s.Size; len(booked) == 0 || booked[0].start >= end {
+			for from := s.Address; from < end && len(list) < caching.MaxBlocks; {
+				to := min(end, s.NextPage(from, a.reading.Arenas[s.Arena].Small))
+				list = append(list, extent{start: from, end: to, time: 1, device: a.reading.Arenas[s.Arena].Device, older: true})
+				from = to
+			}
+		}
+	}
+	return list
+}
+
+// olderBlocks returns the live blocks from before the attach, sorted by address.
+func (a *allocator) olderBlocks(stack uint32) (list []stuckBlock) {
+	if a == nil {
+		return nil
+	}
+	for i := range a.reading.Blocks {
+		if b := &a.reading.Blocks[i]; b.Older && b.State == caching.Active {
+			list = append(list, stuckBlock{address: b.Address, size: b.Size, time: 1, stack: stack})
+		}
+	}
+	return list
+}
+
 // caches adds what was read of PyTorch's allocators to a snapshot.
 func (v *view) caches() {
 	for _, p := range v.list {

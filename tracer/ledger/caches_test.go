@@ -72,7 +72,7 @@ func TestStoragesOfBeforeTheAttachHaveTheSizeOfTheirBlocks(t *testing.T) {
 	l.Tell(AllocatorReading{7, 25, readingOf([]uint64{0x900000, 0xa00000}, []uint64{0x100000, 0x200000})})
 	l.Tell(WalkOpened{PID: 7, Time: 30})
 	l.Tell(Walk{PID: 7, Time: 30, Holders: twoHolders, Storages: []Storage{
-		{Address: 0x900000, Bytes: 600_000, InMotion: true},            // an older block, of 1 MiB
+		{Address: 0x900000, Bytes: 600_000, InMotion: true},             // an older block, of 1 MiB
 		{Address: 0xb00000, Bytes: 20 << 20, Holder: 1, InMotion: true}, // nothing is there
 	}})
 	w := l.Snapshot(40, time.Time{}).LatestWalk(0)

@@ -239,7 +239,8 @@ type Tensors struct {
 	OlderCached uint64 // rest of the segments that are older than the attach
 	Segments    uint64 // live bytes of segments allocated since the attach
 	Cached      uint64 // part of Segments that is not given out
-	LargestFree uint64 // longest run of free bytes in those segments
+	// Longest run of free bytes in those segments, and in older ones where the allocator was read.
+	LargestFree uint64
 	// Part of LiveBytes whose physical memory was unmapped, though PyTorch still counts it.
 	Asleep uint64
 	// Lower bound of the same for Older: free memory of older segments is taken to sleep first.

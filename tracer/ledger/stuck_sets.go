@@ -93,7 +93,7 @@ func (d *divider) number(stack uint32, holder int) uint32 {
 		n = uint32(len(d.pairs))
 		d.numbers[pair] = n
 		of := d.x.stacks[stack]
-		d.pairs = append(d.pairs, StuckBy{Sampled: stack != 0, Stack: of.stack, API: of.api, Holder: holder})
+		d.pairs = append(d.pairs, StuckBy{Sampled: stack >= firstStack, Older: stack == olderStack, Stack: of.stack, API: of.api, Holder: holder})
 		d.found, d.in = append(d.found, StuckBy{}), append(d.in, -1)
 	}
 	return n

@@ -132,12 +132,26 @@ func (d *divider) free(s *Segment, b *Block, live bool) {
 	}
 }
 
+// NextPage returns where the page of an expandable segment ends that an address lies in, and the end of
+// other segments.
+func (s *Segment) NextPage(address uint64, small bool) uint64 {
+	if s.Base == 0 || address < s.Base {
+		return s.Address + s.Size
+	}
+	page := pageOf(small)
+	return s.Base + ((address-s.Base)/page+1)*page
+}
+
+func pageOf(small bool) uint64 {
+	if small {
+		return smallPage
+	}
+	return largePage
+}
+
 // wholePages returns the bytes of whole pages in a block of an expandable segment.
 func wholePages(base uint64, b *Block, small bool) uint64 {
-	page := uint64(largePage)
-	if small {
-		page = smallPage
-	}
+	page := pageOf(small)
 	if b.Address < base {
 		return 0
 	}

@@ -85,9 +85,9 @@ func (s *Scanner) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads the processes that were read before, unless that was a moment ago.
+// Refresh reads all processes except those that were read or tried a moment ago.
 func (s *Scanner) Refresh() {
-	s.scan(context.Background(), func(t *target, now time.Time) bool { return t.booked && !now.Before(t.next) })
+	s.scan(context.Background(), func(t *target, now time.Time) bool { return !now.Before(t.next) })
 }
 
 // Last reads the processes that were read before, at the end of a session.

@@ -167,15 +167,16 @@ func (a *allocator) olderExtents(booked []extent) (list []extent) {
 	}
 	for i := range a.reading.Segments {
 		s := &a.reading.Segments[i]
-		for len(booked) > 0 && booked[0].end <= s.Address {
-			booked = booked[1:]
-		}
-		if end := s.Address + s.Size; len(booked) == 0 || booked[0].start >= end {
-			for from := s.Address; from < end && len(list) < caching.MaxBlocks; {
-				to := min(end, s.NextPage(from, a.reading.Arenas[s.Arena].Small))
-				list = append(list, extent{start: from, end: to, time: 1, device: a.reading.Arenas[s.Arena].Device, older: true})
-				from = to
+		arena := &a.reading.Arenas[s.Arena]
+		for from, end := s.Address, s.Address+s.Size; from < end && len(list) < caching.MaxBlocks; {
+			to := min(end, s.NextPage(from, arena.Small))
+			for len(booked) > 0 && booked[0].end <= from {
+				booked = booked[1:]
 			}
+			if len(booked) == 0 || booked[0].start >= to {
+				list = append(list, extent{start: from, end: to, time: 1, device: arena.Device, older: true})
+			}
+			from = to
 		}
 	}
 	return list

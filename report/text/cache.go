@@ -21,6 +21,7 @@ func WriteCache(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	n := &notes{doubts: report.Doubts(s)}
 	viewTitle(p, s, n, o)
 	torchTable(p, s)
+	allocatorParts(p, s, o.Limit())
 	list := report.StuckCaches(s, st)
 	for i := range list {
 		stuckPart(p, s, &list[i], o.Limit())

@@ -49,7 +49,7 @@ func TorchTexts(s *ledger.Snapshot) []string {
 // leastRounding is which part of the tensors' bytes rounding must take to be worth a word.
 const leastRounding = 20
 
-// retriesText returns what PyTorch's own counters say of trouble: "; 2 retries after cudaMalloc failed and 1
+// retriesText returns the counters that show trouble, and much rounding: "; 2 retries after cudaMalloc failed and 1
 // out-of-memory error since the process began".
 func retriesText(c *ledger.AllocatorCache) (text string) {
 	switch k := &c.Counters; {

@@ -79,7 +79,10 @@ type Cost struct{ Bytes, Calls int }
 // Snapshot is the state of the allocator. Only the native backend has segments, counters, pools, requested sizes
 // and states of blocks: those of another one are all active.
 type Snapshot struct {
-	Backend  Backend
+	Backend Backend
+	// Superset reports that some blocks may have been freed, and none is exact: PyTorch 2.6 never removes an address from
+	// the map of a pluggable allocator, with the size that it had first. Another version is known by what it removes.
+	Superset bool
 	Blocks   []Block   // by address
 	Segments []Segment // by device and address
 	Devices  []Device

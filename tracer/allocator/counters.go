@@ -5,6 +5,19 @@ package allocator
 // arraySize is the size of a StatArray: of all pools, the small and the large, four words each.
 const arraySize = 96
 
+const maxArrays = 9 // since 2.0, with the requested bytes
+
+// arrays returns how many a version has.
+func (l *Layout) arrays() int {
+	if l.requested < 0 {
+		return maxArrays - 1
+	}
+	return maxArrays
+}
+
+// statsSize returns the size of the arrays and the two counts behind them.
+func (l *Layout) statsSize() int { return l.arrays()*arraySize + 16 }
+
 // sums are what the blocks of a walk add up to.
 type sums struct{ allocations, actives, allocated, active, reserved, requested uint64 }
 
@@ -37,14 +50,11 @@ func countersAt(b []byte, l *Layout) (c Counters) {
 	if l.stats == 0 {
 		return c
 	}
-	all := []*Stat{&c.Allocations, &c.Segments, &c.ActiveBlocks, &c.InactiveSplits, &c.Allocated, &c.Reserved, &c.Active, &c.InactiveSplit, &c.Requested}
-	if l.requested < 0 {
-		all = all[:8]
-	}
-	for i, s := range all {
+	all := [maxArrays]*Stat{&c.Allocations, &c.Segments, &c.ActiveBlocks, &c.InactiveSplits, &c.Allocated, &c.Reserved, &c.Active, &c.InactiveSplit, &c.Requested}
+	for i, s := range all[:l.arrays()] {
 		*s = statAt(b, l.stats+i*arraySize)
 	}
-	end := l.stats + len(all)*arraySize
+	end := l.stats + l.arrays()*arraySize
 	c.Retries, c.OutOfMemory = word(b, end), word(b, end+8)
 	return c
 }

@@ -13,15 +13,19 @@ import (
 type Allocator struct {
 	r      *reader
 	layout *Layout
-	found  *place // nil: look for it
+	found  *place   // nil: look for it
+	shared *Layouts // nil: none
 }
 
 // place is where a process has its allocator.
 type place struct {
 	inUse
+	build   string   // the library's
 	devices []uint64 // objects of the native allocator
 	sets    []int
 	list    uint64 // the blocks of another one
+	most    int    // of them, in all walks
+	removes bool   // fewer were seen later
 }
 
 // New returns a reader of the allocator of a process. A nil layout is found by the first walk. The caller keeps
@@ -47,18 +51,16 @@ func (a *Allocator) Layout() *Layout { return a.layout }
 func (a *Allocator) Walk(tries int) (*Snapshot, error) {
 	a.r.begin()
 	defer a.r.end()
-	kept, known := a.found != nil, a.layout != nil
+	kept := a.found != nil
 	s, err := a.walk(tries)
 	if err != nil && kept { // the process may have another one by now
-		a.found = nil
-		a.r.refresh()
+		a.forget()
 		s, err = a.walk(tries)
 	}
-	if err != nil && known && a.found != nil && a.found.backend == Native && !a.r.over { // the layout may be of another build
+	if err != nil && a.layout != nil && a.found != nil && a.found.backend == Native && !a.r.over { // the layout may be of another build
 		given := a.layout
 		a.layout = nil
-		again, other := a.walk(tries)
-		if other == nil {
+		if again, other := a.calibrated(tries); other == nil {
 			return again, nil
 		}
 		a.layout = given
@@ -69,6 +71,12 @@ func (a *Allocator) Walk(tries int) (*Snapshot, error) {
 	return s, err
 }
 
+// forget drops the addresses and reads the memory map again.
+func (a *Allocator) forget() {
+	a.found = nil
+	a.r.refresh()
+}
+
 func (a *Allocator) walk(tries int) (*Snapshot, error) {
 	if err := a.find(); err != nil {
 		return nil, err
@@ -76,6 +84,14 @@ func (a *Allocator) walk(tries int) (*Snapshot, error) {
 	if a.found.backend != Native {
 		return a.walkList(tries)
 	}
+	if a.layout == nil && a.shared != nil {
+		a.layout = a.shared.Get(a.found.build)
+	}
+	return a.calibrated(tries)
+}
+
+// calibrated walks all devices of the native allocator with the layout, or finds one.
+func (a *Allocator) calibrated(tries int) (*Snapshot, error) {
 	l, err := a.provenLayout()
 	if err != nil {
 		return nil, a.explain(err)
@@ -119,6 +135,9 @@ func (a *Allocator) keep(l Layout) {
 	if a.layout == nil || a.layout.graphs != l.graphs || a.layout.stats != l.stats || !slices.Equal(a.layout.sets, l.sets) {
 		a.layout = &l
 	}
+	if a.shared != nil && a.shared.Get(a.found.build) != a.layout {
+		a.shared.Put(a.found.build, a.layout)
+	}
 }
 
 // find looks for the allocator, or checks that the one that was found is still in use.
@@ -131,7 +150,7 @@ func (a *Allocator) find() error {
 	if err != nil {
 		return err
 	}
-	p := &place{inUse: l.inUse()}
+	p := &place{inUse: l.inUse(), build: l.build()}
 	switch p.backend {
 	case Native:
 		p.devices, p.sets, err = l.deviceObjects()

@@ -145,7 +145,7 @@ func (r *reader) mapBlocks(at uint64) (blocks []Block, ok bool) {
 }
 
 // walkList reads the blocks of a backend without segments and counters. Exact then certifies that two reads
-// have found the same blocks, as many as their container says.
+// have found the same blocks, as many as their container says; nothing bounds what is off otherwise.
 func (a *Allocator) walkList(tries int) (*Snapshot, error) {
 	s := &Snapshot{Backend: a.found.backend}
 	var d Device
@@ -158,14 +158,19 @@ func (a *Allocator) walkList(tries int) (*Snapshot, error) {
 		again, twice = a.readList()
 		d.LockFree = free && a.listFree()
 		d.To = clock.Now()
-		if d.Exact = whole && twice && slices.Equal(s.Blocks, again); d.Exact {
+		d.Exact = whole && twice && slices.Equal(s.Blocks, again)
+		if s.Blocks = again; d.Exact {
 			break
 		}
-		s.Blocks = again
-		d.OffBlocks = 1 // nothing bounds it
 	}
 	if a.r.over {
 		return nil, &Error{Code: TooMuch}
+	}
+	p := a.found
+	p.removes = p.removes || len(s.Blocks) < p.most
+	p.most = max(p.most, len(s.Blocks))
+	if s.Superset = p.backend == Pluggable && !p.removes; s.Superset {
+		d.Exact = false
 	}
 	last := 0
 	for _, b := range s.Blocks {

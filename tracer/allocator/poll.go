@@ -28,8 +28,7 @@ func (a *Allocator) Counters() ([]Device, error) {
 	kept := a.found != nil
 	devices, err := a.poll()
 	if err != nil && kept { // the process may have another one by now
-		a.found = nil
-		a.r.refresh()
+		a.forget()
 		devices, err = a.poll()
 	}
 	if err != nil {

@@ -24,7 +24,7 @@ type stripped struct{ *peek.Process }
 func (stripped) File(peek.Region) (*os.File, error) { return nil, errors.New("no file") }
 
 // atPoints runs a job of testdata/realtorch and calls see whenever it waits.
-func atPoints(t *testing.T, env []string, script string, args []string, see func(p *peek.Process)) {
+func atPoints(t testing.TB, env []string, script string, args []string, see func(p *peek.Process)) {
 	t.Helper()
 	root := realtorch.Prepare(t)
 	cmd := root.Command(append(root.Env(t, 2, 8<<30), env...), script, args...)

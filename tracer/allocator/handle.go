@@ -15,6 +15,7 @@ type Allocator struct {
 	layout *Layout
 	found  *place   // nil: look for it
 	shared *Layouts // nil: none
+	stale  bool     // the last reading failed: the memory map may have changed
 }
 
 // place is where a process has its allocator.
@@ -49,7 +50,7 @@ func (a *Allocator) Layout() *Layout { return a.layout }
 // Walk reads all blocks and counters. It tries at most some times to find each device at rest. Otherwise it
 // takes a walk whose ends saw the lock free, or else the last one. It returns an *Error where the allocator cannot be read.
 func (a *Allocator) Walk(tries int) (*Snapshot, error) {
-	a.r.begin()
+	a.begin()
 	defer a.r.end()
 	kept := a.found != nil
 	s, err := a.walk(tries)
@@ -65,10 +66,16 @@ func (a *Allocator) Walk(tries int) (*Snapshot, error) {
 		}
 		a.layout = given
 	}
-	if err != nil {
-		a.found = nil
-	}
+	a.stale = err != nil
 	return s, err
+}
+
+// begin starts a reading: after one that failed, with the memory map read again.
+func (a *Allocator) begin() {
+	a.r.begin()
+	if a.stale {
+		a.forget()
+	}
 }
 
 // forget drops the addresses and reads the memory map again.

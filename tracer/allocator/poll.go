@@ -23,7 +23,7 @@ func (a *Allocator) Counters() ([]Device, error) {
 		}
 		return s.Devices, a.counts()
 	}
-	a.r.begin()
+	a.begin()
 	defer a.r.end()
 	kept := a.found != nil
 	devices, err := a.poll()
@@ -31,9 +31,7 @@ func (a *Allocator) Counters() ([]Device, error) {
 		a.forget()
 		devices, err = a.poll()
 	}
-	if err != nil {
-		a.found = nil
-	}
+	a.stale = err != nil
 	return devices, err
 }
 

@@ -6,19 +6,31 @@ import (
 	"bytes"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/clock"
 )
 
 const (
 	maxPools = 1 << 14 // private pools of a device
-	maxPolls = 64      // reads of a lock until it is seen free
+
+	// Reads of a lock until it is seen free: some at once, the others after a pause, since a thread may lose its CPU
+	// while it holds the lock.
+	maxPolls  = 64
+	fastPolls = 24
+	pollPause = 250 * time.Microsecond
+
+	// In a Block, by position: its stream, and the number of other streams that use it.
+	blockStream = 8
+	streamUses  = 40
 )
 
 // rawBlock is a block as the process has it.
 type rawBlock struct {
 	at, ptr, size, requested, prev, next, pool, stream uint64
-	state                                              State
+
+	state State
+	freed bool // it was active, but nothing waits for it: it was freed meanwhile, or its memory is another Block's by now
 }
 
 type poolKey struct {
@@ -50,7 +62,10 @@ type sight struct {
 
 // look reads a device's object, again and again until its lock is free or the polls are used up.
 func (r *reader) look(d uint64) (s sight) {
-	for range maxPolls {
+	for i := range maxPolls {
+		if i >= fastPolls {
+			time.Sleep(pollPause)
+		}
 		s.before = clock.Now()
 		s.object = r.get(d, objectSize)
 		s.after = clock.Now()
@@ -171,15 +186,19 @@ func (w *walk) dropTwice() {
 func (w *walk) readBlocks(r *reader, l *Layout) {
 	n := max(l.ptr, l.size, l.prev, l.next, l.pool, l.requested) + 16
 	w.blocks = slices.Grow(w.blocks, len(w.keys))
-	allocated := l.ptr + 8
+	allocated, events := l.ptr+8, l.next+8
 	r.each(n, w.keys, func(i int, x []byte) {
 		a := w.keys[i]
-		b := rawBlock{at: a &^ 7, state: State(a & 7), ptr: word(x, l.ptr), size: word(x, l.size), prev: word(x, l.prev), next: word(x, l.next), pool: word(x, l.pool), stream: word(x, 8)}
+		b := rawBlock{at: a &^ 7, state: State(a & 7), ptr: word(x, l.ptr), size: word(x, l.size), prev: word(x, l.prev), next: word(x, l.next), pool: word(x, l.pool), stream: word(x, blockStream)}
 		if b.requested = b.size; l.requested >= 0 {
 			b.requested = word(x, l.requested)
 		}
-		if b.state == Active && x[allocated] == 0 {
+		switch {
+		case b.state == Active && x[allocated] == 0:
 			b.state = PendingFree
+			b.freed = word(x, events)&0xffffffff == 0 && word(x, streamUses) == 0
+		case b.state == Inactive && x[allocated] == 1: // meanwhile
+			b.state = Active
 		}
 		w.blind = w.blind || b.size == 0
 		w.blocks = append(w.blocks, b)
@@ -250,19 +269,36 @@ func (w *walk) check(l *Layout, before, after []byte) {
 	s := w.sum()
 	end := l.sets[0] - 8
 	if l.stats == 0 {
-		l.stats = findStats(before[:end], s, l.requested >= 0)
+		l.stats = findStats(before[:end], s, l.requested >= 0, w.device.LockFree && bytes.Equal(before[8:end], after[8:end]))
 	}
 	w.resting = w.device.LockFree && l.stats != 0 && bytes.Equal(before[8:end], after[8:end])
 	was, is := countersAt(before[:end], l), countersAt(after[:end], l)
 	w.device.Counters = is
 	w.device.Exact = w.resting && s.equals(was) && w.counted && w.device.Contradicted == 0
 	if !w.device.Exact {
+		w.dropGone()
 		w.device.OffBlocks = apart(s.allocations, was.Allocations.Current) + moved(was.Allocations, is.Allocations)
 		w.device.OffBytes = apart(s.allocated, was.Allocated.Current) + moved(was.Allocated, is.Allocated)
 	}
 }
 
-func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
+// dropGone makes those blocks inactive that were freed during the walk, and drops those whose Block was deleted: its
+// memory was something else by then.
+func (w *walk) dropGone() {
+	kept := w.blocks[:0]
+	for _, b := range w.blocks {
+		if b.freed {
+			b.state = Inactive
+		}
+		if b.sized() && b.ptr != 0 && b.ptr%64 == 0 {
+			kept = append(kept, b)
+		}
+	}
+	w.blocks = kept
+}
+
+// sized reports whether a block has a size that PyTorch gives out.
+func (b *rawBlock) sized() bool { return b.size != 0 && b.size%512 == 0 }
 
 // moved returns by how much a counter was moved, in both directions.
 func moved(was, is Stat) uint64 { return is.Allocated - was.Allocated + is.Freed - was.Freed }
@@ -280,7 +316,7 @@ func (w *walk) sum() (s sums) {
 				last = b.pool
 			}
 		}
-		ok := pool && b.size != 0 && b.size%512 == 0
+		ok := pool && b.sized()
 		if b.next != 0 {
 			ok = ok && i+1 < len(w.blocks) && follows(b, w.blocks[i+1])
 		}

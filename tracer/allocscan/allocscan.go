@@ -38,6 +38,9 @@ type Scanner struct {
 	known map[uint32]*target
 }
 
+// errNoCache means that PyTorch allocates with another backend: there are no segments and counters to book.
+var errNoCache = errors.New("PyTorch's caching allocator is not in use")
+
 // target is a process whose allocators are read.
 type target struct {
 	layout *allocator.Layout
@@ -207,5 +210,9 @@ func readProcess(pid uint32, known *allocator.Layout) (*allocator.Snapshot, *all
 		return nil, nil, err
 	}
 	defer process.Close()
-	return allocator.Read(process, known, tries)
+	snapshot, layout, err := allocator.Read(process, known, tries)
+	if err == nil && snapshot.Backend != allocator.Native {
+		return nil, layout, errNoCache
+	}
+	return snapshot, layout, err
 }

@@ -31,8 +31,9 @@ type Options struct {
 // Scanner reads the allocators of processes. Any goroutine may call its methods.
 type Scanner struct {
 	Options
-	read func(pid uint32, known *allocator.Layout) (*allocator.Snapshot, *allocator.Layout, error)
-	one  sync.Mutex // held while a process is read
+	read    func(pid uint32) (*allocator.Snapshot, error)
+	layouts allocator.Layouts
+	one     sync.Mutex // held while a process is read
 
 	mu    sync.Mutex // guards what follows
 	known map[uint32]*target
@@ -43,7 +44,6 @@ var errNoCache = errors.New("PyTorch's caching allocator is not in use")
 
 // target is a process whose allocators are read.
 type target struct {
-	layout *allocator.Layout
 	next   time.Time // when it may be read again
 	failed int       // readings in a row that found no allocator
 	booked bool      // a reading of it was booked
@@ -71,7 +71,9 @@ const (
 
 // New returns a Scanner.
 func New(o Options) *Scanner {
-	return &Scanner{Options: o, read: readProcess, known: map[uint32]*target{}}
+	s := &Scanner{Options: o, known: map[uint32]*target{}}
+	s.read = s.readProcess
+	return s
 }
 
 // Run reads each process soon after it is traced, until ctx ends.
@@ -160,21 +162,12 @@ func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 	defer s.Defects.Recovered(looking)
 	s.one.Lock()
 	defer s.one.Unlock()
-	s.mu.Lock()
-	layout := t.layout
-	s.mu.Unlock()
-	began, at := time.Now(), clock.Now()
+	began := time.Now()
 	blocks := s.Blocks(pid)
-	type answer struct {
-		snapshot *allocator.Snapshot
-		layout   *allocator.Layout
-	}
-	a, err := deadline.Call(readTime, func() (answer, error) {
-		snapshot, found, err := s.read(pid, layout)
-		return answer{snapshot, found}, err
-	})
+	snapshot, err := deadline.Call(readTime, func() (*allocator.Snapshot, error) { return s.read(pid) })
 	if err == nil {
-		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: bookable(a.snapshot, append(blocks, s.Blocks(pid)...))}
+		at := begins(snapshot)
+		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: bookable(snapshot, append(blocks, s.Blocks(pid)...))}
 		tx := s.Sequencer.Begin()
 		if urgent {
 			tx.Tell(in)
@@ -183,16 +176,16 @@ func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 		}
 		tx.Done()
 	}
-	s.note(t, a.layout, err, began)
+	s.note(t, err, began)
 }
 
 // note decides when a process may be read again.
-func (s *Scanner) note(t *target, layout *allocator.Layout, err error, began time.Time) {
+func (s *Scanner) note(t *target, err error, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	if err == nil {
-		t.layout, t.failed, t.booked = layout, 0, true
+		t.failed, t.booked = 0, true
 		t.next = now.Add(max(pause, share*now.Sub(began)))
 		return
 	}
@@ -200,19 +193,28 @@ func (s *Scanner) note(t *target, layout *allocator.Layout, err error, began tim
 	t.failed++
 	var e *allocator.Error
 	if t.booked && errors.As(err, &e) && e.Code == allocator.NoLibrary { // it runs another program
-		t.booked, t.layout = false, nil
+		t.booked = false
 	}
 }
 
-func readProcess(pid uint32, known *allocator.Layout) (*allocator.Snapshot, *allocator.Layout, error) {
+// begins returns when a snapshot was begun: events up to then are in it.
+func begins(s *allocator.Snapshot) uint64 {
+	at := clock.Now()
+	for i := range s.Devices {
+		at = min(at, s.Devices[i].From)
+	}
+	return at
+}
+
+func (s *Scanner) readProcess(pid uint32) (*allocator.Snapshot, error) {
 	process, err := peek.Open(int(pid))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer process.Close()
-	snapshot, layout, err := allocator.Read(process, known, tries)
+	snapshot, err := s.layouts.New(process).Walk(tries)
 	if err == nil && snapshot.Backend != allocator.Native {
-		return nil, layout, errNoCache
+		return nil, errNoCache
 	}
-	return snapshot, layout, err
+	return snapshot, err
 }

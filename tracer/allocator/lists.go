@@ -4,6 +4,7 @@ package allocator
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -22,12 +23,19 @@ const (
 // A pluggable allocator keeps a lock and a std::unordered_map from addresses to a size, a device and a stream.
 const (
 	pluggableSize = 1024 // of the object, at most
-	mutexSize     = 40   // in front of the map; 48 on arm64, where the lock is not read
 	mapSize       = 56
 	mapFirst      = 16 // of a map: its first node
 	mapNode       = 40
 	maxRounds     = 64 // of following the nodes of a map
 )
+
+// mutexSize returns the size of a std::mutex, which is in front of the map.
+func mutexSize() uint64 {
+	if runtime.GOARCH == "arm64" {
+		return 48
+	}
+	return 40
+}
 
 // asyncTable finds the table of the asynchronous allocator among the library's variables: the largest
 // one whose entries all are what its entries are.
@@ -193,5 +201,5 @@ func (a *Allocator) readList() ([]Block, bool) {
 
 // listFree reports whether a pluggable allocator's lock is free; that of the asynchronous one is not known.
 func (a *Allocator) listFree() bool {
-	return a.found.backend == Pluggable && unlocked(a.r.get(a.found.list-mutexSize, 8))
+	return a.found.backend == Pluggable && unlocked(a.r.get(a.found.list-mutexSize(), 8))
 }

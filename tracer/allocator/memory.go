@@ -51,6 +51,8 @@ type reader struct {
 	cost  Cost
 	over  bool // a limit was reached: everything else reads as zero
 
+	pauses int // that were made for locks
+
 	scatter *peek.Scatter // nil: page by page
 	spans   []peek.Span   // of the piece that is being read
 	piece   []byte
@@ -64,7 +66,7 @@ func newReader(m Memory, limit int) *reader {
 
 // begin starts a reading, which has the limits to itself.
 func (r *reader) begin() {
-	r.cost, r.over = Cost{}, false
+	r.cost, r.over, r.pauses = Cost{}, false, 0
 	if m, ok := r.Memory.(scatterer); ok {
 		r.scatter = m.Scatter()
 	}

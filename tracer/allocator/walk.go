@@ -15,10 +15,11 @@ const (
 	maxPools = 1 << 14 // private pools of a device
 
 	// Reads of a lock until it is seen free: some at once, the others after a pause, since a thread may lose its CPU
-	// while it holds the lock.
+	// while it holds the lock. Pauses of one reading are at most 50 ms.
 	maxPolls  = 64
 	fastPolls = 24
 	pollPause = 250 * time.Microsecond
+	maxPauses = 200
 
 	// In a Block, by position: its stream, and the number of other streams that use it.
 	blockStream = 8
@@ -64,6 +65,10 @@ type sight struct {
 func (r *reader) look(d uint64) (s sight) {
 	for i := range maxPolls {
 		if i >= fastPolls {
+			if r.pauses == maxPauses {
+				break
+			}
+			r.pauses++
 			time.Sleep(pollPause)
 		}
 		s.before = clock.Now()

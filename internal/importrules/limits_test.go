@@ -61,7 +61,6 @@ var exceptions = map[string]int{
 	"arrows up in tracer/probes":            15,
 	"arrows up in tracer/sandbox":           3,
 	"arrows up in tracer/stacks":            2,
-	"arrows up in tracer/unwind":            22,
 	"arrows up in tracer/workload":          2,
 	"lines of code":                         114000,
 }

@@ -3,30 +3,23 @@
 package unwind
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/deadline"
 )
 
-// CodeFile identifies a file that is mapped as code. It is the real file below overlayfs.
-type CodeFile struct {
-	Device  uint32 // the kernel's dev_t
-	Inode   uint64
-	Address uint64 // of the inode in the kernel's memory
-	Size    uint64 // bytes
-	Changed uint64 // ns, time of the last change of content or owner
-}
-
-// Code lists a process's mappings of code.
-type Code struct {
-	Files map[uint64]CodeFile // by start of the mapping
-	// Hash of the mappings, equal for processes with equal mappings; 0: unknown.
-	Layout uint64
-}
+// SetCodes sets the kernel half's map "codes", which may be nil. It must be called before Load.
+func (u *Unwinder) SetCodes(kernel *ebpf.Map) { u.codes.kernel = kernel }
 
 // Load updates the kernel's tables for one process. When it returns, the tables are in the kernel.
 // It returns the number of the process's layout, for the kernel half's struct process; 0 means that
@@ -112,6 +105,20 @@ func (u *Unwinder) learn(pid uint32, at *layout) {
 	u.layouts.join(pid, at, true)
 }
 
+// ReportExecutable implements the process manager's callback for each new file, inside Load.
+func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
+	file, path := meta.MappingFile.Value(), strings.Clone(meta.Mapping.Path)
+	u.fileMu.Lock()
+	u.files[file.FileID] = path
+	u.fileMu.Unlock()
+	if dropped := u.codes.noteFile(file.FileID, path, file.GnuBuildID); len(dropped) > 0 {
+		u.forgetPaths(dropped)
+		u.epoch++
+	}
+	u.notePython(file.FileID, *meta.Mapping)
+	u.tellFile(file.FileID, file.GnuBuildID, meta.Mapping)
+}
+
 // Forget releases the tables of processes that have ended. Their stacks cannot be decoded
 // afterwards. It returns the pids of processes that Load is to be called for again: their layouts had
 // to wait for space and are loaded, or there was no room for the tables of their files.
@@ -137,4 +144,67 @@ func (u *Unwinder) Forget() (settled []uint32) {
 	u.layouts.settle()
 	settled, u.layouts.settled = u.layouts.settled, nil
 	return append(settled, u.tables.shares.retry(time.Now())...)
+}
+
+// forgetPaths drops the paths of files that codes has dropped.
+func (u *Unwinder) forgetPaths(dropped []*knownFile) {
+	u.fileMu.Lock()
+	defer u.fileMu.Unlock()
+	for _, known := range dropped {
+		delete(u.files, known.id)
+	}
+}
+
+// tellFile calls onFile with a file that the process being loaded maps.
+func (u *Unwinder) tellFile(id libpf.FileID, buildID string, m *process.RawMapping) {
+	if u.onFile == nil || m.IsVDSO() {
+		return
+	}
+	u.fileMu.RLock()
+	path := u.files[id]
+	u.fileMu.RUnlock()
+	u.onFile(NewFile{ID: id.StringNoQuotes(), Path: path, BuildID: buildID, PID: u.loading, Start: m.Vaddr, End: m.Vaddr + m.Length})
+}
+
+var errBroken = errors.New("the unwinder has stopped")
+
+// survive recovers from a panic in Load: the process is never loaded again. If the panic has left
+// the process manager locked, the unwinder stops using it.
+func (u *Unwinder) survive(pid uint32) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	u.refused[pid] = true
+	u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
+	_, err := deadline.Call(time.Second, func() (bool, error) {
+		u.manager.CleanupPIDs()
+		u.manager.ProcessedUntil(0)
+		return true, nil
+	})
+	if err != nil {
+		u.guardMu.Lock()
+		u.broken = true
+		u.guardMu.Unlock()
+		u.problem("the unwinder has stopped after an internal error: later stacks are missing")
+	}
+}
+
+func (u *Unwinder) isBroken() bool {
+	u.guardMu.Lock()
+	defer u.guardMu.Unlock()
+	return u.broken
+}
+
+// forgetGuards removes the state of processes that have ended; u.mu is held.
+func (u *Unwinder) forgetGuards() {
+	u.guardMu.Lock()
+	defer u.guardMu.Unlock()
+	for pid := range u.memories {
+		if unix.Kill(int(pid), 0) == unix.ESRCH {
+			delete(u.memories, pid)
+			delete(u.refused, pid)
+			u.tables.shares.forget(pid)
+		}
+	}
 }

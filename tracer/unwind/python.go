@@ -7,14 +7,11 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"go.opentelemetry.io/ebpf-profiler/util"
 )
 
 const (
@@ -22,25 +19,6 @@ const (
 	python311 = 0x030b
 	python314 = 0x030e
 )
-
-// UpdateProcData stores how to walk the Python stacks of the process being loaded, with
-// corrections.
-func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
-	if kind == libpf.Python {
-		info := *(*support.PyProcInfo)(data)
-		correctOffsets(&info)
-		t.u.layouts.setPython(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)))
-	}
-	return nil
-}
-
-// DeleteProcData removes that.
-func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
-	if kind == libpf.Python {
-		t.u.layouts.setPython(nil)
-	}
-	return nil
-}
 
 // correctOffsets corrects fields that the profiler does not set, or sets wrong.
 func correctOffsets(info *support.PyProcInfo) {
@@ -58,15 +36,6 @@ func correctOffsets(info *support.PyProcInfo) {
 			info.NoneStructAddr |= 1
 		}
 	}
-}
-
-// UpdateInterpreterOffsets notes a file with an interpreter that the profiler supports.
-func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, ranges []util.Range) error {
-	if len(t.u.known) >= maxFiles {
-		clear(t.u.known) // judgePythons looks up new files only
-	}
-	t.u.known[file] = true
-	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
 }
 
 // namedPython reports whether a file's name is one that CPython has.
@@ -113,22 +82,6 @@ func (u *Unwinder) judgePythons(p guarded) {
 		}
 	}
 	u.pythons = nil
-}
-
-// holdsPython reports whether a file exports CPython's state. A program linked with libpython does
-// not.
-func (g guarded) holdsPython(m *process.RawMapping) bool {
-	f, err := g.open(m)
-	if err != nil {
-		return false
-	}
-	file, err := pfelf.NewFileOwned(f)
-	if err != nil {
-		return false // NewFileOwned has closed f
-	}
-	defer file.Close()
-	_, err = file.LookupSymbolAddress("_PyRuntime")
-	return err == nil
 }
 
 // isShim reports whether a frame is the one that CPython 3.12 inserts below each call from C into

@@ -8,12 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
-	"unsafe"
 
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
-
-	"github.com/vramprof/vramprof/internal/procmem"
 )
 
 // The profiler computes wrong lines from Python 3.10 on, so this file computes them again. In 3.10
@@ -73,48 +69,6 @@ type codeLines struct {
 
 // trusted is how long a cached code object is used without reading it again.
 const trusted = time.Second
-
-// correctLines replaces the lines of Python frames in s, which was decoded from u.raw, for Python
-// 3.10 and later. A line that cannot be read is 0.
-func (u *Unwinder) correctLines(s *Stack) {
-	at, _ := u.layouts.layoutOf(s.PID)
-	if !hasPython(s.Frames) || at == nil || at.python == nil {
-		return
-	}
-	info := *(*support.PyProcInfo)(unsafe.Pointer(unsafe.SliceData(at.python)))
-	layout, wrong := layoutOf(&info)
-	if !wrong {
-		return
-	}
-	lineOf := lineOf311
-	if info.Version == python310 {
-		lineOf = lineOf310
-	}
-	raw := u.rawFrames()
-	for i := range s.Frames {
-		f := &s.Frames[i]
-		if f.Function == "" {
-			continue
-		}
-		f.Line = 0
-		// The profiler converts each frame that the kernel half sends to one frame.
-		if len(raw) == len(s.Frames) && raw[i].Type().IsInterpType(libpf.Python) && len(raw[i]) == 3 {
-			at := raw[i].Variable(1) // checksum of the code object | index of the instruction << 32
-			if c := u.linesOf(codeKey{s.PID, uint32(at), raw[i].Variable(0)}, &layout); c != nil {
-				f.Line = lineOf(c.table, c.first, int32(at>>32))
-			}
-		}
-	}
-}
-
-func hasPython(frames []Frame) bool {
-	for _, f := range frames {
-		if f.Function != "" {
-			return true
-		}
-	}
-	return false
-}
 
 // linesOf reads a code object from the process. It returns the cached one if the read fails; nil if
 // there is none.
@@ -260,12 +214,4 @@ func varint(b []byte) (n uint32, rest []byte) {
 func readAt(m io.ReaderAt, b []byte, address uint64) error {
 	_, err := m.ReadAt(b, int64(address))
 	return err
-}
-
-// readMemory reads len(b) bytes at an address of a process.
-func readMemory(pid uint32, address uint64, b []byte) error {
-	if err := procmem.Read(int(pid), b, address); err != nil {
-		return fmt.Errorf("read %d bytes of process %d at %#x: %w", len(b), pid, address, err)
-	}
-	return nil
 }

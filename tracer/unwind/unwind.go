@@ -11,7 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +25,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	pmebpf "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -137,18 +136,26 @@ func (u *Unwinder) Close() {
 	}
 }
 
-// ReportExecutable implements the process manager's callback for each new file, inside Load.
-func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
-	file, path := meta.MappingFile.Value(), strings.Clone(meta.Mapping.Path)
-	u.fileMu.Lock()
-	u.files[file.FileID] = path
-	u.fileMu.Unlock()
-	if dropped := u.codes.noteFile(file.FileID, path, file.GnuBuildID); len(dropped) > 0 {
-		u.forgetPaths(dropped)
-		u.epoch++
+// Problems returns at most 16 texts, each with a process whose stacks are truncated or missing, and
+// the reason. The texts contain untrusted names.
+func (u *Unwinder) Problems() []string {
+	u.guardMu.Lock()
+	defer u.guardMu.Unlock()
+	var list []string
+	for _, x := range u.problems {
+		list = append(list, x.text)
 	}
-	u.notePython(file.FileID, *meta.Mapping)
-	u.tellFile(file.FileID, file.GnuBuildID, meta.Mapping)
+	for _, m := range u.memories {
+		if m.stuck.Load() && len(list) < maxProblems {
+			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))
+		}
+	}
+	if u.tables != nil {
+		list = append(list, u.tables.shares.refused(maxProblems-len(list))...)
+	}
+	list = append(list, u.layouts.refused(maxProblems-len(list))...)
+	slices.Sort(list)
+	return list
 }
 
 // Discard the profiler's log, which is for its developers: this package counts and reports

@@ -6,10 +6,31 @@ import (
 	"fmt"
 	"math/bits"
 
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
+	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
+
+// span is the tree's value for one prefix of addresses.
+type span struct{ file, bias uint64 }
+
+// marker is the prefix under which the profiler stores that a process is known.
+var marker = lpm.Prefix{Key: 0, Length: 64}
+
+// layout describes a process's mappings of code, and its Python. It is immutable but for number,
+// hash, members, and spans of a layout that was refused.
+type layout struct {
+	number uint32 // in the kernel's maps; 0: not loaded
+	hash   uint64 // the kernel's hash of the mappings; 0: unknown
+	sum    uint64 // checksum of spans and python
+	spans  map[lpm.Prefix]span
+	python []byte // a support.PyProcInfo; nil without Python
+	user   uint32
+	cut    bool // some of the process's mappings are missing
+
+	mappings []process.RawMapping // of the first process, as passed to the profiler
+	members  map[uint32]bool      // by pid; true: the profiler knows the process
+}
 
 // keysOf returns the tree's entries of a layout. Keys have number and address in big-endian order.
 func keysOf(at *layout) (keys []support.PIDPage, values []support.PIDPageMappingInfo) {
@@ -55,14 +76,4 @@ func (l *layouts) erase(at *layout) {
 			_ = l.prefixes.Delete(&keys[n+i])
 		}
 	}
-}
-
-// UpdatePidPageMappingInfo adds one prefix to the draft of the process being loaded.
-func (t *tables) UpdatePidPageMappingInfo(_ libpf.PID, prefix lpm.Prefix, file, bias uint64) error {
-	return t.u.layouts.put(prefix, span{file, bias})
-}
-
-// DeletePidPageMappingInfo removes prefixes from the draft.
-func (t *tables) DeletePidPageMappingInfo(_ libpf.PID, prefixes []lpm.Prefix) (uint64, error) {
-	return t.u.layouts.drop(prefixes), nil
 }

@@ -36,7 +36,6 @@ var exceptions = map[string]int{
 	"fields of report/tui.keys":             30,
 	"fields of tracer/capture.Reader":       27,
 	"fields of tracer/capture.Writer":       27,
-	"fields of tracer/unwind.Unwinder":      29,
 	"files in tracer/ledger":                66,
 	"arrows up in report":                   11,
 	"arrows up in report/export":            9,

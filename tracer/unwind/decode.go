@@ -73,9 +73,7 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 // age drops what Decode has not used for long.
 func (u *Unwinder) age(now time.Time) {
 	u.mappings.age(now)
-	if u.lines.age(now) {
-		u.linesSize = 0
-	}
+	u.lines.age(now)
 }
 
 // know registers the process of a stack with the profiler, by the number of its layout. It does not
@@ -102,12 +100,12 @@ func (u *Unwinder) know(pid, number uint32) bool {
 
 // handle has the process manager turn u.raw into u.trace.
 func (u *Unwinder) handle() (err error) {
-	if u.trace = nil; u.isBroken() {
+	if u.trace = nil; u.broken.Load() {
 		return errBroken
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			u.problemOf(uint32(u.raw.PID), fmt.Sprintf("decode a stack of process %d: panic: %v", u.raw.PID, r))
+			u.problems.add(uint32(u.raw.PID), fmt.Sprintf("decode a stack of process %d: panic: %v", u.raw.PID, r))
 			err = errors.New("the stack could not be decoded")
 		}
 	}()
@@ -199,7 +197,7 @@ func (u *Unwinder) correctLines(s *Stack) {
 		// The profiler converts each frame that the kernel half sends to one frame.
 		if len(raw) == len(s.Frames) && raw[i].Type().IsInterpType(libpf.Python) && len(raw[i]) == 3 {
 			at := raw[i].Variable(1) // checksum of the code object | index of the instruction << 32
-			if c := u.linesOf(codeKey{s.PID, uint32(at), raw[i].Variable(0)}, &layout); c != nil {
+			if c := u.lines.of(&u.memories, codeKey{s.PID, uint32(at), raw[i].Variable(0)}, &layout); c != nil {
 				f.Line = lineOf(c.table, c.first, int32(at>>32))
 			}
 		}

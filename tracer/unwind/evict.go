@@ -3,7 +3,6 @@
 package unwind
 
 import (
-	"slices"
 	"time"
 )
 
@@ -12,9 +11,7 @@ import (
 // whether a file is mapped, by NewFile.ID. onFile is called again with a file that forget may have
 // closed, when a process maps it again. It also drops the problems of processes that have ended.
 func (u *Unwinder) Evict(now time.Time, ended func(pid uint32) bool, forget func(mapped func(id string) bool)) {
-	u.guardMu.Lock()
-	u.problems = slices.DeleteFunc(u.problems, func(x problem) bool { return x.pid != 0 && ended(x.pid) })
-	u.guardMu.Unlock()
+	u.problems.forget(ended)
 	u.mu.Lock()
 	defer u.mu.Unlock() // no file comes meanwhile
 	mapped := u.layouts.files()

@@ -88,7 +88,7 @@ func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32
 		callback(m)
 	}
 	if n > maxMappings {
-		g.u.problemOf(uint32(g.PID()), fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
+		g.u.problems.add(uint32(g.PID()), fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
 	}
 	return failed, nil
 }
@@ -103,7 +103,7 @@ func (g guarded) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	if namedPython(m.Path) { // the profiler needs its tables in full
 		return relocate(f), nil
 	}
-	if g.u.cache != nil {
+	if g.u.tables.kept.dir != nil {
 		f.record(m.Path, g.code.Files[m.Vaddr])
 		g.u.tables.kept.opened = f
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/support"
@@ -45,20 +46,23 @@ func keysOf(at *layout) (keys []support.PIDPage, values []support.PIDPageMapping
 	return keys, values
 }
 
+// tree is the kernel's maps of layouts: of their spans, and of their Pythons by number.
+type tree struct{ prefixes, pythons *ebpf.Map }
+
 // write inserts a layout into the kernel's maps. No process has its number yet, so the order does
 // not matter.
-func (l *layouts) write(at *layout) error {
+func (t tree) write(at *layout) error {
 	if at.python != nil {
-		if err := l.pythons.Put(at.number, at.python); err != nil {
+		if err := t.pythons.Put(at.number, at.python); err != nil {
 			return fmt.Errorf("store the Python of a layout: %w", err)
 		}
 	}
 	keys, values := keysOf(at)
-	if _, err := l.prefixes.BatchUpdate(keys, values, nil); err == nil {
+	if _, err := t.prefixes.BatchUpdate(keys, values, nil); err == nil {
 		return nil
 	}
 	for i := range keys { // Linux before 5.13 has no batch updates of tries
-		if err := l.prefixes.Put(&keys[i], &values[i]); err != nil {
+		if err := t.prefixes.Put(&keys[i], &values[i]); err != nil {
 			return fmt.Errorf("store the mappings of a layout: %w", err)
 		}
 	}
@@ -66,14 +70,14 @@ func (l *layouts) write(at *layout) error {
 }
 
 // erase deletes a layout from the kernel's maps.
-func (l *layouts) erase(at *layout) {
+func (t tree) erase(at *layout) {
 	if at.python != nil {
-		_ = l.pythons.Delete(at.number)
+		_ = t.pythons.Delete(at.number)
 	}
 	keys, _ := keysOf(at)
-	if n, err := l.prefixes.BatchDelete(keys, nil); err != nil {
+	if n, err := t.prefixes.BatchDelete(keys, nil); err != nil {
 		for i := range keys[min(n, len(keys)):] {
-			_ = l.prefixes.Delete(&keys[n+i])
+			_ = t.prefixes.Delete(&keys[n+i])
 		}
 	}
 }

@@ -24,16 +24,16 @@ import (
 // layouts holds all layouts. Unwinder.mu is held while its methods run, except where they state
 // otherwise.
 type layouts struct {
-	prefixes, pythons *ebpf.Map
-	seed              maphash.Seed
-	room              room
-	next              uint32
-	bySum             map[uint64][]*layout
-	byHash            map[uint64]*layout
-	waiting           map[*layout]bool // for space in the kernel
-	settled           []uint32         // pids whose layouts no longer wait, for the next Forget
-	waitingSpans      int
-	draft             *draft // of the process being loaded
+	tree
+	seed         maphash.Seed
+	room         room
+	next         uint32
+	bySum        map[uint64][]*layout
+	byHash       map[uint64]*layout
+	waiting      map[*layout]bool // for space in the kernel
+	settled      []uint32         // pids whose layouts no longer wait, for the next Forget
+	waitingSpans int
+	draft        *draft // of the process being loaded
 
 	mu       sync.Mutex // guards the fields below, and layout.members; held briefly
 	byNumber map[uint32]*layout
@@ -52,7 +52,7 @@ type draft struct {
 
 func newLayouts(maps map[string]*ebpf.Map) layouts {
 	return layouts{
-		prefixes: maps["pid_page_to_mapping_info"], pythons: maps["py_procs"], seed: maphash.MakeSeed(),
+		tree: tree{maps["pid_page_to_mapping_info"], maps["py_procs"]}, seed: maphash.MakeSeed(),
 		room: newRoom(), bySum: map[uint64][]*layout{}, byHash: map[uint64]*layout{},
 		waiting: map[*layout]bool{}, byNumber: map[uint32]*layout{}, of: map[uint32]*layout{}, refusals: map[*layout]string{},
 	}

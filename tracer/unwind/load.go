@@ -30,12 +30,12 @@ func (u *Unwinder) SetCodes(kernel *ebpf.Map) { u.codes.kernel = kernel }
 func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.isBroken() || u.refused[pid] {
+	if u.broken.Load() || u.refused[pid] {
 		return 0
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memoryOf(pid), u: u}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memories.of(pid), u: u}
 	if u.CodeOf != nil {
 		if code, ok := u.CodeOf(pid); ok {
 			p.code, layout = code, code.Layout
@@ -43,7 +43,9 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	}
 	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
-	u.judgePythons(p)
+	for _, text := range u.pythons.unsupported(p.holdsPython) {
+		u.problems.add(0, text)
+	}
 	_ = p.Close()
 	u.tables.wait()
 	over := u.layouts.draft.over
@@ -52,7 +54,7 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	}
 	at := u.layouts.commit(pid, userOf(pid), layout)
 	if over > 0 {
-		u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
+		u.problems.add(pid, fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
 	}
 	if at == nil {
 		return 0
@@ -92,12 +94,12 @@ func (u *Unwinder) Adopt(pid, number uint32) bool { return u.layouts.adopt(pid, 
 // learn registers a process that has a loaded layout with the profiler, without reading from the
 // process. u.mu is held.
 func (u *Unwinder) learn(pid uint32, at *layout) {
-	if u.isBroken() || u.refused[pid] {
+	if u.broken.Load() || u.refused[pid] {
 		return
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memoryOf(pid), u: u, like: at}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memories.of(pid), u: u, like: at}
 	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
 	u.layouts.draft = nil
@@ -115,7 +117,7 @@ func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 		u.forgetPaths(dropped)
 		u.epoch++
 	}
-	u.notePython(file.FileID, *meta.Mapping)
+	u.pythons.note(file.FileID, *meta.Mapping)
 	u.tellFile(file.FileID, file.GnuBuildID, meta.Mapping)
 }
 
@@ -126,8 +128,11 @@ func (u *Unwinder) Forget() (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	gone := func(pid uint32) bool { return unix.Kill(int(pid), 0) == unix.ESRCH }
-	u.forgetGuards()
-	if u.isBroken() {
+	for _, pid := range u.memories.forget(gone) {
+		delete(u.refused, pid)
+		u.tables.shares.forget(pid)
+	}
+	if u.broken.Load() {
 		return nil
 	}
 	inKernel := u.inKernel()
@@ -176,35 +181,14 @@ func (u *Unwinder) survive(pid uint32) {
 		return
 	}
 	u.refused[pid] = true
-	u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
+	u.problems.add(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
 	_, err := deadline.Call(time.Second, func() (bool, error) {
 		u.manager.CleanupPIDs()
 		u.manager.ProcessedUntil(0)
 		return true, nil
 	})
 	if err != nil {
-		u.guardMu.Lock()
-		u.broken = true
-		u.guardMu.Unlock()
-		u.problem("the unwinder has stopped after an internal error: later stacks are missing")
-	}
-}
-
-func (u *Unwinder) isBroken() bool {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	return u.broken
-}
-
-// forgetGuards removes the state of processes that have ended; u.mu is held.
-func (u *Unwinder) forgetGuards() {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	for pid := range u.memories {
-		if unix.Kill(int(pid), 0) == unix.ESRCH {
-			delete(u.memories, pid)
-			delete(u.refused, pid)
-			u.tables.shares.forget(pid)
-		}
+		u.broken.Store(true)
+		u.problems.add(0, "the unwinder has stopped after an internal error: later stacks are missing")
 	}
 }

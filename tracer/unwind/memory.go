@@ -5,6 +5,7 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,14 +49,49 @@ func readMemory(pid uint32, address uint64, b []byte) error {
 	return nil
 }
 
-// memoryOf returns the memory of a process, the same one until the process is forgotten.
-func (u *Unwinder) memoryOf(pid uint32) *memory {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	m := u.memories[pid]
+// memories holds the memory of each process. Its zero value is empty, and any goroutine may call its
+// methods.
+type memories struct {
+	mu    sync.Mutex // held briefly
+	byPID map[uint32]*memory
+}
+
+// of returns the memory of a process, the same one until the process is forgotten.
+func (l *memories) of(pid uint32) *memory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byPID == nil {
+		l.byPID = map[uint32]*memory{}
+	}
+	m := l.byPID[pid]
 	if m == nil {
 		m = &memory{pid: pid}
-		u.memories[pid] = m
+		l.byPID[pid] = m
 	}
 	return m
+}
+
+// forget drops the memory of processes that have ended, and returns these.
+func (l *memories) forget(ended func(pid uint32) bool) (pids []uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for pid := range l.byPID {
+		if ended(pid) {
+			delete(l.byPID, pid)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// stuck returns at most most sentences about processes of which a read has timed out.
+func (l *memories) stuck(most int) (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.byPID {
+		if m.stuck.Load() && len(list) < most {
+			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))
+		}
+	}
+	return list
 }

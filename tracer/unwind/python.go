@@ -65,23 +65,43 @@ type pythonFile struct {
 	mapping process.RawMapping
 }
 
-// notePython adds a new file of the process being loaded to u.pythons if it may contain CPython.
-func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
+// pythons judges new files that may contain CPython. Only the goroutine that holds Unwinder.mu calls its
+// methods.
+type pythons struct {
+	supported map[host.FileID]bool // files with an interpreter that the profiler supports
+	found     []pythonFile         // new files of the process being loaded
+}
+
+// support notes a file with an interpreter that the profiler supports.
+func (p *pythons) support(file host.FileID) {
+	if p.supported == nil {
+		p.supported = map[host.FileID]bool{}
+	}
+	if len(p.supported) >= maxFiles {
+		clear(p.supported) // unsupported looks up new files only
+	}
+	p.supported[file] = true
+}
+
+// note adds a new file of the process being loaded if it may contain CPython.
+func (p *pythons) note(id libpf.FileID, m process.RawMapping) {
 	if namedPython(m.Path) {
 		m.Path = strings.Clone(m.Path)
-		u.pythons = append(u.pythons, pythonFile{host.FileIDFromLibpf(id), m})
+		p.found = append(p.found, pythonFile{host.FileIDFromLibpf(id), m})
 	}
 }
 
-// judgePythons reports new files with a CPython that the profiler does not support. It supports the
-// default build of versions up to 3.14.
-func (u *Unwinder) judgePythons(p guarded) {
-	for _, f := range u.pythons {
-		if !u.known[f.id] && p.holdsPython(&f.mapping) {
-			u.problem(fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not support this build, such as a free-threaded one or a version after 3.14 (stacks show the interpreter's C functions)", f.mapping.Path))
+// unsupported returns a sentence about each new file with a CPython that the profiler does not support,
+// by a function that reports whether a file holds one. The profiler supports the default build of
+// versions up to 3.14.
+func (p *pythons) unsupported(holdsPython func(*process.RawMapping) bool) (texts []string) {
+	for _, f := range p.found {
+		if !p.supported[f.id] && holdsPython(&f.mapping) {
+			texts = append(texts, fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not support this build, such as a free-threaded one or a version after 3.14 (stacks show the interpreter's C functions)", f.mapping.Path))
 		}
 	}
-	u.pythons = nil
+	p.found = nil
+	return texts
 }
 
 // isShim reports whether a frame is the one that CPython 3.12 inserts below each call from C into

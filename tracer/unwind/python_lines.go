@@ -70,26 +70,39 @@ type codeLines struct {
 // trusted is how long a cached code object is used without reading it again.
 const trusted = time.Second
 
-// linesOf reads a code object from the process. It returns the cached one if the read fails; nil if
-// there is none.
-func (u *Unwinder) linesOf(key codeKey, layout *codeLayout) *codeLines {
-	known, _ := u.lines.get(key)
+// lineCache holds the line tables of code objects that Decode has read.
+type lineCache struct {
+	tables cache[codeKey, *codeLines]
+	size   int // bytes of the younger tables
+}
+
+// of reads a code object from the memory of its process. It returns the cached one if the read fails; nil
+// if there is none.
+func (l *lineCache) of(from *memories, key codeKey, layout *codeLayout) *codeLines {
+	known, _ := l.tables.get(key)
 	if known != nil && time.Since(known.read) < trusted {
 		return known
 	}
-	read, err := readCode(u.memoryOf(key.pid), key, layout, known)
+	read, err := readCode(from.of(key.pid), key, layout, known)
 	if err != nil {
 		return known
 	}
 	if read.read = time.Now(); read == known {
 		return known
 	}
-	if u.linesSize += len(read.table) + 128; u.linesSize > maxTables/2 {
-		u.lines.turn()
-		u.linesSize = len(read.table) + 128
+	if l.size += len(read.table) + 128; l.size > maxTables/2 {
+		l.tables.turn()
+		l.size = len(read.table) + 128
 	}
-	u.lines.put(key, read)
+	l.tables.put(key, read)
 	return read
+}
+
+// age drops the tables that were not used for long.
+func (l *lineCache) age(now time.Time) {
+	if l.tables.age(now) {
+		l.size = 0
+	}
 }
 
 // readCode reads first line and line table of a code object. It returns known if that is still

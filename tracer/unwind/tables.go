@@ -47,10 +47,10 @@ func (t *tables) UpdateUnwindInfo(index uint16, rule stackdeltatypes.UnwindInfo)
 	return t.EbpfHandler.UpdateUnwindInfo(index, rule)
 }
 
-func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
+func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder, cache *unwindcache.Dir) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		slots: make(chan struct{}, 64), u: u, shares: newShares(handler.UpdateUnwindInfo), kept: kept{dir: u.cache},
+		slots: make(chan struct{}, 64), u: u, shares: newShares(handler.UpdateUnwindInfo), kept: kept{dir: cache},
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = list[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
@@ -220,10 +220,7 @@ func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
 
 // UpdateInterpreterOffsets notes a file with an interpreter that the profiler supports.
 func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, ranges []util.Range) error {
-	if len(t.u.known) >= maxFiles {
-		clear(t.u.known) // judgePythons looks up new files only
-	}
-	t.u.known[file] = true
+	t.u.pythons.support(file)
 	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
 }
 

@@ -50,7 +50,6 @@ var exceptions = map[string]int{
 	"arrows up in symbolize/internal/dwarf": 9,
 	"arrows up in tracer":                   9,
 	"arrows up in tracer/archive":           4,
-	"arrows up in tracer/capture":           13,
 	"arrows up in tracer/gpuusage":          3,
 	"arrows up in tracer/heapscan":          2,
 	"arrows up in tracer/libraries":         3,

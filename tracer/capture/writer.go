@@ -15,12 +15,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// File is the destination of a capture: an *os.File.
-type File interface {
-	WriteAt(b []byte, offset int64) (int, error)
-	Truncate(size int64) error
-}
-
 // Options configures a Writer.
 type Options struct {
 	Host     string        // name of the machine
@@ -47,24 +41,6 @@ const (
 	maxQueue        = 64      // batches that wait for the disk, typically 200 KB each
 	blocksPart      = 32 << 10
 )
-
-// batch is the content of one frame.
-type batch struct {
-	inputs      wire.Inputs
-	size        int  // of inputs other than events
-	gap         bool // replaces dropped inputs
-	opened      bool // the mark after an opening
-	lost        int  // events in a gap
-	checkpoint  []*wire.Inputs
-	first, last uint64
-}
-
-func (b *batch) empty() bool { return b.inputs.Events == 0 && len(b.inputs.Input) == 0 }
-
-func (b *batch) clear() {
-	truncate(&b.inputs)
-	b.size, b.first, b.last = 0, 0, 0
-}
 
 // Writer appends to a capture. It is safe for concurrent use; only End waits for the disk. The
 // file, and the error of End, name what the Writer dropped.
@@ -217,14 +193,6 @@ func (w *Writer) failure() error {
 		return fmt.Errorf("the capture lacks %d events (the disk was too slow)", w.lost)
 	}
 	return nil
-}
-
-// since formats a time relative to begin: "12m30s".
-func since(begin, time uint64) string {
-	if time < begin {
-		return "0s"
-	}
-	return duration(time - begin)
 }
 
 // pass queues the current batch for the writing goroutine. An empty batch is queued too: it records

@@ -3,6 +3,8 @@
 package capture
 
 import (
+	"math"
+
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -97,5 +99,43 @@ func (w *Writer) addBlocks(in ledger.BlockList) {
 		if list = list[n:]; len(list) == 0 {
 			return
 		}
+	}
+}
+
+// SetCheckpoints sets the source of checkpoints. The Writer calls it in Apply and Tell, before it
+// takes what it is told. Without it, the capture has none.
+func (w *Writer) SetCheckpoints(source Checkpoints) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checkpoints = source
+}
+
+// checkpoint queues a checkpoint if one is due. Once something was dropped there are no more: they
+// would show other books than those that follow from the inputs. The caller holds w.mu, and the
+// books have all inputs so far.
+func (w *Writer) checkpoint() {
+	w.passed = false
+	most := (w.stored.Bytes - w.checkpointed) / checkpointShare
+	if w.checkpoints == nil || w.closed || w.err != nil || w.opens || w.lost > 0 || w.stored.Bytes-w.checkpointed < w.step || len(w.rest) > 0 || len(w.queue) > cap(w.queue)/2 {
+		return
+	}
+	var to pieces
+	if !w.checkpoints(&to, int(most)) {
+		return
+	}
+	if !w.batch.empty() {
+		w.pass()
+	}
+	w.checkpointed = math.MaxInt64 // until it is in the file
+	at := max(w.now, w.clock())    // no frame before it is later
+	w.send(&batch{checkpoint: to.list, first: at, last: at})
+}
+
+// lookForCheckpoint queues a checkpoint if one is due, before an input.
+func (w *Writer) lookForCheckpoint() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.passed {
+		w.checkpoint()
 	}
 }

@@ -94,6 +94,15 @@ func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	return s
 }
 
+// Warnings lists what is missing in the part of the capture that has been read.
+func (r *Reader) Warnings() []string {
+	list := r.missing.warnings(r.begin)
+	if r.end == nil {
+		list = append(list, "the capture is incomplete (still being written, or vramprof was killed): it ends at "+since(r.begin, max(r.last, r.begin)))
+	}
+	return list
+}
+
 // LevelsOf is SnapshotOf for one of many moments in a chart: see ledger.Ledger.Levels. It has no
 // warnings.
 func (r *Reader) LevelsOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
@@ -108,17 +117,13 @@ func (r *Reader) taken(l *ledger.Ledger, at uint64, take func(uint64, time.Time)
 
 // isSegment reports whether PyTorch's allocator took the memory that this stack allocated.
 func (r *Reader) isSegment(stack uint64) bool {
-	r.mu.Lock()
-	is, known := r.segment[stack]
-	r.mu.Unlock()
+	is, known := r.stacks.isSegment(stack)
 	if known {
 		return is
 	}
 	is = slices.ContainsFunc(r.Stack(stack), func(f callstack.Frame) bool {
 		return f.Mapping != nil && callstack.IsTorchAllocator(f.Mapping.Path)
 	})
-	r.mu.Lock()
-	r.segment[stack] = is
-	r.mu.Unlock()
+	r.stacks.noteSegment(stack, is)
 	return is
 }

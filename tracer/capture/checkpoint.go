@@ -3,6 +3,8 @@
 package capture
 
 import (
+	"math"
+
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -26,6 +28,28 @@ const (
 // Checkpoints tells books what makes them equal to those that the Writer is fed beside, unless it
 // would take more than about most bytes. It returns whether it did: see ledger.Ledger.Checkpoint.
 type Checkpoints func(to ledger.Books, most int) bool
+
+// checkpointer makes the checkpoints of a Writer, whose mu guards it.
+type checkpointer struct {
+	source Checkpoints // nil: there are none
+	look   bool        // a batch was queued since the last look whether one is due
+	after  int64       // bytes in the file after the last checkpoint, or math.MaxInt64 while that is queued
+	step   int64       // checkpointStep; less in tests
+}
+
+// due reports whether a file that has stored bytes is to get another checkpoint.
+func (c *checkpointer) due(stored int64) bool { return c.source != nil && stored-c.after >= c.step }
+
+// take returns the frames of a checkpoint, which the caller queues. It returns false if they would be too
+// large.
+func (c *checkpointer) take(stored int64) ([]*wire.Inputs, bool) {
+	var to pieces
+	if !c.source(&to, int((stored-c.after)/checkpointShare)) {
+		return nil, false
+	}
+	c.after = math.MaxInt64 // until it is in the file
+	return to.list, true
+}
 
 // pieces collects the frames of a checkpoint.
 type pieces struct {

@@ -131,6 +131,9 @@ func (d *disk) end(m *wire.End) error {
 	return d.write(frame{kind: endFrame, first: at, last: at}, m)
 }
 
+// batchBytes is how much a batch has at most of inputs other than events, but for the last input.
+const batchBytes = 1 << 20
+
 // batch is the content of one frame.
 type batch struct {
 	inputs      wire.Inputs

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -23,12 +24,18 @@ const (
 	maxListed  = 8
 )
 
-// miss records that a part is missing.
-func (r *Reader) miss(m missing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.missing {
-		if x := &r.missing[i]; x.damaged == m.damaged && x.stacks == m.stacks && m.first <= x.last && x.first <= m.last {
+// gaps collects the parts that a capture lacks. Any goroutine may call its methods.
+type gaps struct {
+	mu   sync.Mutex // guards list
+	list []missing
+}
+
+// add records that a part is missing.
+func (g *gaps) add(m missing) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.list {
+		if x := &g.list[i]; x.damaged == m.damaged && x.stacks == m.stacks && m.first <= x.last && x.first <= m.last {
 			x.first, x.last = min(x.first, m.first), max(x.last, m.last)
 			if !m.damaged {
 				x.events += m.events
@@ -36,17 +43,23 @@ func (r *Reader) miss(m missing) {
 			return
 		}
 	}
-	if len(r.missing) < maxMissing {
-		r.missing = append(r.missing, m)
+	if len(g.list) < maxMissing {
+		g.list = append(g.list, m)
 	}
 }
 
-// Warnings lists what is missing in the part of the capture that has been read.
-func (r *Reader) Warnings() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []string
-	sorted := slices.Clone(r.missing)
+// none reports whether no part is missing so far.
+func (g *gaps) none() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.list) == 0
+}
+
+// warnings lists the missing parts of a capture whose ledger began at a time, the first ones in words.
+func (g *gaps) warnings(begin uint64) (list []string) {
+	g.mu.Lock()
+	sorted := slices.Clone(g.list)
+	g.mu.Unlock()
 	slices.SortFunc(sorted, func(a, b missing) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.events, b.events))
 	})
@@ -55,18 +68,15 @@ func (r *Reader) Warnings() []string {
 			list = append(list, fmt.Sprintf("more places where the capture is incomplete: %d", len(sorted)-i))
 			break
 		}
-		span := fmt.Sprintf("from %s to %s", since(r.begin, m.first), since(r.begin, m.last))
+		span := fmt.Sprintf("from %s to %s", since(begin, m.first), since(begin, m.last))
 		switch {
 		case m.stacks:
-			list = append(list, "the capture is damaged: names of stacks written at "+since(r.begin, m.last)+" are missing")
+			list = append(list, "the capture is damaged: names of stacks written at "+since(begin, m.last)+" are missing")
 		case m.damaged:
 			list = append(list, "the capture is damaged: inputs "+span+" are missing")
 		default:
 			list = append(list, fmt.Sprintf("the capture lacks inputs %s, including %d events: the disk was too slow", span, m.events))
 		}
-	}
-	if r.end == nil {
-		list = append(list, "the capture is incomplete (still being written, or vramprof was killed): it ends at "+since(r.begin, max(r.last, r.begin)))
 	}
 	return list
 }

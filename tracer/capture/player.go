@@ -98,7 +98,7 @@ func (p *Player) load(time uint64) (bool, error) {
 		if !isDamage(err) {
 			return false, err
 		}
-		p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
+		p.rec.missing.add(missing{first: f.first, last: f.last, damaged: true})
 	}
 	return false, nil
 }
@@ -160,7 +160,7 @@ func (p *Player) apply(in *wire.Input, books ledger.Books) {
 // damaged records that the current frame is malformed.
 func (p *Player) damaged() {
 	f := &p.rec.frames[p.next-1]
-	p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
+	p.rec.missing.add(missing{first: f.first, last: f.last, damaged: true})
 }
 
 // restore gives empty books a checkpoint, and continues after it. It returns false if the checkpoint

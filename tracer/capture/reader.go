@@ -24,7 +24,6 @@ import (
 const (
 	maxFrames = 4 << 20
 	maxParts  = 400_000 // messages and strings per frame
-	maxCached = 1 << 19 // frames of stacks, 70 MB
 )
 
 // indexed is a frame with the offset of its payload.
@@ -56,15 +55,11 @@ type Reader struct {
 	options ReadOptions
 	size    int64
 
-	loadStacks sync.Once
-	stacks     stackTables
+	missing gaps
+	stacks  stackCache
 
-	mu      sync.Mutex // guards the fields below
-	missing []missing
-	frameOf map[uint64][]callstack.Frame
-	segment map[uint64]bool
-	cached  int   // frames in frameOf
-	stopped error // the limit that was reached
+	mu      sync.Mutex // guards stopped
+	stopped error      // the limit that was reached
 }
 
 // ReadOptions control how a capture is read.
@@ -129,7 +124,7 @@ func NewReaderWith(file io.ReaderAt, size int64, o ReadOptions) (*Reader, error)
 	r := &Reader{
 		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), boot: clean(h.GetBoot()), session: clean(h.GetSession()), part: h.GetPart(),
 		time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
-		zstd: decoder, options: o, size: size, frameOf: map[uint64][]callstack.Frame{}, segment: map[uint64]bool{},
+		zstd: decoder, options: o, size: size, stacks: newStackCache(),
 	}
 	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
 	if err := s.all(); err != nil {
@@ -295,31 +290,13 @@ func (r *Reader) load(f *indexed, m proto.Message, b *buffers) error {
 
 // Stack returns the frames of a stack, leaf first. It returns none for an unknown id.
 func (r *Reader) Stack(id uint64) []callstack.Frame {
-	r.loadStacks.Do(r.readStacks)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if frames, ok := r.frameOf[id]; ok {
-		return frames
-	}
-	list, ok := r.stacks.stacks[id]
-	if !ok {
-		return nil
-	}
-	frames := make([]callstack.Frame, len(list))
-	for i, index := range list {
-		frames[i] = r.stacks.frame(index)
-	}
-	if r.cached += len(frames); r.cached > maxCached { // not all at once: a line is an index here, while a frame takes a hundred bytes
-		clear(r.frameOf)
-		r.cached = len(frames)
-	}
-	r.frameOf[id] = frames
-	return frames
+	r.stacks.load.Do(r.readStacks)
+	return r.stacks.of(id)
 }
 
 // readStacks reads all frames with stacks.
 func (r *Reader) readStacks() {
-	r.stacks.stacks = map[uint64][]uint32{}
+	tables := &r.stacks.tables
 	bytes := 0
 	var paths []mappingTexts
 	for i := range r.frames {
@@ -329,16 +306,11 @@ func (r *Reader) readStacks() {
 		}
 		var m wire.Stacks
 		bytes += int(f.size)
-		if bytes > maxStackBytes || r.load(f, &m, &buffers{}) != nil || !r.stacks.add(&m, &paths) {
-			r.miss(missing{first: f.first, last: f.last, damaged: true, stacks: true})
+		if bytes > maxStackBytes || r.load(f, &m, &buffers{}) != nil || !tables.add(&m, &paths) {
+			r.missing.add(missing{first: f.first, last: f.last, damaged: true, stacks: true})
 		}
 	}
-	r.stacks.texts.sort()
-	r.stacks.mappings.sort()
-	r.stacks.lines.sort()
-	for _, p := range paths { // after all texts have been read
-		p.mapping.Path, p.mapping.BuildID = r.stacks.text(p.path), r.stacks.text(p.build)
-	}
+	tables.sort(paths)
 }
 
 func descriptor(m proto.Message) protoreflect.MessageDescriptor {

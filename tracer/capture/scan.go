@@ -60,7 +60,7 @@ func (s *scan) take(f frame) error {
 	}
 	s.offset = payload + int64(f.length)
 	if s.lost || f.sequence != s.sequence {
-		s.r.miss(missing{first: s.last, last: max(s.last, f.first), damaged: true})
+		s.r.missing.add(missing{first: s.last, last: max(s.last, f.first), damaged: true})
 		s.lost = false
 	}
 	s.sequence = f.sequence + 1
@@ -69,14 +69,14 @@ func (s *scan) take(f frame) error {
 	case checksum(s.buffer) != f.sum && f.kind == checkpointFrame:
 		s.r.checkpoints.part.frames = nil // nothing else is missing
 	case checksum(s.buffer) != f.sum:
-		s.r.miss(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
+		s.r.missing.add(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
 	case f.kind == gapFrame:
-		s.r.miss(missing{first: f.first, last: f.last, events: uint64(f.events)})
+		s.r.missing.add(missing{first: f.first, last: f.last, events: uint64(f.events)})
 	case f.kind == openedFrame:
 		s.r.opened = f.last
 	default:
 		s.r.frames = append(s.r.frames, indexed{f, payload})
-		if len(s.r.missing) == 0 {
+		if s.r.missing.none() {
 			s.r.checkpoints.take(&f, len(s.r.frames)-1, s.last)
 		}
 		if s.unpacked += uint64(f.size); f.kind == inputsFrame {

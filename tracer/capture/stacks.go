@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
@@ -15,6 +16,7 @@ import (
 const (
 	maxStackBytes = 512 << 20 // of their frames, as messages
 	maxStackDepth = 1 << 10   // outer frames are dropped
+	maxCached     = 1 << 19   // frames of stacks in a stackCache, 70 MB
 )
 
 // table holds the entries that frames have added, by the index of their first entry: some may be
@@ -43,6 +45,59 @@ func (t *table[T]) at(index uint32) (value T, ok bool) {
 		return value, false
 	}
 	return t.parts[i].list[index-t.parts[i].first], true
+}
+
+// stackCache has all stacks of a file, and the frames of those that were asked for.
+type stackCache struct {
+	load   sync.Once // fills tables, which is read-only afterwards
+	tables stackTables
+
+	mu       sync.Mutex // guards the fields below
+	frames   map[uint64][]callstack.Frame
+	cached   int             // frames in frames
+	segments map[uint64]bool // by stack: whether PyTorch's allocator took its memory
+}
+
+func newStackCache() stackCache {
+	return stackCache{tables: stackTables{stacks: map[uint64][]uint32{}}, frames: map[uint64][]callstack.Frame{}, segments: map[uint64]bool{}}
+}
+
+// of returns the frames of a stack, leaf first; none for an unknown id.
+func (c *stackCache) of(id uint64) []callstack.Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if frames, ok := c.frames[id]; ok {
+		return frames
+	}
+	list, ok := c.tables.stacks[id]
+	if !ok {
+		return nil
+	}
+	frames := make([]callstack.Frame, len(list))
+	for i, index := range list {
+		frames[i] = c.tables.frame(index)
+	}
+	if c.cached += len(frames); c.cached > maxCached { // not all at once: a line is an index here, while a frame takes a hundred bytes
+		clear(c.frames)
+		c.cached = len(frames)
+	}
+	c.frames[id] = frames
+	return frames
+}
+
+// isSegment returns what noteSegment noted of a stack, and false for known if it noted nothing.
+func (c *stackCache) isSegment(stack uint64) (is, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is, known = c.segments[stack]
+	return is, known
+}
+
+// noteSegment notes whether PyTorch's allocator took the memory that a stack allocated.
+func (c *stackCache) noteSegment(stack uint64, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.segments[stack] = is
 }
 
 // stackTables holds all stacks of a file, as indexes.
@@ -74,6 +129,16 @@ func (t *stackTables) frame(index uint32) callstack.Frame {
 		f.Mapping, _ = t.mappings.at(k.mapping - 1)
 	}
 	return f
+}
+
+// sort must be called after all frames of the file were added. It sets the texts of mappings.
+func (t *stackTables) sort(paths []mappingTexts) {
+	t.texts.sort()
+	t.mappings.sort()
+	t.lines.sort()
+	for _, p := range paths {
+		p.mapping.Path, p.mapping.BuildID = t.text(p.path), t.text(p.build)
+	}
 }
 
 // text returns "" for index 0 and for lost texts.

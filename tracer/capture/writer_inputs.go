@@ -3,8 +3,6 @@
 package capture
 
 import (
-	"math"
-
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -23,7 +21,7 @@ func (w *Writer) Apply(e *ledger.Event) {
 	if w.closed || w.err != nil {
 		return
 	}
-	if w.passed {
+	if w.checkpoints.look {
 		w.checkpoint()
 	}
 	w.now = max(w.now, e.Time)
@@ -107,35 +105,33 @@ func (w *Writer) addBlocks(in ledger.BlockList) {
 func (w *Writer) SetCheckpoints(source Checkpoints) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.checkpoints = source
+	w.checkpoints.source = source
 }
 
 // checkpoint queues a checkpoint if one is due. Once something was dropped there are no more: they
 // would show other books than those that follow from the inputs. The caller holds w.mu, and the
 // books have all inputs so far.
 func (w *Writer) checkpoint() {
-	w.passed = false
-	most := (w.stored.Bytes - w.checkpointed) / checkpointShare
-	if w.checkpoints == nil || w.closed || w.err != nil || w.opens || w.lost > 0 || w.stored.Bytes-w.checkpointed < w.step || len(w.rest) > 0 || len(w.queue) > cap(w.queue)/2 {
+	w.checkpoints.look = false
+	if !w.checkpoints.due(w.stored.Bytes) || w.closed || w.err != nil || w.opens || w.lost > 0 || len(w.rest) > 0 || len(w.queue) > cap(w.queue)/2 {
 		return
 	}
-	var to pieces
-	if !w.checkpoints(&to, int(most)) {
+	list, ok := w.checkpoints.take(w.stored.Bytes)
+	if !ok {
 		return
 	}
 	if !w.batch.empty() {
 		w.pass()
 	}
-	w.checkpointed = math.MaxInt64 // until it is in the file
-	at := max(w.now, w.clock())    // no frame before it is later
-	w.send(&batch{checkpoint: to.list, first: at, last: at})
+	at := max(w.now, w.clock()) // no frame before it is later
+	w.send(&batch{checkpoint: list, first: at, last: at})
 }
 
 // lookForCheckpoint queues a checkpoint if one is due, before an input.
 func (w *Writer) lookForCheckpoint() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.passed {
+	if w.checkpoints.look {
 		w.checkpoint()
 	}
 }

@@ -54,7 +54,6 @@ var exceptions = map[string]int{
 	"arrows up in tracer/nvml":              5,
 	"arrows up in tracer/preflight":         3,
 	"arrows up in tracer/probepoint":        2,
-	"arrows up in tracer/probes":            15,
 	"arrows up in tracer/sandbox":           3,
 	"arrows up in tracer/stacks":            2,
 	"arrows up in tracer/workload":          2,

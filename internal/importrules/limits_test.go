@@ -46,7 +46,6 @@ var exceptions = map[string]int{
 	"arrows up in scripts/release/modules": 2,
 	"arrows up in symbolize":               3,
 	"arrows up in tracer":                  9,
-	"arrows up in tracer/gpuusage":         3,
 	"arrows up in tracer/heapscan":         2,
 	"arrows up in tracer/libraries":        3,
 	"arrows up in tracer/preflight":        3,

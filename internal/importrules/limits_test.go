@@ -47,7 +47,6 @@ var exceptions = map[string]int{
 	"arrows up in symbolize":               3,
 	"arrows up in tracer":                  9,
 	"arrows up in tracer/heapscan":         2,
-	"arrows up in tracer/workload":         2,
 	"lines of code":                        114000,
 }
 

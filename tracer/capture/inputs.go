@@ -9,14 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// clean makes a file's text safe to print. It does not change text that vramprof wrote, if the
-// tracer cleaned it too.
-func clean(b []byte) string { return untrusted.Clean(string(b[:min(len(b), maxText)])) }
 
 // inputOf turns an input of the ledger into a message; applier.apply is the inverse.
 func inputOf(in ledger.Input) *wire.Input {

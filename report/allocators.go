@@ -113,6 +113,9 @@ func AllocatorTexts(s *ledger.Snapshot, c *ledger.AllocatorCache) (list []string
 	if rounding := Minus(c.Allocated, c.Requested); k.Requested != (caching.Stat{}) && rounding > 0 {
 		list = append(list, "Rounding takes "+format.Bytes(rounding)+" of the "+format.Bytes(c.Allocated)+" of tensors")
 	}
+	if c.Repaired > 0 {
+		list = append(list, format.Count(c.Repaired, "allocation or free")+" of "+format.Bytes(c.RepairedBytes)+", whose event was lost, follow PyTorch's own blocks")
+	}
 	if doubt := AllocatorDoubt(s, c); doubt != "" {
 		list = append(list, doubt)
 	}

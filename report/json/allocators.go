@@ -31,9 +31,11 @@ type AllocatorReport struct {
 	LargestFree    uint64            `json:"largest_free_bytes"` // longest run of free bytes in one segment
 	PeakAllocated  uint64            `json:"peak_allocated_bytes"`
 	PeakReserved   uint64            `json:"peak_reserved_bytes"`
-	Retries        uint64            `json:"retries"`       // since the process began: cudaMalloc failed, and PyTorch freed its cache and tried again
-	OutOfMemory    uint64            `json:"out_of_memory"` // since the process began: errors that the program got
-	Arenas         []ArenaReport     `json:"arenas"`        // the largest first, at most as many as sites
+	Retries        uint64            `json:"retries"`            // since the process began: cudaMalloc failed, and PyTorch freed its cache and tried again
+	OutOfMemory    uint64            `json:"out_of_memory"`      // since the process began: errors that the program got
+	Repaired       uint64            `json:"repaired,omitempty"` // allocations and frees of the process whose event was lost, and that readings showed
+	RepairedBytes  uint64            `json:"repaired_bytes,omitempty"`
+	Arenas         []ArenaReport     `json:"arenas"` // the largest first, at most as many as sites
 }
 
 // CacheKindReport is the part of a cache that is there for one reason.
@@ -67,6 +69,7 @@ func allocatorReports(s *ledger.Snapshot, o report.Options) (list []AllocatorRep
 			AgeNs:   report.Minus(s.End, c.Time), Exact: c.Exact, OffBytes: c.OffBytes,
 			ReservedBytes: c.Reserved, AllocatedBytes: c.Allocated, RequestedBytes: c.Requested, CacheBytes: c.Cached, LargestFree: c.LargestFree,
 			PeakAllocated: c.Counters.Allocated.Peak, PeakReserved: c.Counters.Reserved.Peak, Retries: c.Counters.Retries, OutOfMemory: c.Counters.OutOfMemory,
+			Repaired: c.Repaired, RepairedBytes: c.RepairedBytes,
 			Arenas: []ArenaReport{},
 		}
 		for _, k := range report.CacheKinds {

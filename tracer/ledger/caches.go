@@ -20,7 +20,11 @@ type AllocatorReading struct {
 
 func (in AllocatorReading) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && !p.purged && p.End == 0 && !l.full() {
+		before := p.allocator
 		p.setAllocator(in.Time, in.Reading)
+		if p.allocator != nil && p.allocator.reading.Exact() {
+			p.repairSegments(before)
+		}
 	}
 }
 
@@ -30,15 +34,82 @@ type AllocatorCache struct {
 	Time    uint64 // of the reading
 	caching.Device
 	caching.Cache
+	// Of the process: what readings showed to be allocated or freed although its event was lost.
+	Repaired, RepairedBytes uint64
 }
 
 // allocator is the latest reading of PyTorch's allocators of a process.
 type allocator struct {
-	time    uint64
-	reading *caching.Reading
-	gone    []uint64        // addresses of the sample that this reading lacks: see repair
-	divided []caching.Cache // of the reading, by device
-	repairs count           // blocks whose free was lost, since the begin of the process
+	time     uint64
+	reading  *caching.Reading
+	gone     []uint64        // addresses of the sample that this reading lacks: see repair
+	divided  []caching.Cache // of the reading, by device
+	repairs  count           // allocations and frees whose event was lost, since the begin of the process
+	segments                 // that the books lack
+}
+
+// segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
+type segments struct {
+	older    []uint64 // those of the first exact reading: they are from before the attach
+	unbooked []uint64 // those of this reading
+	read     bool     // there was an exact reading
+}
+
+// repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was: if events of the
+// process were lost, and two exact readings agree.
+func (p *process) repairSegments(before *allocator) {
+	a, extents := p.allocator, p.extents()
+	a.unbooked = a.without(extents)
+	if before == nil || !before.read {
+		a.older, a.read = a.unbooked, true
+		return
+	}
+	a.older, a.read = before.older, true
+	if p.Lost == 0 || !before.reading.Exact() {
+		return
+	}
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		_, now := slices.BinarySearch(a.unbooked, s.Address)
+		_, then := slices.BinarySearch(before.unbooked, s.Address)
+		if _, older := slices.BinarySearch(a.older, s.Address); now && then && !older {
+			p.alloc(&Event{Op: Alloc, Kind: Device, Space: Addresses, PID: p.PID, Device: a.reading.Arenas[s.Arena].Device, Time: a.time, Address: s.Address, Size: s.Size, API: "cudaMalloc"})
+			a.repaired(s.Size)
+		}
+	}
+	for _, x := range extents {
+		if key := (liveKey{x.start, Addresses}); !x.mapped && p.sites[x.site].segment && x.time < before.time && !a.overlaps(&x) && !before.overlaps(&x) {
+			p.drop(key, p.live[key], a.time)
+			a.repaired(x.end - x.start)
+		}
+	}
+}
+
+func (a *allocator) repaired(bytes uint64) {
+	a.repairs.objects++
+	a.repairs.bytes += bytes
+}
+
+// without returns the addresses of the segments that overlap no extent.
+func (a *allocator) without(extents []extent) (list []uint64) {
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		for len(extents) > 0 && extents[0].end <= s.Address {
+			extents = extents[1:]
+		}
+		if s.Base == 0 && (len(extents) == 0 || extents[0].start >= s.Address+s.Size) {
+			list = append(list, s.Address)
+		}
+	}
+	return list
+}
+
+// overlaps reports whether a segment of the reading has an address of an extent.
+func (a *allocator) overlaps(x *extent) bool {
+	i, _ := slices.BinarySearchFunc(a.reading.Segments, x.start, func(s caching.Segment, address uint64) int {
+		return cmp.Compare(s.Address+s.Size-1, address)
+	})
+	return i < len(a.reading.Segments) && a.reading.Segments[i].Address < x.end
 }
 
 // setAllocator books a reading of the allocators.
@@ -53,7 +124,7 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 		return
 	}
 	p.listedBlocks += len(r.Blocks)
-	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs}
+	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, segments: segments{older: before.older, read: before.read}}
 	for i := range r.Devices {
 		if d := &r.Devices[i]; d.Exact && d.Index < maxDevices {
 			p.allocator.setFirst(p, d)
@@ -121,8 +192,7 @@ func (a *allocator) repair(p *torch, before *allocator) {
 	for _, address := range twice {
 		key := liveKey{address, Blocks}
 		n := p.live[key]
-		a.repairs.objects++
-		a.repairs.bytes += p.entries.at(n).size
+		a.repaired(p.entries.at(n).size)
 		p.dropTensor(key, n, a.time)
 	}
 }
@@ -207,7 +277,7 @@ func (v *view) caches() {
 // appendTo appends what a snapshot has of the reading.
 func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache {
 	for i := range a.divided {
-		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i]})
+		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes})
 	}
 	return list
 }
@@ -239,11 +309,19 @@ func (o *opener) allocator(p *process) {
 		o.beginOf(carriedAllocator, p)
 		codec.Num(o.Codec, &next)
 		if first {
-			codec.Num(o.Codec, &a.time)
-			o.counts(&a.repairs)
-			codec.List(o.Codec, &a.gone, maxFreed, func(address *uint64) { codec.Num(o.Codec, address) })
+			a.carry(&o.carrier)
 		}
 		a.reading.Carry(o.Codec, &next)
+	}
+}
+
+// carry carries what does not follow from the reading.
+func (a *allocator) carry(c *carrier) {
+	codec.Num(c.Codec, &a.time)
+	c.counts(&a.repairs)
+	c.Flags(&a.read)
+	for _, list := range [...]*[]uint64{&a.gone, &a.older, &a.unbooked} {
+		codec.List(c.Codec, list, caching.MaxSegments, func(address *uint64) { codec.Num(c.Codec, address) })
 	}
 }
 
@@ -253,9 +331,7 @@ func takeAllocator(c *carrier, p *process) {
 	if next == 0 {
 		c.Check(p.allocator == nil)
 		p.allocator = &allocator{reading: &caching.Reading{}}
-		codec.Num(c.Codec, &p.allocator.time)
-		c.counts(&p.allocator.repairs)
-		codec.List(c.Codec, &p.allocator.gone, maxFreed, func(address *uint64) { codec.Num(c.Codec, address) })
+		p.allocator.carry(c)
 	}
 	a := p.allocator
 	if c.Check(a != nil && next == len(a.reading.Blocks)); c.Bad {

@@ -161,3 +161,41 @@ func TestReadingsOfAllocatorsAreBoundedAndLeave(t *testing.T) {
 		t.Errorf("%d blocks are counted after the end of the process", l.listedBlocks)
 	}
 }
+
+// TestSegmentsWhoseEventsWereLostAreRepaired: a segment that came without an event is booked, one that went without
+// one is freed, and those of before the attach stay what they are.
+func TestSegmentsWhoseEventsWereLostAreRepaired(t *testing.T) {
+	const older, lost, gone, kept = 0x900000, 0xa00000, 0xb00000, 0xc00000
+	for _, lossy := range []bool{true, false} {
+		l := walkedBooks(t)
+		alloc := func(address uint64) {
+			l.Apply(&Event{Op: Alloc, Kind: Device, Space: Addresses, PID: 7, Time: 24, Address: address, Size: 1 << 20, Stack: 9, API: "cudaMalloc"})
+		}
+		alloc(gone)
+		alloc(kept)
+		l.Tell(Segments{9})
+		l.Tell(AllocatorReading{7, 25, readingOf([]uint64{older}, []uint64{0x100000, 0x200000, gone, kept})})
+		if lossy {
+			l.Tell(Stats{Lost: 1, LostBy: map[uint32]uint64{7: 1}})
+		}
+		for i := range uint64(2) {
+			l.Tell(AllocatorReading{7, 30 + i, readingOf([]uint64{older}, []uint64{0x100000, 0x200000, lost, kept})})
+			s := l.Snapshot(40, time.Time{})
+			live := map[uint64]bool{}
+			for key := range l.byPID[7].live {
+				live[key.address] = key.space == Addresses || live[key.address]
+			}
+			repaired := lossy && i == 1
+			if live[lost] != repaired || live[gone] == repaired || !live[kept] || live[older] {
+				t.Errorf("lossy %v, reading %d: live %v", lossy, i, live)
+			}
+			if c := s.CacheOn(0, 0); repaired != (c.Repaired == 2 && c.RepairedBytes == 2<<20) || !repaired && c.Repaired != 0 {
+				t.Errorf("lossy %v, reading %d: %d repaired with %d bytes", lossy, i, c.Repaired, c.RepairedBytes)
+			}
+			if d := differs(booksOf(l, 40), booksOf(opened(l), 40)); d != "" {
+				t.Error("books from an opening differ: " + d)
+			}
+		}
+		checkLedger(t, l)
+	}
+}

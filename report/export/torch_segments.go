@@ -23,9 +23,9 @@ type block struct {
 
 // segments writes the list of segments, by address, and returns how many devices it has.
 func (t *torch) segments() (devices int) {
-	l := t.p.list()
+	l := t.p.List()
 	put := func(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
-		l.item()
+		l.Item()
 		t.segment(device, address, c, frames, blocks)
 		devices = max(devices, int(device)+1)
 	}
@@ -60,7 +60,7 @@ func (t *torch) segments() (devices int) {
 		})
 		at += size
 	}
-	l.end()
+	l.End()
 	return devices
 }
 
@@ -165,31 +165,31 @@ func (t *torch) olderFree() map[int32]uint64 {
 // segment writes a segment. Its sizes follow its blocks, since it sums them while it writes them.
 func (t *torch) segment(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
 	p := t.p
-	p.dict()
-	p.uintItem("device", uint64(device))
-	p.uintItem("address", address)
-	p.string("frames")
+	p.Dict()
+	p.UintItem("device", uint64(device))
+	p.UintItem("address", address)
+	p.String("frames")
 	frames()
-	p.string("blocks")
-	l := p.list()
+	p.String("blocks")
+	l := p.List()
 	at, active := address, uint64(0)
 	blocks(func(b block) {
 		if b.size == 0 {
 			return
 		}
-		l.item()
+		l.Item()
 		t.block(&b, at)
 		at += b.size
 		if !b.free {
 			active += b.size
 		}
 	})
-	l.end()
+	l.End()
 	total := at - address
-	p.uintItem("total_size", total)
-	p.uintItem("allocated_size", active)
-	p.uintItem("active_size", active)
-	p.uintItem("requested_size", active)
+	p.UintItem("total_size", total)
+	p.UintItem("allocated_size", active)
+	p.UintItem("active_size", active)
+	p.UintItem("requested_size", active)
 	stream, sort := uint64(streamWhole), "large"
 	if c != whole {
 		stream = streamMapped
@@ -197,42 +197,40 @@ func (t *torch) segment(device int32, address uint64, c class, frames func(), bl
 	if total <= segmentGrain {
 		sort = "small"
 	}
-	p.uintItem("stream", stream)
-	p.stringItem("segment_type", sort)
-	p.string("segment_pool_id")
-	p.uint(0)
-	p.uint(0)
-	p.op(opTuple2)
-	p.string("is_expandable")
-	p.bool(c == mapped)
-	p.endDict()
+	p.UintItem("stream", stream)
+	p.StringItem("segment_type", sort)
+	p.String("segment_pool_id")
+	p.Pair(0, 0)
+	p.String("is_expandable")
+	p.Bool(c == mapped)
+	p.EndDict()
 }
 
 func (t *torch) block(b *block, address uint64) {
 	p := t.p
-	p.dict()
-	p.uintItem("address", address)
-	p.uintItem("size", b.size)
-	p.string("state")
+	p.Dict()
+	p.UintItem("address", address)
+	p.UintItem("size", b.size)
+	p.String("state")
 	if b.free {
-		p.string("inactive")
-		p.uintItem("requested_size", 0)
+		p.String("inactive")
+		p.UintItem("requested_size", 0)
 	} else {
-		p.string("active_allocated")
-		p.uintItem("requested_size", b.size)
+		p.String("active_allocated")
+		p.UintItem("requested_size", b.size)
 	}
-	p.string("frames")
+	p.String("frames")
 	t.blockFrames(b)
 	if b.holder != "" { // for programs; viewers ignore it
-		p.stringItem("holder", b.holder)
+		p.StringItem("holder", b.holder)
 	}
-	p.endDict()
+	p.EndDict()
 }
 
 func (t *torch) blockFrames(b *block) {
 	switch {
 	case b.free:
-		t.p.op(opEmptyList)
+		t.p.List()
 	case len(b.path) > 0:
 		t.pathFrames(b)
 	case b.holder != "":

@@ -48,7 +48,7 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 	}
 	t := &torch{
 		s: space, snapshot: s, st: st, process: -1,
-		lists: make(map[siteKey]uint32), frames: make(map[frameKey]uint32),
+		frameLists: newFrameLists(pickle.NewWriter(w)),
 	}
 	for i := range s.Processes {
 		if s.Processes[i].PID == pid {
@@ -59,7 +59,6 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 		t.kept = report.KeptBy(s)[t.process]
 	}
 	t.prepare()
-	t.p = pickle.NewWriter(w)
 	t.write()
 	if err := t.p.Close(); err != nil {
 		return fmt.Errorf("write torch snapshot: %w", err)
@@ -69,7 +68,7 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 
 // torch is a snapshot that is written.
 type torch struct {
-	p        *pickle.Writer
+	frameLists
 	s        *space
 	snapshot *ledger.Snapshot
 	process  int // index in Snapshot.Processes, or -1
@@ -80,14 +79,6 @@ type torch struct {
 	kept    *report.Kept // nil without a walk
 	entries []int        // number of entries of the trace, by device
 	listed  []listedBlock
-
-	lists  map[siteKey]uint32 // memo numbers of lists of frames
-	frames map[frameKey]uint32
-}
-
-type frameKey struct {
-	file, name string
-	line       int
 }
 
 // prepare decides which driver memory is PyTorch's, and on which device unknown memory is.

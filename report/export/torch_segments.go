@@ -164,67 +164,34 @@ func (t *torch) olderFree() map[int32]uint64 {
 
 // segment writes a segment. Its sizes follow its blocks, since it sums them while it writes them.
 func (t *torch) segment(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
-	p := t.p
-	p.Dict()
-	p.UintItem("device", uint64(device))
-	p.UintItem("address", address)
-	p.String("frames")
-	frames()
-	p.String("blocks")
-	l := p.List()
-	at, active := address, uint64(0)
-	blocks(func(b block) {
-		if b.size == 0 {
-			return
-		}
-		l.Item()
-		t.block(&b, at)
-		at += b.size
-		if !b.free {
-			active += b.size
-		}
-	})
-	l.End()
-	total := at - address
-	p.UintItem("total_size", total)
-	p.UintItem("allocated_size", active)
-	p.UintItem("active_size", active)
-	p.UintItem("requested_size", active)
-	stream, sort := uint64(streamWhole), "large"
+	s := segmentEntry{device: uint64(device), address: address, stream: streamWhole, expandable: c == mapped}
 	if c != whole {
-		stream = streamMapped
+		s.stream = streamMapped
 	}
-	if total <= segmentGrain {
-		sort = "small"
-	}
-	p.UintItem("stream", stream)
-	p.StringItem("segment_type", sort)
-	p.String("segment_pool_id")
-	p.Pair(0, 0)
-	p.String("is_expandable")
-	p.Bool(c == mapped)
-	p.EndDict()
+	s.write(t.p, frames, func() {
+		l := t.p.List()
+		blocks(func(b block) {
+			if b.size == 0 {
+				return
+			}
+			l.Item()
+			t.block(&b, address+s.total)
+			s.total += b.size
+			if !b.free {
+				s.allocated += b.size
+			}
+		})
+		l.End()
+		s.active, s.requested, s.small = s.allocated, s.allocated, s.total <= segmentGrain
+	})
 }
 
 func (t *torch) block(b *block, address uint64) {
-	p := t.p
-	p.Dict()
-	p.UintItem("address", address)
-	p.UintItem("size", b.size)
-	p.String("state")
+	e := blockEntry{address: address, size: b.size, requested: b.size, state: stateActive, holder: b.holder}
 	if b.free {
-		p.String("inactive")
-		p.UintItem("requested_size", 0)
-	} else {
-		p.String("active_allocated")
-		p.UintItem("requested_size", b.size)
+		e.requested, e.state = 0, stateInactive
 	}
-	p.String("frames")
-	t.blockFrames(b)
-	if b.holder != "" { // for programs; viewers ignore it
-		p.StringItem("holder", b.holder)
-	}
-	p.EndDict()
+	e.write(t.p, func() { t.blockFrames(b) })
 }
 
 func (t *torch) blockFrames(b *block) {

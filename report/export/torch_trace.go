@@ -3,8 +3,6 @@
 package export
 
 import (
-	"path"
-
 	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
@@ -111,40 +109,4 @@ func (t *torch) stack(id uint64, api string) {
 		key.api = api
 	}
 	t.list(key, func() []callstack.Frame { return frames.Visible(t.st, id, untrusted.Clean(api)) })
-}
-
-// mark writes a list of one frame, which is a remark.
-func (t *torch) mark(text string) {
-	t.list(siteKey{api: "\x00" + text}, func() []callstack.Frame { return []callstack.Frame{{Function: text, Mark: true}} })
-}
-
-func (t *torch) list(key siteKey, of func() []callstack.Frame) {
-	if n, ok := t.lists[key]; ok {
-		t.p.Ref(n)
-		return
-	}
-	l, n := t.p.ListRef()
-	t.lists[key] = n
-	stack := of()
-	for i := range stack {
-		l.Item()
-		t.frame(&stack[i])
-	}
-	l.End()
-}
-
-func (t *torch) frame(f *callstack.Frame) {
-	key := frameKey{untrusted.Clean(f.File), frames.Name(f), max(f.Line, 0)}
-	if key.file == "" && f.Mapping != nil {
-		key.file = untrusted.Clean(path.Base(f.Mapping.Path))
-	}
-	if n, ok := t.frames[key]; ok {
-		t.p.Ref(n)
-		return
-	}
-	t.frames[key] = t.p.DictRef()
-	t.p.StringItem("filename", key.file)
-	t.p.UintItem("line", uint64(key.line))
-	t.p.StringItem("name", key.name)
-	t.p.EndDict()
 }

@@ -42,6 +42,7 @@ type Segment struct {
 	Pool          PoolID
 	Device        int
 	Small         bool
+	Expandable    bool // unmapped addresses of the same reservation adjoin it
 	Blocks        int
 }
 

@@ -210,8 +210,12 @@ func (w *walk) export(s *Snapshot, device int) {
 			continue
 		}
 		key := w.pools[b.pool]
-		g := Segment{Address: b.ptr, Stream: b.stream, Pool: key.id, Small: key.small, Device: device}
-		for k, is := i, true; is && w.raw[k].state != Unmapped && at[k] < 0; k, is = w.nextOf(k) {
+		g := Segment{Address: b.ptr, Stream: b.stream, Pool: key.id, Small: key.small, Device: device, Expandable: b.prev != 0}
+		for k, is := i, true; is && at[k] < 0; k, is = w.nextOf(k) {
+			if w.raw[k].state == Unmapped {
+				g.Expandable = true
+				break
+			}
 			at[k] = len(s.Segments)
 			g.Size += w.raw[k].size
 			g.Blocks++

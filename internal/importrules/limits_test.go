@@ -63,7 +63,7 @@ var exceptions = map[string]int{
 	"arrows up in tracer/stacks":            2,
 	"arrows up in tracer/unwind":            22,
 	"arrows up in tracer/workload":          2,
-	"lines of code":                         115000,
+	"lines of code":                         116000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields of

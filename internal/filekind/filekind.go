@@ -132,6 +132,9 @@ func kindOf(head []byte) Kind {
 			return Kind{Profile, "a pprof profile", "go tool pprof FILE, or vramprof diff A B"}
 		}
 		if k := kindOf(inside); k.Known() {
+			if k.Class == Pickle {
+				k.Class = Other // it is not read before it is unpacked
+			}
 			return Kind{k.Class, k.what + " that was compressed", unpack}
 		}
 		return Kind{Other, "a gzip file", unpack}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,9 +26,12 @@ import (
 )
 
 const (
-	// tries is how often a device in motion is read until one reading is exact. A reading of 1,000
-	// blocks takes some milliseconds.
-	tries = 20
+	// tries is how often each device is read in a row until a reading is exact.
+	tries = 5
+	// motion is how long an allocator in motion is read again, and pause the time between two attempts.
+	motion = 2 * time.Second
+	pause  = time.Millisecond
+	atRest = 20 // attempts in a row with the same error, after which it is no matter of time
 	// patience limits a reading with the opening of the process's files, which can lie on a file system
 	// of its own.
 	patience = 20 * time.Second
@@ -71,20 +75,65 @@ func Take(pid uint32, walk Walk) (*Snapshot, error) {
 		return nil, fmt.Errorf("process %d ended while it was read", pid)
 	}
 	if !read.Exact() {
-		s.state.Warnings = append(s.state.Warnings, s.motion())
+		s.state.Warnings = append(s.state.Warnings, s.inMotion())
 	}
 	return s, nil
 }
 
+// readAllocator reads until all devices are exact, as long as the allocator is in motion.
 func readAllocator(pid uint32) (*allocator.Snapshot, error) {
 	process, err := peek.Open(int(pid))
 	if err != nil {
 		return nil, err
 	}
 	defer process.Close()
-	read, _, err := allocator.Read(process, nil, tries)
-	return read, err
+	var layout *allocator.Layout
+	var best *allocator.Snapshot
+	for a := (attempts{begin: time.Now()}); ; time.Sleep(pause) {
+		var read *allocator.Snapshot
+		if read, layout, err = allocator.Read(process, layout, tries); err == nil {
+			best = read
+		}
+		switch {
+		case err == nil && read.Exact():
+			return read, nil
+		case a.again(err):
+		case best != nil:
+			return best, nil
+		default:
+			return nil, err
+		}
+	}
 }
+
+// attempts are readings of an allocator that gave no exact result.
+type attempts struct {
+	begin time.Time
+	last  allocator.Error
+	same  int // attempts in a row with the error last
+}
+
+// again reports whether another attempt may succeed after one with an error, or with nil for a
+// reading in motion.
+func (a *attempts) again(err error) bool {
+	var cannot *allocator.Error
+	switch {
+	case time.Since(a.begin) > motion:
+		return false
+	case err == nil:
+		return true
+	case !errors.As(err, &cannot) || !slices.Contains(torn, cannot.Code):
+		return false
+	}
+	if a.same++; *cannot != a.last {
+		a.same = 0
+	}
+	a.last = *cannot
+	return a.same < atRest
+}
+
+// torn are why a layout may be refused while the process allocates.
+var torn = []allocator.Code{allocator.NoTable, allocator.NoChain, allocator.NoPool, allocator.NoCounters, allocator.Contradicted}
 
 // readSettings reads the variable that PyTorch took its allocator's settings from.
 func (s *Snapshot) readSettings() {

@@ -47,15 +47,37 @@ func TestTheSummaryTellsHowFarAReadingInMotionMayBeOff(t *testing.T) {
 		Segments: []allocator.Segment{{Address: 512, Size: 1536}},
 		Devices:  []allocator.Device{{Exact: true}, {OffBlocks: 3, OffBytes: 2048}},
 	}}}
-	s.state.Warnings = []string{s.motion()}
+	s.state.Warnings = []string{s.inMotion()}
 	var b strings.Builder
 	if err := s.Summary(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `python3[1m (42): 1 block in 1 segment, 512 B allocated, 1.00 KiB cached; read in 1.2ms
-! in motion: the process allocated during each of 20 readings; at most 3 blocks and 2.00 KiB off
+! in motion: the process allocated during all readings of 2s; at most 3 blocks and 2.00 KiB off
 `
 	if b.String() != want {
 		t.Errorf("wrote\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestAnAllocatorInMotionIsReadAgainButNotForever(t *testing.T) {
+	torn := func(blocks int) error { return &allocator.Error{Code: allocator.NoChain, Blocks: blocks} }
+	a := attempts{begin: time.Now()}
+	for i := range 100 { // each attempt finds another state
+		if !a.again(torn(i)) || !a.again(nil) {
+			t.Fatalf("gave up after %d attempts", i)
+		}
+	}
+	n := 0
+	for ; a.again(torn(7)); n++ {
+	}
+	if n != atRest {
+		t.Errorf("%d attempts at rest, want %d", n, atRest)
+	}
+	if a.again(&allocator.Error{Code: allocator.NoLibrary}) || a.again(unix.ESRCH) {
+		t.Error("a lasting error is tried again")
+	}
+	if a.begin = a.begin.Add(-motion); a.again(nil) {
+		t.Error("read without end")
 	}
 }

@@ -44,13 +44,13 @@ func (s *Snapshot) Summary(w io.Writer) error {
 	return err
 }
 
-// motion describes how far the figures of devices in motion may be off.
-func (s *Snapshot) motion() string {
+// inMotion describes how far the figures of devices in motion may be off.
+func (s *Snapshot) inMotion() string {
 	var blocks, bytes uint64
 	for i := range s.state.Devices {
 		if d := &s.state.Devices[i]; !d.Exact {
 			blocks, bytes = blocks+d.OffBlocks, bytes+d.OffBytes
 		}
 	}
-	return fmt.Sprintf("in motion: the process allocated during each of %d readings; at most %s and %s off", tries, format.Count(blocks, "block"), format.Bytes(bytes))
+	return fmt.Sprintf("in motion: the process allocated during all readings of %v; at most %s and %s off", motion, format.Count(blocks, "block"), format.Bytes(bytes))
 }

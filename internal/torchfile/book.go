@@ -55,7 +55,7 @@ func (b *booker) plan() {
 	if b.traced && slices.ContainsFunc(b.devices, func(d *device) bool { return !d.whole() }) {
 		b.traced = false
 		b.devices = b.undone(count)
-		b.warn("the traces do not lead to the state at the dump (the recording was changed or interrupted): only that state is shown")
+		b.warn("the traces do not lead to the state at the dump, so PyTorch did not record all events: only that state is shown")
 	}
 }
 
@@ -72,7 +72,7 @@ func (b *booker) undone(count int) (list []*device) {
 func (b *booker) timedTraces() bool {
 	first, n := b.firstTime()
 	if n > 0 && first == 0 {
-		b.warn("the traces have no times (PyTorch before 2.2): only the state at the dump is shown")
+		b.warn("the traces have no times (an older PyTorch wrote it): only the state at the dump is shown")
 	}
 	b.first = first
 	return n > 0 && first > 0
@@ -265,7 +265,11 @@ func (b *booker) totals() {
 
 // doubts warns of what the file does not have.
 func (b *booker) doubts() {
-	b.warn("this is a memory snapshot of PyTorch: it has no readings of the driver, so memory outside of PyTorch's allocator is not in it")
+	if !b.about.exported {
+		b.warn("this is a memory snapshot of PyTorch: it has no readings of the driver, so memory outside of PyTorch's allocator is not in it")
+	} else {
+		b.warn("vramprof exported this file from a session: memory that PyTorch's allocator did not take is shown as tensors; the capture has it apart")
+	}
 	if b.bare[0] > 0 {
 		b.warn(fmt.Sprintf("%s with %s have no stack: torch.cuda.memory._record_memory_history() was not on when they were allocated", format.Count(b.bare[0], "block"), format.Bytes(b.bare[1])))
 	}

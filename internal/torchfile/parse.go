@@ -48,10 +48,11 @@ type block struct {
 	frames        *pickle.List
 }
 
-// about is what vramprof's own snapshots say of the process.
+// about is the process, which only snapshots of vramprof name.
 type about struct {
 	host, comm string
 	pid        uint32
+	exported   bool // from a session: it has memory that is not PyTorch's
 }
 
 type action uint8
@@ -245,7 +246,8 @@ func (p *parser) trace(entries []any) (trace []entry) {
 
 func (p *parser) readAbout(d pickle.Dict) {
 	pid, _ := number(d["pid"])
-	p.about = about{host: str(d["host"]), comm: str(d["comm"])}
+	_, exported := d["trace_events_dropped"]
+	p.about = about{host: str(d["host"]), comm: str(d["comm"]), exported: exported}
 	if pid <= math.MaxInt32 {
 		p.about.pid = uint32(pid)
 	}

@@ -4,7 +4,6 @@ package torchfile
 
 import (
 	"encoding/binary"
-	"path"
 	"reflect"
 	"regexp"
 	"strings"
@@ -155,7 +154,7 @@ func (s *stacks) frame(d pickle.Dict) (uint32, bool) {
 
 var (
 	// The frames that record a stack.
-	recording = regexp.MustCompile(`^torch::(unwind::|CapturedTraceback::)`)
+	recorders = regexp.MustCompile(`^torch::(unwind::|CapturedTraceback::)`)
 	// Names in PyTorch's namespaces; before them may stand a type, or that it is a thunk.
 	torchName  = regexp.MustCompile(`(^|^[\w:<>*& ]+ )(at|c10|torch|caffe2|std)::`)
 	nativeFile = regexp.MustCompile(`\.(c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|S)$`)
@@ -168,7 +167,7 @@ func (s *stacks) frameOf(d pickle.Dict) (callstack.Frame, bool) {
 	if file == "??" {
 		file = ""
 	}
-	if name == "" || name == "??" || recording.MatchString(name) {
+	if name == "" || name == "??" || recorders.MatchString(name) {
 		return callstack.Frame{}, false
 	}
 	f := callstack.Frame{Function: name, File: file}
@@ -178,7 +177,7 @@ func (s *stacks) frameOf(d pickle.Dict) (callstack.Frame, bool) {
 	switch {
 	case ours && !strings.HasPrefix(name, "cu"): // a remark or a step of a holder's path
 		f.Mark = true
-	case strings.Contains(path.Base(file), ".so"): // vramprof writes the library of native code
+	case file != "" && f.Line == 0 && !nativeFile.MatchString(file): // vramprof writes the library of native code
 		f.File, f.Mapping = "", s.mapping(file)
 	case file == "" && torchName.MatchString(name):
 		f.Mapping = libTorch

@@ -239,9 +239,12 @@ tensor cuda:0 20 alloc`, "", time.Unix(1_700_000_000, 1_000_000)},
 }
 
 func TestTheProcessOfVramprofsOwnSnapshotsIsKnown(t *testing.T) {
-	_, s := read(t, object{"segments": array{segmentAt(base, 0, 4)}, "vramprof": object{"pid": 42, "comm": "train\x1b[1m", "host": "box"}})
+	_, s := read(t, object{"segments": array{segmentAt(base, 0, 4)}, "vramprof": object{"pid": 42, "comm": "train\x1b[1m", "host": "box", "trace_events_dropped": 0}})
 	if p := s.Processes[0]; p.PID != 42 || p.Comm != "train[1m" || s.Host != "box" {
 		t.Errorf("process %d %q on %q", p.PID, p.Comm, s.Host)
+	}
+	if all := strings.Join(s.Warnings, "\n"); !strings.Contains(all, "exported this file from a session") {
+		t.Errorf("warnings\n%s", all)
 	}
 }
 
@@ -253,7 +256,7 @@ func TestFramesAreOfPythonOfPyTorchOrOfLibraries(t *testing.T) {
 	g["blocks"].(array)[0].(object)["frames"] = array{
 		frame("torch::unwind::unwind()", "??", 0), frame("torch::CapturedTraceback::gather(bool, bool, bool)", "??", 0), frame("??", "??", 0),
 		frame("at::native::empty_cuda(c10::ArrayRef<long>)", "??", 0), frame("void std::sort<long>(long)", "??", 0), frame("handle", "serve.cpp", 12),
-		frame("step", "train.py", 42), frame("<module>", "train", 1), frame("weight", "", 0), frame("cuMemAlloc_v2", "", 0), frame("ncclInit", "/opt/libnccl.so.2", 0), 7,
+		frame("step", "train.py", 42), frame("<module>", "train", 1), frame("weight", "", 0), frame("cuMemAlloc_v2", "", 0), frame("ncclInit", "/opt/libnccl.so.2", 0), frame("level1", "alloc_c", 0), 7,
 	}
 	r, s := read(t, object{"segments": array{g}})
 	var got strings.Builder
@@ -277,6 +280,7 @@ step|train.py:42||true false
 weight|:0||false true
 cuMemAlloc_v2|:0||false false
 ncclInit|:0|/opt/libnccl.so.2|false false
+level1|:0|alloc_c|false false
 `
 	if got.String() != want {
 		t.Errorf("frames\n%swant\n%s", got.String(), want)

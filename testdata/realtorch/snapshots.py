@@ -40,7 +40,7 @@ def step(i):
         torch.cuda.empty_cache()
 
 
-older = [torch.empty(1 << 20, dtype=torch.uint8, device=f"cuda:{g}") for g in gpus]  # before the recording
+older = [torch.empty(1 << 20, dtype=torch.uint8, device=f"cuda:{g}") for g in gpus]  # before the history
 torch.cuda.memory._record_memory_history(max_entries=entries, stacks="python")
 for i in range(steps):
     step(i)

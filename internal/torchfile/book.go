@@ -276,6 +276,9 @@ func (b *booker) doubts() {
 	if b.traced {
 		b.warn("of blocks that were freed before the dump, the requested size rounded up to 512 bytes is shown: peaks may be lower than PyTorch's")
 	}
+	for _, text := range b.about.warnings {
+		b.warn(text)
+	}
 	if b.bad > 0 {
 		b.warn(fmt.Sprintf("%s of the snapshot are malformed and left out", format.Count(uint64(b.bad), "item")))
 	}

@@ -17,10 +17,11 @@ import (
 // Limits on files that may be forged. A history of PyTorch has 100,000 events by default in its
 // documentation's examples; its values take some 500 bytes each.
 const (
-	maxMemory = 4 << 30 // bytes of values
-	maxItems  = 4 << 20 // segments, blocks and events
-	maxDevice = 255
-	maxSize   = 1 << 48 // bytes of a segment or block, as in the ledger
+	maxMemory   = 4 << 30 // bytes of values
+	maxItems    = 4 << 20 // segments, blocks and events
+	maxDevice   = 255
+	maxWarnings = 16      // of vramprof, when it wrote the file
+	maxSize     = 1 << 48 // bytes of a segment or block, as in the ledger
 )
 
 var (
@@ -53,6 +54,7 @@ type about struct {
 	host, comm string
 	pid        uint32
 	exported   bool // from a session: it has memory that is not PyTorch's
+	warnings   []string
 }
 
 type action uint8
@@ -248,6 +250,11 @@ func (p *parser) readAbout(d pickle.Dict) {
 	pid, _ := number(d["pid"])
 	_, exported := d["trace_events_dropped"]
 	p.about = about{host: str(d["host"]), comm: str(d["comm"]), exported: exported}
+	for _, x := range items(d["warnings"]) {
+		if s := bounded(str(x)); s != "" && len(p.about.warnings) < maxWarnings {
+			p.about.warnings = append(p.about.warnings, s)
+		}
+	}
 	if pid <= math.MaxInt32 {
 		p.about.pid = uint32(pid)
 	}

@@ -239,11 +239,11 @@ tensor cuda:0 20 alloc`, "", time.Unix(1_700_000_000, 1_000_000)},
 }
 
 func TestTheProcessOfVramprofsOwnSnapshotsIsKnown(t *testing.T) {
-	_, s := read(t, object{"segments": array{segmentAt(base, 0, 4)}, "vramprof": object{"pid": 42, "comm": "train\x1b[1m", "host": "box", "trace_events_dropped": 0}})
+	_, s := read(t, object{"segments": array{segmentAt(base, 0, 4)}, "vramprof": object{"pid": 42, "comm": "train\x1b[1m", "host": "box", "trace_events_dropped": 0, "warnings": array{"in motion\n", 7}}})
 	if p := s.Processes[0]; p.PID != 42 || p.Comm != "train[1m" || s.Host != "box" {
 		t.Errorf("process %d %q on %q", p.PID, p.Comm, s.Host)
 	}
-	if all := strings.Join(s.Warnings, "\n"); !strings.Contains(all, "exported this file from a session") {
+	if all := strings.Join(s.Warnings, "\n"); !strings.Contains(all, "exported this file from a session") || !strings.Contains(all, "in motion") {
 		t.Errorf("warnings\n%s", all)
 	}
 }

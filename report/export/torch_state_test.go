@@ -5,6 +5,8 @@ package export
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +80,24 @@ func TestTheStateOfAnAllocatorHasTheFieldsOfPyTorch(t *testing.T) {
 	about := top["vramprof"].(map[string]any)
 	if about["exact"] != false || about["comm"] != "python" || about["pid"] != int64(42) || !slices.Equal(*about["warnings"].(*[]any), []any{"in motion"}) {
 		t.Errorf("about: %v", about)
+	}
+}
+
+func TestTheViewersOwnCodeReadsTheStateOfAnAllocator(t *testing.T) {
+	viewer := viewerCommand(t)
+	file := filepath.Join(t.TempDir(), "state.pickle")
+	var b bytes.Buffer
+	if err := TorchState(&b, stateOfTwo()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := answers[[]viewerAnswer](t, viewer, []string{file})[0]
+	// It shows what programs requested, and in the timeline only blocks that are not freed.
+	want := []viewerAnswer{{Reserved: 0x2000, Allocated: 0xfff, Peak: 0xfff}, {Reserved: 0x800, Allocated: 0x700}}
+	if !slices.Equal(got, want) {
+		t.Errorf("the viewer has %+v, want %+v", got, want)
 	}
 }
 

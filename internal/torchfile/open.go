@@ -66,9 +66,9 @@ func (p *parser) capture(written time.Time, unlimited bool) (*capture.Reader, er
 	if err != nil {
 		return nil, err
 	}
-	w.SetStacks(b.stacks)
 	b.to = &paced{Writer: w, clock: &clock}
 	err = b.tell()
+	w.SetStacks(b.stacks) // complete: the Writer reads them from a goroutine
 	end := w.End(&ledger.Snapshot{End: max(b.now, begin+1), Wall: wall.Add(time.Duration(b.now - begin))})
 	if err == nil {
 		err = end

@@ -13,9 +13,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/tracer/allocator"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
@@ -171,5 +173,42 @@ func readByPyTorch(t *testing.T, root realtorch.Root, file string) {
 	var sums struct{ Segments, Blocks, Active int64 }
 	if err := json.Unmarshal(out, &sums); err != nil || sums.Segments == 0 || sums.Blocks != sums.Segments || sums.Active == 0 {
 		t.Errorf("PyTorch reads %s (%v)", out, err)
+	}
+}
+
+// TestATrainingJobIsReadExactlyOrWithABound: launch-bound, so that it rests only when vramprof has its
+// processor.
+func TestATrainingJobIsReadExactlyOrWithABound(t *testing.T) {
+	root := realtorch.Prepare(t)
+	cmd := root.Command(root.Env(t, 1, 8<<30), "train.py", "--seconds", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var last error
+	read := 0
+	for begin := time.Now(); read < 5 && time.Since(begin) < 50*time.Second; time.Sleep(time.Second) {
+		s, err := Take(uint32(cmd.Process.Pid), nil)
+		if err != nil { // it starts, or nothing proves its layout yet
+			last = err
+			continue
+		}
+		var active uint64
+		for _, b := range s.state.Blocks {
+			if b.State == allocator.Active {
+				active += b.Size
+			}
+		}
+		if d := s.state.Devices[0]; active < d.Counters.Allocated.Current-min(d.OffBytes, d.Counters.Allocated.Current) || active > d.Counters.Allocated.Current+d.OffBytes {
+			t.Errorf("%d bytes are active, the allocator counts %d, at most %d off", active, d.Counters.Allocated.Current, d.OffBytes)
+		}
+		if !s.state.Exact() && !strings.Contains(strings.Join(s.state.Warnings, "\n"), "in motion: ") {
+			t.Errorf("warnings %q", s.state.Warnings)
+		}
+		t.Logf("exact: %v, %d bytes in %d blocks, read in %v", s.state.Exact(), active, len(s.state.Blocks), s.took)
+		read++
+	}
+	if read == 0 {
+		t.Errorf("never read: %v", last)
 	}
 }

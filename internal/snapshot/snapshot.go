@@ -74,7 +74,10 @@ func Take(pid uint32, walk Walk) (*Snapshot, error) {
 	if procfs.StartTicks(pid) != started {
 		return nil, fmt.Errorf("process %d ended while it was read", pid)
 	}
-	if !read.Exact() {
+	switch {
+	case read.Superset:
+		s.state.Warnings = append(s.state.Warnings, "some blocks may have been freed: PyTorch keeps the addresses of a pluggable allocator")
+	case !read.Exact():
 		s.state.Warnings = append(s.state.Warnings, s.inMotion())
 	}
 	return s, nil
@@ -87,15 +90,15 @@ func readAllocator(pid uint32) (*allocator.Snapshot, error) {
 		return nil, err
 	}
 	defer process.Close()
-	var layout *allocator.Layout
+	reader := allocator.New(process, nil)
 	var best *allocator.Snapshot
 	for a := (attempts{begin: time.Now()}); ; time.Sleep(pause) {
-		var read *allocator.Snapshot
-		if read, layout, err = allocator.Read(process, layout, tries); err == nil {
+		read, err := reader.Walk(tries)
+		if err == nil {
 			best = read
 		}
 		switch {
-		case err == nil && read.Exact():
+		case err == nil && (read.Exact() || read.Superset):
 			return read, nil
 		case a.again(err):
 		case best != nil:
@@ -209,7 +212,7 @@ func remedy(why allocator.Code) string {
 	case allocator.NoLibrary:
 		return " (the process does not use PyTorch with CUDA; vramprof ps lists the processes that use CUDA)"
 	case allocator.NoDevices:
-		return " (PyTorch has not used a GPU yet, or has another allocator such as backend:cudaMallocAsync; vramprof record traces these)"
+		return " (try again when PyTorch has used a GPU)"
 	case allocator.NoBlocks:
 		return " (try again when a tensor is on the GPU)"
 	case allocator.NoChain:

@@ -24,7 +24,7 @@ func TestErrorsNameTheRemedyAndHaveTheirExitCode(t *testing.T) {
 		kind fault.Kind
 	}{
 		{&allocator.Error{Code: allocator.NoLibrary}, "vramprof ps lists", fault.NoProcess},
-		{&allocator.Error{Code: allocator.NoDevices}, "cudaMallocAsync", none},
+		{&allocator.Error{Code: allocator.NoDevices}, "when PyTorch has used a GPU", none},
 		{&allocator.Error{Code: allocator.NoBlocks}, "try again", none},
 		{&allocator.Error{Code: allocator.NoChain, Blocks: 3}, "try again when the process has allocated more", none},
 		{&allocator.Error{Code: allocator.Contradicted, Blocks: 3, Bad: 2}, "vramprof record -p PID", none},

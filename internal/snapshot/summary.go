@@ -25,16 +25,22 @@ func (s *Snapshot) Summary(w io.Writer) error {
 	for i := range s.state.Segments {
 		segments.add(s.state.Segments[i].Size)
 	}
-	cached := segments.bytes - min(segments.bytes, active.bytes)
-	_, err := fmt.Fprintf(w, "%s (%d): %s in %s, %s allocated, %s cached; read in %v\n",
-		untrusted.Clean(s.state.Comm), s.state.PID, format.Count(active.blocks, "block"), format.Count(segments.blocks, "segment"),
-		format.Bytes(active.bytes), format.Bytes(cached), s.took.Round(time.Millisecond/10))
+	what := fmt.Sprintf("%s in %s, %s allocated, %s cached", format.Count(active.blocks, "block"), format.Count(segments.blocks, "segment"),
+		format.Bytes(active.bytes), format.Bytes(segments.bytes-min(segments.bytes, active.bytes)))
+	if s.state.Backend != allocator.Native {
+		what = fmt.Sprintf("%s of the %s allocator, %s allocated", format.Count(active.blocks, "block"), s.state.Backend, format.Bytes(active.bytes))
+	}
+	_, err := fmt.Fprintf(w, "%s (%d): %s; read in %v\n", untrusted.Clean(s.state.Comm), s.state.PID, what, s.took.Round(time.Millisecond/10))
 	if err == nil && s.state.Keepers != nil {
 		_, err = fmt.Fprintf(w, "holders: known for %s of %s, %s of the bytes\n",
 			humanize.Comma(int64(s.held.blocks)), format.Count(active.blocks, "block"), format.Share(s.held.bytes, active.bytes))
 	}
 	if err == nil && s.state.Exact() {
-		_, err = fmt.Fprintln(w, "exact: the allocator was at rest, and sums, chains and counters agree")
+		proof := "exact: the allocator was at rest, and sums, chains and counters agree"
+		if s.state.Backend != allocator.Native {
+			proof = "exact: two readings in a row agree"
+		}
+		_, err = fmt.Fprintln(w, proof)
 	}
 	for _, text := range s.state.Warnings {
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -211,4 +212,44 @@ func TestATrainingJobIsReadExactlyOrWithABound(t *testing.T) {
 	if read == 0 {
 		t.Errorf("never read: %v", last)
 	}
+}
+
+func TestASnapshotOfTheAsyncAllocatorHasAllItsBlocks(t *testing.T) {
+	root := realtorch.Prepare(t)
+	folder := t.TempDir()
+	cmd := root.Command(append(root.Env(t, 1, 8<<30), "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"), "backends.py", folder, "40")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
+	if points := bufio.NewScanner(out); !points.Scan() {
+		t.Fatal("the job ended before its point")
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "truth.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var live [][4]uint64
+	if err := json.Unmarshal(text, &live); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Take(uint32(cmd.Process.Pid), walkOf(cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var summary strings.Builder
+	if err := s.Summary(&summary); err != nil || !strings.Contains(summary.String(), fmt.Sprintf("%d blocks of the cudaMallocAsync allocator", len(live))) || !s.state.Exact() {
+		t.Errorf("%d tensors, %v:\n%s", len(live), err, summary.String())
+	}
+	file := filepath.Join(folder, "taken.pickle")
+	var b bytes.Buffer
+	if err := s.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readByPyTorch(t, root, file)
 }

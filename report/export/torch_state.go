@@ -94,11 +94,21 @@ func (t *torchState) about() {
 }
 
 // segments writes the segments with their blocks. Blocks that a torn walk found in no segment are
-// left out.
+// left out. Only the native allocator has segments: each block of another one is written as its own.
 func (t *torchState) segments() {
+	if t.Backend != allocator.Native {
+		l := t.p.List()
+		for i := range t.Blocks {
+			b := &t.Blocks[i]
+			l.Item()
+			t.segment(&allocator.Segment{Address: b.Address, Size: b.Size, Stream: b.Stream, Device: b.Device, Small: b.Size <= segmentGrain}, []*allocator.Block{b})
+		}
+		l.End()
+		return
+	}
 	blocks := make([][]*allocator.Block, len(t.Segments))
 	for i := range t.Blocks { // by address
-		if b := &t.Blocks[i]; b.Segment >= 0 && b.State != allocator.Unmapped {
+		if b := &t.Blocks[i]; b.Segment >= 0 && b.Segment < len(blocks) && b.State != allocator.Unmapped {
 			blocks[b.Segment] = append(blocks[b.Segment], b)
 		}
 	}
@@ -121,7 +131,7 @@ func (t *torchState) segments() {
 func (t *torchState) segment(g *allocator.Segment, blocks []*allocator.Block) {
 	s := segmentEntry{
 		device: uint64(g.Device), address: g.Address, total: g.Size, stream: g.Stream, pool: g.Pool,
-		small: g.Small, expandable: g.Expandable,
+		small: g.Small, expandable: g.Base != 0,
 	}
 	for _, b := range blocks {
 		switch b.State {

@@ -20,7 +20,7 @@ func stateOfTwo() *AllocatorState {
 	return &AllocatorState{
 		Snapshot: &allocator.Snapshot{
 			Devices:  []allocator.Device{{Index: 0, Exact: true}, {Index: 1}},
-			Segments: []allocator.Segment{{Address: 0x8000, Size: 0x2000, Stream: 7, Pool: allocator.PoolID{0, 3}}, {Address: 0x1000, Size: 0x800, Device: 1, Small: true, Expandable: true}},
+			Segments: []allocator.Segment{{Address: 0x8000, Size: 0x2000, Stream: 7, Pool: allocator.PoolID{0, 3}}, {Address: 0x1000, Size: 0x800, Device: 1, Small: true, Base: 0x1000}},
 			Blocks: []allocator.Block{
 				{Address: 0x1000, Size: 0x800, Requested: 0x700, Device: 1, State: allocator.PendingFree, Segment: 1},
 				{Address: 0x1800, Size: 0x800, Device: 1, State: allocator.Unmapped, Segment: -1},
@@ -80,6 +80,20 @@ func TestTheStateOfAnAllocatorHasTheFieldsOfPyTorch(t *testing.T) {
 	about := top["vramprof"].(map[string]any)
 	if about["exact"] != false || about["comm"] != "python" || about["pid"] != int64(42) || !slices.Equal(*about["warnings"].(*[]any), []any{"in motion"}) {
 		t.Errorf("about: %v", about)
+	}
+}
+
+func TestBlocksOfAnotherAllocatorAreSegments(t *testing.T) {
+	s := stateOfTwo()
+	s.Backend, s.Segments, s.Blocks = allocator.Async, nil, s.Blocks[2:4]
+	_, got := stateText(t, s)
+	want := `0 0x8000 total 0x800 allocated 0x800 active 0x800 requested 0x7ff stream 0 small pool [0 0] expandable false
+  0x8000 0x800 requested 0x7ff active_allocated ["weight" "model" "__main__"] model.[1m.weight
+0 0x8800 total 0x800 allocated 0x800 active 0x800 requested 0x800 stream 0 small pool [0 0] expandable false
+  0x8800 0x800 requested 0x800 active_allocated ["[no holder known]"] <nil>
+`
+	if got != want {
+		t.Errorf("wrote\n%swant\n%s", got, want)
 	}
 }
 

@@ -17,6 +17,7 @@ type torch struct {
 	blockList blockList
 	freeRuns  []freeRun // by device, in segments
 	asleep    asleep
+	allocator *allocator // nil: it was not read
 }
 
 // tensors has the books of one process's PyTorch allocator on one device.

@@ -372,6 +372,7 @@ type Input struct {
 	//	*Input_Fold
 	//	*Input_Carried
 	//	*Input_System
+	//	*Input_Allocator
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,6 +618,15 @@ func (x *Input) GetSystem() *System {
 	return nil
 }
 
+func (x *Input) GetAllocator() *Allocator {
+	if x != nil {
+		if x, ok := x.What.(*Input_Allocator); ok {
+			return x.Allocator
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -705,6 +715,10 @@ type Input_System struct {
 	System *System `protobuf:"bytes,23,opt,name=system,proto3,oneof"`
 }
 
+type Input_Allocator struct {
+	Allocator *Allocator `protobuf:"bytes,24,opt,name=allocator,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -746,6 +760,8 @@ func (*Input_Fold) isInput_What() {}
 func (*Input_Carried) isInput_What() {}
 
 func (*Input_System) isInput_What() {}
+
+func (*Input_Allocator) isInput_What() {}
 
 // Fold has sites with fewer live bytes lose their stack.
 type Fold struct {
@@ -1734,6 +1750,83 @@ func (x *OpenWalk) GetTime() uint64 {
 	return 0
 }
 
+// Allocator is a part of the state of a process's PyTorch allocators, as it was read from outside.
+type Allocator struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Part          uint32                 `protobuf:"varint,2,opt,name=part,proto3" json:"part,omitempty"` // counted from 0
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Time          uint64                 `protobuf:"varint,4,opt,name=time,proto3" json:"time,omitempty"`
+	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"` // a part of the ledger's caching.Reading, by its own codec
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allocator) Reset() {
+	*x = Allocator{}
+	mi := &file_capture_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allocator) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allocator) ProtoMessage() {}
+
+func (x *Allocator) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allocator.ProtoReflect.Descriptor instead.
+func (*Allocator) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Allocator) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Allocator) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Allocator) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *Allocator) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Allocator) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Walk is a part of a walk: it may be larger than a frame. Its holders come before its storages.
 type Walk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1756,7 +1849,7 @@ type Walk struct {
 
 func (x *Walk) Reset() {
 	*x = Walk{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1861,7 @@ func (x *Walk) String() string {
 func (*Walk) ProtoMessage() {}
 
 func (x *Walk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1874,7 @@ func (x *Walk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Walk.ProtoReflect.Descriptor instead.
 func (*Walk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Walk) GetPid() uint32 {
@@ -1892,7 +1985,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +1997,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2010,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Holder) GetDevice() int32 {
@@ -1992,7 +2085,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2097,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2110,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -2037,7 +2130,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2142,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2155,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{18}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -2088,7 +2181,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2193,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2206,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -2145,7 +2238,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2250,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2263,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{20}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -2282,7 +2375,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2387,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2400,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2335,7 +2428,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2440,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2453,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2391,7 +2484,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2496,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2509,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2478,7 +2571,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2583,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2596,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2658,7 +2751,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2763,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2776,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2747,7 +2840,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x85\t\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xc5\t\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2774,7 +2867,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x12/\n" +
 	"\x04fold\x18\x15 \x01(\v2\x19.vramprof.capture.v1.FoldH\x00R\x04fold\x128\n" +
 	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarried\x125\n" +
-	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06systemB\x06\n" +
+	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06system\x12>\n" +
+	"\tallocator\x18\x18 \x01(\v2\x1e.vramprof.capture.v1.AllocatorH\x00R\tallocatorB\x06\n" +
 	"\x04what\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
@@ -2868,7 +2962,13 @@ const file_capture_proto_rawDesc = "" +
 	"\x06device\x18\x06 \x03(\x11R\x06device\"0\n" +
 	"\bOpenWalk\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
-	"\x04time\x18\x02 \x01(\x04R\x04time\"\xbf\x02\n" +
+	"\x04time\x18\x02 \x01(\x04R\x04time\"m\n" +
+	"\tAllocator\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12\x12\n" +
+	"\x04time\x18\x04 \x01(\x04R\x04time\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\xbf\x02\n" +
 	"\x04Walk\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
@@ -2975,7 +3075,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -2992,17 +3092,18 @@ var file_capture_proto_goTypes = []any{
 	(*TensorTotals)(nil),   // 12: vramprof.capture.v1.TensorTotals
 	(*Blocks)(nil),         // 13: vramprof.capture.v1.Blocks
 	(*OpenWalk)(nil),       // 14: vramprof.capture.v1.OpenWalk
-	(*Walk)(nil),           // 15: vramprof.capture.v1.Walk
-	(*Holder)(nil),         // 16: vramprof.capture.v1.Holder
-	(*Segments)(nil),       // 17: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 18: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 19: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 20: vramprof.capture.v1.Stats
-	(*ProcessWarning)(nil), // 21: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 22: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 23: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 24: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 25: vramprof.capture.v1.End
+	(*Allocator)(nil),      // 15: vramprof.capture.v1.Allocator
+	(*Walk)(nil),           // 16: vramprof.capture.v1.Walk
+	(*Holder)(nil),         // 17: vramprof.capture.v1.Holder
+	(*Segments)(nil),       // 18: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 19: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 20: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 21: vramprof.capture.v1.Stats
+	(*ProcessWarning)(nil), // 22: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 23: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 24: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 25: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 26: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3012,27 +3113,28 @@ var file_capture_proto_depIdxs = []int32{
 	9,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
 	11, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
 	13, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	17, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	19, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	20, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	18, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	21, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	22, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
-	15, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
+	18, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	20, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	21, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	19, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	22, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	23, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	16, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	23, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	24, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
-	5,  // 18: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	7,  // 19: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	10, // 20: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	12, // 21: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	16, // 22: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	15, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
+	5,  // 19: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 20: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	10, // 21: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	12, // 22: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	17, // 23: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3062,6 +3164,7 @@ func file_capture_proto_init() {
 		(*Input_Fold)(nil),
 		(*Input_Carried)(nil),
 		(*Input_System)(nil),
+		(*Input_Allocator)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3069,7 +3172,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

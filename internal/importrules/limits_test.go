@@ -42,7 +42,7 @@ var exceptions = map[string]int{
 	"arrows up in report/metrics":  4,
 	"arrows up in report/timeline": 6,
 	"arrows up in report/verdict":  12,
-	"lines of code":                117000,
+	"lines of code":                119000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields of

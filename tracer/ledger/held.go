@@ -5,6 +5,8 @@ package ledger
 import (
 	"cmp"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // HeldGrowth is how much more a holder keeps than at an earlier walk.
@@ -142,14 +144,15 @@ type Walk struct {
 // Holder is a path that keeps memory alive. Its text is untrusted, but cleaned.
 type Holder struct {
 	Device     int32
-	Path       string   // with a star for each number: "model.layers.*.weight"
-	Frames     []string // the same as frames of a stack, the root first
-	Class      string   // the path from its innermost class on: "Trainer.history[*]"; "" if none
-	Also       []string // further paths to the same storages
-	Container  string   // class of the innermost container: "list"; "" without one
-	Containers int      // how many different containers
-	Entries    int      // of all of them; -1: unknown
-	Found      bool     // the path leads from Python to the storages
+	Path       string        // with a star for each number: "model.layers.*.weight"
+	Frames     []string      // the same as frames of a stack, the root first
+	Class      string        // the path from its innermost class on: "Trainer.history[*]"; "" if none
+	Also       []string      // further paths to the same storages
+	Container  string        // class of the innermost container: "list"; "" without one
+	Containers int           // how many different containers
+	Entries    int           // of all of them; -1: unknown
+	Found      bool          // the path leads from Python to the storages
+	Retention  retention.Set // how the path keeps them
 }
 
 // Storage is memory that a holder keeps.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // walkedBooks has a process whose allocator has 10 MiB from before the attach and two sampled
@@ -25,7 +27,7 @@ func walkedBooks(t *testing.T) *Ledger {
 }
 
 func held(path string, found bool) Holder {
-	return Holder{Path: path, Frames: []string{path}, Found: found}
+	return Holder{Path: path, Retention: retention.Known | retention.Cache, Frames: []string{path}, Found: found}
 }
 
 var twoHolders = []Holder{held("model", true), held("history[*]", true)}

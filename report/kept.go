@@ -67,7 +67,7 @@ func MostKept(s *ledger.Snapshot) (found, failed []*Kept) {
 }
 
 func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
-	k := &Kept{Process: w.Process, At: Minus(w.Time, s.Begin), Failure: untrusted.Clean(w.Failure), walk: w}
+	k := &Kept{Process: w.Process, At: Minus(w.Time, s.Begin), Failure: walkFailure(w.Failure), walk: w}
 	if w.Failure != "" {
 		return k
 	}
@@ -80,6 +80,25 @@ func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
 	}
 	k.Problems = k.problems(s)
 	return k
+}
+
+// walkFailures are the words for ledger's reasons of walks that found nothing.
+var walkFailures = map[string]string{
+	ledger.WalkNoPython:  "no Python interpreter in the process",
+	ledger.WalkNoTensors: "no PyTorch tensor in the process",
+	ledger.WalkNoTime:    "there was no time to read its memory",
+	ledger.WalkUnended:   "its memory was not read in time",
+	ledger.WalkCanceled:  "the session ended before its memory was read",
+	ledger.WalkFreed:     "the process freed its memory, or ended, while it was read",
+}
+
+// walkFailure returns the words for a reason, "" for none. Captures of older versions have the words
+// themselves, and failures of the system have no code.
+func walkFailure(reason string) string {
+	if words, ok := walkFailures[reason]; ok {
+		return words
+	}
+	return untrusted.Clean(reason)
 }
 
 // walkedLines returns the lines of Kept.

@@ -129,6 +129,13 @@ func (s *Storage) DeviceName() string {
 // ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no allocations.
 var ErrNoTensors = errors.New("no PyTorch tensor in the process")
 
+// WalkError reports that the memory of a process was read, and its holders not found.
+type WalkError struct{ Err error }
+
+func (e *WalkError) Error() string { return "find holders: " + e.Err.Error() }
+
+func (e *WalkError) Unwrap() error { return e.Err }
+
 // Options are the limits of a walk. A zero means the default.
 type Options struct {
 	MaxMemory  uint64        // bytes that are copied; where more is resident, pages are read when needed

@@ -164,7 +164,7 @@ func TestAWalkThatIsStillUnderWayIsAddedAsOneNotInTime(t *testing.T) {
 	l.Tell(WalkOpened{PID: 7, Time: 30})
 	s := l.Snapshot(40, time.Time{})
 	l.AddWalk(s, 7)
-	if w := s.LatestWalk(0); w == nil || w.Failure != notInTime || w.Time != 30 || len(s.Walks) != 1 {
+	if w := s.LatestWalk(0); w == nil || w.Failure != WalkUnended || w.Time != 30 || len(s.Walks) != 1 {
 		t.Errorf("while it is under way: %+v", s.Walks)
 	}
 	l.Tell(walkOfTwo(30))

@@ -70,7 +70,7 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 	for {
 		p.page = newPage(screen)
 		p.write(doubts)
-		if more := strings.Count(p.String(), "\n") - briefRows; more <= 0 || !p.shorten(more) {
+		if more := len(p.lines) - briefRows; more <= 0 || !p.shorten(more) {
 			return p.writeTo(w)
 		}
 	}

@@ -23,8 +23,12 @@ const (
 	AtStacks
 	AtBalance
 	AtTitle
-	AtHolders
+	AtHolders   // of processes whose memory was read
+	AtNoHolders // of the others
 )
+
+// AboutHolders reports whether the figure is what somebody keeps.
+func (f Figure) AboutHolders() bool { return f == AtHolders || f == AtNoHolders }
 
 // Doubt is one sentence about what the ledger could not account for.
 type Doubt struct {

@@ -290,21 +290,15 @@ func heldDoubts(s *ledger.Snapshot) (list []Doubt) {
 		}
 	}
 	for _, text := range failedTexts(s, failed, len(found) > 0) {
-		list = append(list, Doubt{AtHolders, text})
+		list = append(list, Doubt{AtNoHolders, text})
 	}
 	return list
 }
 
-// The sentences about holders begin with these words, also in the comments of profiles.
-const (
-	HoldersOf   = "holders of "
-	NoHoldersOf = "no " + HoldersOf
-)
-
 // problemTexts returns "holders of python3 [4242]: 12 objects were not read", one for each problem.
 func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
 	for _, text := range k.Problems {
-		list = append(list, HoldersOf+format.Process(&s.Processes[k.Process])+": "+text)
+		list = append(list, "holders of "+format.Process(&s.Processes[k.Process])+": "+text)
 	}
 	return list
 }
@@ -343,7 +337,7 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 		if n := len(byReason[reason]); n > 1 {
 			of = format.Count(uint64(n), "process")
 		}
-		list = append(list, NoHoldersOf+of+": "+reason)
+		list = append(list, "no holders of "+of+": "+reason)
 	}
 	return list
 }

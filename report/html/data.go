@@ -197,7 +197,7 @@ func newPayload(in *Input) *payload {
 // addDoubts adds the doubts, but for those that the page shows beside who keeps memory.
 func (b *builder) addDoubts() {
 	for _, d := range report.Doubts(b.s) {
-		if d.At != report.AtTitle && (d.At != report.AtHolders || b.kept == nil) {
+		if d.At != report.AtTitle && (!d.At.AboutHolders() || b.kept == nil) {
 			b.p.Doubts = append(b.p.Doubts, d.Text)
 		}
 	}

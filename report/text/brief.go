@@ -299,7 +299,7 @@ func (p *brief) amount(g *verdict.Group) []string {
 	if g.Kind == ledger.Tensor {
 		where = format.Device(g.Device, g.Kind)
 	}
-	return []string{text, g.Object, format.Process(&p.s.Processes[g.Process]), where}
+	return []string{text, g.Object.String(), format.Process(&p.s.Processes[g.Process]), where}
 }
 
 // asBefore returns "called and kept as 1".

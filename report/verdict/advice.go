@@ -104,7 +104,7 @@ func (a *adviser) process(p int) {
 	}
 }
 
-func isBackward(object string) bool { return object == objectBackward || object == objectGradient }
+func isBackward(object Object) bool { return object == objectBackward || object == objectGradient }
 
 // sites returns the sites of a device for which keep returns true.
 func (a *adviser) sites(p int, device int32, keep func(x *ledger.Site, v *Verdict) bool) (list []int) {

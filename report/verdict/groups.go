@@ -139,14 +139,14 @@ func (j *judge) sum(sites []int) *ledger.Site {
 }
 
 // mainObject returns the kind of object that has most of the memory behind the group's verdict.
-func (j *judge) mainObject(g *Group, verdicts []Verdict) string {
-	bytes := map[string]uint64{}
+func (j *judge) mainObject(g *Group, verdicts []Verdict) Object {
+	bytes := map[Object]uint64{}
 	for _, i := range g.Sites {
 		if max(verdicts[i].Class, Cache) == max(g.Class, Cache) {
 			bytes[verdicts[i].Object] += j.s.Sites[i].LiveBytes
 		}
 	}
-	best := ""
+	best := objectUnknown
 	for _, i := range g.Sites { // in a stable order
 		if o := verdicts[i].Object; bytes[o] > bytes[best] {
 			best = o

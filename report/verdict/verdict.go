@@ -42,7 +42,7 @@ type Verdict struct {
 	Needs     time.Duration // of Growing: how much longer to trace until it can be decided; 0: unknown
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: unknown
 	Evidence  string        // one line without a full stop, and without text of the traced process
-	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
+	Object    Object        // only where the stack proves it
 	Line      callstack.Frame
 	User      bool // Line is in the user's own code, not in a library's
 

@@ -26,18 +26,18 @@ const (
 	unwanted = 32
 )
 
-// Play plays a session once, into an empty ledger, books, and takes snapshots at about this many
-// moments, of which the last is end: begin, end, the peak of each step between them, and the peak
-// of each process and device. So no peak is missed, however short. What happened before begin has
+// Play plays a session once, into an empty ledger, books, and takes snapshots at its
+// moments, of which the last is end: begin, end, the highest use of each step between them, and the
+// peaks that the caller knows. So no peak is missed, however short. What happened before begin has
 // no mark, but counts in the sizes.
 //
-// That a moment was a peak shows only afterwards. So the inputs wait until it is known which of their
-// moments are peaks; at most as many wait as Play looks ahead. Of a step, process
-// or device whose peak may still come, the snapshot of its highest moment so far is replaced. Where
+// That a moment was the highest of its step shows only afterwards. So the inputs wait until it is
+// known; at most as many wait as Play looks ahead. Of a step whose highest use may still come, the
+// snapshot of its highest moment so far is replaced. Where
 // many processes grow, that takes longer than to search the whole session: then Play searches it
 // with scout, a second player at the begin, before it goes on.
-func Play(p, scout Player, begin, end uint64, steps int, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
-	a := newAhead(p, newInUse(begin, end, steps), books, take)
+func Play(p, scout Player, m Moments, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
+	a := newAhead(p, newInUse(m), books, take)
 	a.scout = scout
 	return a.play(lookAhead)
 }
@@ -46,7 +46,7 @@ func newAhead(p Player, find *inUse, books ledger.Books, take func(at uint64) *l
 	b := newBuilder()
 	return &ahead{
 		player: p, find: find, b: b, to: &observer{Books: books, sizes: b.sizes}, take: take,
-		room: len(find.highest) + 2 + maxRowPeaks + unwanted,
+		room: len(find.highest) + 2 + MaxPeaks + unwanted,
 	}
 }
 
@@ -193,7 +193,7 @@ func (a *ahead) stopped() bool {
 
 // search finds the moments of the whole session.
 func (a *ahead) search() {
-	a.find = newInUse(a.find.begin, a.find.end, len(a.find.highest)+2)
+	a.find = newInUse(a.find.Moments)
 	a.known = true
 	if err := a.scout.PlayTo(a.find.end, a.find); err != nil {
 		a.err = fmt.Errorf("look for peaks: %w", err)

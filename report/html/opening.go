@@ -39,7 +39,7 @@ func (o *overTime) opening() *openingData {
 	if p := &s.Processes[ended[0]]; len(ended) == 1 {
 		end = format.Process(p) + " ended at " + format.Span(since(p.End, s.Begin))
 		if x := s.PeakOf(ended[0]); x != nil {
-			end = report.EndedText(s, x) + ", when it held " + report.HeldText(x)
+			end = report.EndedText(s, x) + ": " + report.HeldText(x)
 		}
 	}
 	if m := o.lastError(); m != nil {

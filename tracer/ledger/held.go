@@ -215,6 +215,8 @@ type Peak struct {
 	Process int    // index into Snapshot.Processes
 	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else what it allocated
 	Time    uint64 // when that was
+	Tensors bool   // Bytes are of tensors
+	OneGPU  bool   // the process had memory on others, too, which is not in Bytes
 	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
 	// peak with a block that is not in the sample; the totals are those of the peak even so.
 	SitesTime  uint64

@@ -55,6 +55,20 @@ func (p *torch) highestOf() highest {
 	return most
 }
 
+// onOneGPU reports whether the peak leaves out what a process had on further GPUs.
+func (p *torch) onOneGPU() bool {
+	if !p.peak.torch {
+		return p.peak.more
+	}
+	gpus := 0
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device != CPUDevice && t.peak.bytes > 0 {
+			gpus++
+		}
+	}
+	return gpus > 1
+}
+
 // measured returns the bytes of a process whose highest value is its peak: its tensors, where
 // PyTorch reports them, because segments follow late or never shrink.
 func (p *torch) measured() (bytes uint64) {

@@ -189,3 +189,7 @@ func (h *Holders) HolderProblems() []string {
 	}
 	return list
 }
+
+func inMotionText(n uint64) string {
+	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
+}

@@ -174,10 +174,6 @@ func (k *Kept) problems(s *ledger.Snapshot) []string {
 	return list
 }
 
-func inMotionText(n uint64) string {
-	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
-}
-
 // HeldShare is the part of some memory that one holder keeps.
 type HeldShare struct {
 	Line  *HolderLine // nil: no holder found

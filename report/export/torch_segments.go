@@ -9,18 +9,6 @@ import (
 	"github.com/vramprof/vramprof/report"
 )
 
-// block is a part of a segment.
-type block struct {
-	size  uint64
-	stack uint64
-	api   string
-	mark  string // instead of a stack
-	free  bool
-
-	holder string   // who keeps it; "" if that is unknown
-	path   []string // of memory from before the attach: the holder's frames, root first
-}
-
 // segments writes the list of segments, by address, and returns how many devices it has.
 func (t *torch) segments() (devices int) {
 	l := t.p.list()
@@ -62,38 +50,6 @@ func (t *torch) segments() (devices int) {
 	}
 	l.end()
 	return devices
-}
-
-// runs yields the segments; adjacent mappings of PyTorch are one.
-func (t *torch) runs() func(yield func([]extent) bool) {
-	return func(yield func([]extent) bool) {
-		var run []extent
-		for g := range t.s.segments.From(0) {
-			if len(run) > 0 {
-				if last := &run[len(run)-1]; last.End == g.Start && t.joins(&last.Value, &g.Value) {
-					run = append(run, *g)
-					continue
-				}
-				if !yield(run) {
-					return
-				}
-			}
-			run = append(run[:0], *g)
-		}
-		if len(run) > 0 {
-			yield(run)
-		}
-	}
-}
-
-func (t *torch) joins(a, b *contents) bool {
-	switch {
-	case t.device(a.id, a.device) != t.device(b.id, b.device):
-		return false
-	case a.guessed() || b.guessed():
-		return a.guessed() && b.guessed()
-	}
-	return a.class == mapped && b.class == mapped && t.hosts(mapped, a.stack, a.api) && t.hosts(mapped, b.stack, b.api)
 }
 
 // invention is a segment without an address of its own.

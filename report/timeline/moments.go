@@ -4,6 +4,7 @@ package timeline
 
 import (
 	"slices"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -19,6 +20,10 @@ type Moments struct {
 
 // MaxPeaks is the most peaks of processes and GPUs among the moments of Play.
 const MaxPeaks = 32
+
+// eventLag is how much older than a preceding input an event may be, in ns, as in captures: events wait
+// in the kernel's ring.
+const eventLag = uint64(time.Second)
 
 // newInUse returns the sums of an empty session, from which a timeline shall be made.
 func newInUse(m Moments) *inUse {

@@ -38,7 +38,6 @@ var exceptions = map[string]int{
 	"fields of tracer/capture.Writer":       27,
 	"fields of tracer/unwind.Unwinder":      29,
 	"files in tracer/ledger":                66,
-	"arrows up in report/html":              12,
 	"arrows up in scripts/bench/peers":      4,
 	"arrows up in scripts/release/modules":  2,
 	"arrows up in symbolize":                3,

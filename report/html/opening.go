@@ -11,14 +11,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// openingData is where the page of a session opens whose processes have ended: what is left then
-// matters less than what they held.
-type openingData struct {
-	Moment int    `json:"moment"` // index into Chart.Grid
-	Text   string `json:"text"`
-	What   string `json:"what"` // "the peak"
-}
-
 // opening returns nil if the page opens at the end.
 func (o *overTime) opening() *openingData {
 	s := o.b.s

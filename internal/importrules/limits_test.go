@@ -33,7 +33,6 @@ var topFolders = strings.Fields("bpf cmd docs internal packaging report scripts 
 // exceptions has the figures above a limit, as they are today. They may only shrink: TestLimits fails
 // if one differs, and shows what its line should be. A figure within its limit has no line.
 var exceptions = map[string]int{
-	"fields of report/tui.keys":             30,
 	"fields of tracer/capture.Reader":       27,
 	"fields of tracer/capture.Writer":       27,
 	"fields of tracer/unwind.Unwinder":      29,

@@ -302,15 +302,15 @@ func (p *brief) amount(g *verdict.Group) []string {
 	return []string{text, g.Object.String(), format.Process(&p.s.Processes[g.Process]), where}
 }
 
-// asBefore returns "called and kept as 1".
+// asBefore returns "same callers and holder as line 1".
 func asBefore(called, kept bool, rank int) string {
 	switch {
 	case called && kept:
-		return fmt.Sprintf("called and kept as %d", rank)
+		return fmt.Sprintf("same callers and holder as line %d", rank)
 	case called:
-		return fmt.Sprintf("called as %d", rank)
+		return fmt.Sprintf("same callers as line %d", rank)
 	case kept:
-		return fmt.Sprintf("kept as %d", rank)
+		return fmt.Sprintf("same holder as line %d", rank)
 	}
 	return ""
 }

@@ -15,23 +15,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Figure names the figure of a report that a doubt is about.
-type Figure int
-
-const (
-	AtTotals Figure = iota
-	AtStacks
-	AtBalance
-	AtTitle
-	AtHolders
-)
-
-// Doubt is one sentence about what the ledger could not account for.
-type Doubt struct {
-	At   Figure
-	Text string
-}
-
 // Doubts returns all losses and warnings of a snapshot, and how old NVML's readings are.
 func Doubts(s *ledger.Snapshot) []Doubt {
 	list := Losses(s)

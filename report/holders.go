@@ -75,7 +75,7 @@ func holderLine(l *holders.Line) HolderLine {
 	return HolderLine{
 		Held: ledger.Held{
 			Holder: ledger.Holder{
-				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found,
+				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention,
 			},
 			Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		},
@@ -188,4 +188,8 @@ func (h *Holders) HolderProblems() []string {
 		list = append(list, "Python's garbage collector does not run by itself: objects in cycles stay until gc.collect()")
 	}
 	return list
+}
+
+func inMotionText(n uint64) string {
+	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
 }

@@ -67,7 +67,7 @@ func MostKept(s *ledger.Snapshot) (found, failed []*Kept) {
 }
 
 func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
-	k := &Kept{Process: w.Process, At: Minus(w.Time, s.Begin), Failure: untrusted.Clean(w.Failure), walk: w}
+	k := &Kept{Process: w.Process, At: Minus(w.Time, s.Begin), Failure: walkFailure(w.Failure), walk: w}
 	if w.Failure != "" {
 		return k
 	}
@@ -80,6 +80,25 @@ func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
 	}
 	k.Problems = k.problems(s)
 	return k
+}
+
+// walkFailures are the words for ledger's reasons of walks that found nothing.
+var walkFailures = map[string]string{
+	ledger.WalkNoPython:  "no Python interpreter in the process",
+	ledger.WalkNoTensors: "no PyTorch tensor in the process",
+	ledger.WalkNoTime:    "there was no time to read its memory",
+	ledger.WalkUnended:   "its memory was not read in time",
+	ledger.WalkCanceled:  "the session ended before its memory was read",
+	ledger.WalkFreed:     "the process freed its memory, or ended, while it was read",
+}
+
+// walkFailure returns the words for a reason, "" for none. Captures of older versions have the words
+// themselves, and failures of the system have no code.
+func walkFailure(reason string) string {
+	if words, ok := walkFailures[reason]; ok {
+		return words
+	}
+	return untrusted.Clean(reason)
 }
 
 // walkedLines returns the lines of Kept.
@@ -153,10 +172,6 @@ func (k *Kept) problems(s *ledger.Snapshot) []string {
 		list = append(list, fmt.Sprintf("%s from before the attach were freed since the walk: which holder had them is known only where their addresses were used again", format.Bytes(older-now)))
 	}
 	return list
-}
-
-func inMotionText(n uint64) string {
-	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
 }
 
 // HeldShare is the part of some memory that one holder keeps.
@@ -271,21 +286,15 @@ func heldDoubts(s *ledger.Snapshot) (list []Doubt) {
 		}
 	}
 	for _, text := range failedTexts(s, failed, len(found) > 0) {
-		list = append(list, Doubt{AtHolders, text})
+		list = append(list, Doubt{AtNoHolders, text})
 	}
 	return list
 }
 
-// The sentences about holders begin with these words, also in the comments of profiles.
-const (
-	HoldersOf   = "holders of "
-	NoHoldersOf = "no " + HoldersOf
-)
-
 // problemTexts returns "holders of python3 [4242]: 12 objects were not read", one for each problem.
 func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
 	for _, text := range k.Problems {
-		list = append(list, HoldersOf+format.Process(&s.Processes[k.Process])+": "+text)
+		list = append(list, "holders of "+format.Process(&s.Processes[k.Process])+": "+text)
 	}
 	return list
 }
@@ -324,7 +333,7 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 		if n := len(byReason[reason]); n > 1 {
 			of = format.Count(uint64(n), "process")
 		}
-		list = append(list, NoHoldersOf+of+": "+reason)
+		list = append(list, "no holders of "+of+": "+reason)
 	}
 	return list
 }

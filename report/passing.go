@@ -3,10 +3,10 @@
 package report
 
 import (
-	"regexp"
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // Two walks see a training at two moments of its steps: at one of them there are gradients and
@@ -17,8 +17,13 @@ import (
 const leastLasting = 1.0 / 8
 
 type deviceHolder struct {
-	path   string
-	device int32
+	path     string
+	device   int32
+	gradient bool
+}
+
+func deviceHolderOf(h *ledger.Holder, device int32) deviceHolder {
+	return deviceHolder{h.Path, device, h.Retention.Has(retention.Gradient)}
 }
 
 // young is memory that one holder keeps, as far as a site of tensors has it, and how much of it has lasted.
@@ -31,14 +36,15 @@ func (k *Kept) passing(s *ledger.Snapshot) {
 	ages := k.ages(s)
 	gradients := &young{}
 	for key, y := range ages {
-		if gradient.MatchString(key.path) {
+		if key.gradient {
 			gradients.bytes += y.bytes
 			gradients.lasted += y.lasted
 		}
 	}
 	k.Grown = slices.DeleteFunc(k.Grown, func(g GrownLine) bool {
-		y := ages[deviceHolder{g.Path, g.Device}]
-		if (y == nil || y.bytes < float64(g.By.Bytes)/2) && gradient.MatchString(g.Path) {
+		key := deviceHolderOf(&g.Holder, g.Device)
+		y := ages[key]
+		if (y == nil || y.bytes < float64(g.By.Bytes)/2) && key.gradient {
 			y = gradients
 		}
 		if y == nil || y.bytes < float64(g.By.Bytes)/2 || y.lasted >= leastLasting*y.bytes {
@@ -49,17 +55,14 @@ func (k *Kept) passing(s *ledger.Snapshot) {
 	})
 }
 
-// gradient is the end of a path: `local "model".*.weight.grad of train() (train.py:7)`.
-var gradient = regexp.MustCompile(`\.grad( |$)`)
-
 // ages returns the ages of what holders keep of the process's sites of tensors.
 func (k *Kept) ages(s *ledger.Snapshot) map[deviceHolder]*young {
 	ages := map[deviceHolder]*young{}
-	add := func(path string, device int32, bytes uint64, share float64) {
-		y := ages[deviceHolder{path, device}]
+	add := func(key deviceHolder, bytes uint64, share float64) {
+		y := ages[key]
 		if y == nil {
 			y = &young{}
-			ages[deviceHolder{path, device}] = y
+			ages[key] = y
 		}
 		y.bytes += float64(bytes)
 		y.lasted += share * float64(bytes)
@@ -74,11 +77,11 @@ func (k *Kept) ages(s *ledger.Snapshot) map[deviceHolder]*young {
 		share, rest := lastedShare(x, begin, before), x.LiveBytes
 		for _, h := range x.Holders {
 			if h.Holder >= 0 && h.Holder < len(k.held) {
-				add(k.held[h.Holder].Path, x.Device, min(h.Bytes, rest), share)
+				add(deviceHolderOf(&k.held[h.Holder].Holder, x.Device), min(h.Bytes, rest), share)
 				rest -= min(h.Bytes, rest)
 			}
 		}
-		add(NoHolder, x.Device, rest, share)
+		add(deviceHolder{path: NoHolder, device: x.Device}, rest, share)
 	}
 	return ages
 }

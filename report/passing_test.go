@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // TestWhatComesAndGoesHasNotGrown: of eight windows of a second, a site's bytes that live now were allocated
@@ -41,7 +42,7 @@ func TestWhatComesAndGoesHasNotGrown(t *testing.T) {
 		{"the loss of the step before, which took the place of an older one", "loss", site(latest, constant, 0), false},
 		{"memory that no site has", "cache[*]", site(each, rising, -1), true},
 	} {
-		k := &Kept{At: uint64(8 * time.Second), Between: 8 * time.Second, held: []HolderLine{{Held: ledger.Held{Holder: ledger.Holder{Path: c.path}}}}}
+		k := &Kept{At: uint64(8 * time.Second), Between: 8 * time.Second, held: []HolderLine{{Held: ledger.Held{Holder: ledger.Holder{Path: c.path, Retention: retention.Read(0, c.path)}}}}}
 		k.Grown = []GrownLine{{HolderLine: k.held[0], By: ledger.HeldGrowth{Bytes: 800 * mib}}}
 		k.passing(&ledger.Snapshot{Sites: []ledger.Site{c.site}})
 		if len(k.Grown)+len(k.Passing) != 1 || (len(k.Grown) == 1) != c.grows {
@@ -53,10 +54,10 @@ func TestWhatComesAndGoesHasNotGrown(t *testing.T) {
 // TestGradientsOutsideTheSampleAreLikeThoseInIt: what is only called alike is not.
 func TestGradientsOutsideTheSampleAreLikeThoseInIt(t *testing.T) {
 	const mib = 1 << 20
-	inSample := HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: `local "model".a.grad of train() (train.py:7)`}}}
+	inSample := HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: `local "model".a.grad of train() (train.py:7)`, Retention: retention.Gradient}}}
 	k := &Kept{At: uint64(8 * time.Second), Between: 8 * time.Second, held: []HolderLine{inSample}}
 	for _, path := range []string{inSample.Path, `local "model".b.grad (autograd graph) of train() (train.py:7)`, `local "self".gradients[*] of train() (train.py:7)`, "x.grads[*]"} {
-		k.Grown = append(k.Grown, GrownLine{HolderLine: HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: path}}}, By: ledger.HeldGrowth{Bytes: 8 * mib}})
+		k.Grown = append(k.Grown, GrownLine{HolderLine: HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: path, Retention: retention.Read(0, path)}}}, By: ledger.HeldGrowth{Bytes: 8 * mib}})
 	}
 	k.passing(&ledger.Snapshot{Sites: []ledger.Site{{
 		Kind: ledger.Tensor, Window: uint64(time.Second), LiveBytes: 80 * mib, Cohorts: append(make([]ledger.Cohort, 7), ledger.Cohort{LiveBytes: 80 * mib}),

@@ -81,11 +81,37 @@ func PeakTimeOf(s *ledger.Snapshot, process int) (at uint64, ok bool) {
 	return at, most > 0
 }
 
-// EndedText returns "python3 [42] ended at 12m3s: its peak was 41.2 GiB at 11m58s".
+// EndedText returns "python3 [42] ended at 12m3s: it held 41.2 GiB at 11m58s, the peak of its tensors". The
+// bytes are the sum of HeldText: what it held on all GPUs when it had most of what its peak is of.
 func EndedText(s *ledger.Snapshot, x *ledger.Peak) string {
 	p := &s.Processes[x.Process]
+	sum, _ := heldAt(x)
 	return format.Process(p) + " " + howEnded(p) + " at " + format.Span(Minus(p.End, s.Begin)) +
-		": its peak was " + format.Bytes(x.Bytes) + " at " + format.Span(Minus(x.Time, s.Begin))
+		": it held " + format.SignedBytes(sum) + " at " + format.Span(Minus(x.Time, s.Begin)) + ", the peak of " + peakOf(x)
+}
+
+// peakOf returns what a peak is of: "its tensors", "its allocations on one GPU".
+func peakOf(x *ledger.Peak) string {
+	text := "its allocations"
+	if x.Tensors {
+		text = "its tensors"
+	}
+	if x.OneGPU {
+		text += " on one GPU"
+	}
+	return text
+}
+
+// heldAt returns what a process held on GPUs at its peak, and by plane.
+func heldAt(x *ledger.Peak) (sum int64, by map[string]int64) {
+	by = map[string]int64{}
+	for _, h := range Holdings(x.Books) {
+		if !h.Apart() {
+			sum += h.Live
+			by[h.Plane] += h.Live
+		}
+	}
+	return sum, by
 }
 
 // howEnded returns how a process ended that has: the process of a program that calls execve goes on
@@ -100,14 +126,7 @@ func howEnded(p *ledger.Process) string {
 // HeldText returns what a process held on GPUs at its peak, by plane: "3.10 GiB = tensors 2.00 GiB +
 // PyTorch cache 1.00 GiB + context, other before attach 100 MiB".
 func HeldText(x *ledger.Peak) string {
-	var sum int64
-	by := map[string]int64{}
-	for _, h := range Holdings(x.Books) {
-		if !h.Apart() {
-			sum += h.Live
-			by[h.Plane] += h.Live
-		}
-	}
+	sum, by := heldAt(x)
 	var b strings.Builder
 	b.WriteString(format.SignedBytes(sum))
 	sign := " = "

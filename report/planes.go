@@ -3,8 +3,10 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -62,16 +64,36 @@ func PlaneName(plane string) string {
 const (
 	MarkCache       = "[pytorch cache]"
 	MarkNoSample    = "[tensors without a sample]"
-	MarkOlder       = "[before attach: pytorch allocated]"
-	MarkOlderCached = "[before attach: pytorch cached]"
+	MarkOlder       = "[" + olderWords + "]"
+	MarkOlderCached = "[" + olderCachedWords + "]"
 	MarkAsleep      = "[asleep]"
 	MarkOlderAsleep = "[before attach: pytorch allocated, asleep]"
 	MarkUnlisted    = "[checkpointed or unknown]"
-	MarkForeign     = "[CUDA context, modules, other before attach]"
+	MarkForeign     = "[" + foreignWords + "]"
 	MarkUnexplained = "[unexplained]"
 	MarkRounding    = "[driver's rounding]"
 	MarkSystem      = "[system-allocated on the GPU's NUMA node]"
 )
+
+// Words of the marks of PlaneBefore.
+const (
+	olderWords       = "before attach: pytorch allocated"
+	olderCachedWords = "before attach: pytorch cached"
+	foreignWords     = "CUDA context, modules, other before attach"
+)
+
+// MarkLess returns a mark of PlaneBefore for a share from which bytes were taken, as the unexplained
+// memory is below zero: "[before attach: pytorch cached, less 12 MiB unexplained]".
+func MarkLess(mark string, bytes uint64) string {
+	words := foreignWords
+	switch mark {
+	case MarkOlder:
+		words = olderWords
+	case MarkOlderCached:
+		words = olderCachedWords
+	}
+	return fmt.Sprintf("[%s, less %s unexplained]", words, format.Bytes(bytes))
+}
 
 // MarkName returns how reports call the memory that a mark stands for: "tensors before attach".
 // Marks without such a name are returned as they are.

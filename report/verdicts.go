@@ -55,16 +55,16 @@ func (j *Judgement) Sites() []SiteVerdict {
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		text := untrusted.Clean(g.Evidence)
-		if g.Object != "" {
-			text += "; " + g.Object
+		if what := g.Object.String(); what != "" {
+			text += "; " + what
 		}
 		if g.UntilFull > 0 {
 			text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
 		}
 		for _, site := range g.Sites {
 			list[site] = SiteVerdict{Class: g.Class.String(), Text: text}
-			if verdict.OfLibrary(g.Object) {
-				list[site].Library = g.Object
+			if g.Object.OfLibrary() {
+				list[site].Library = g.Object.String()
 			}
 		}
 	}

@@ -186,7 +186,7 @@ func TestAllFormatsOfAMomentAgree(t *testing.T) {
 
 func agree(t *testing.T, r *capture.Reader, at, used uint64) {
 	l := r.NewLedger()
-	tl, sizes, err := timeline.Play(r.Player(), r.Player(), begin, at, 50, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
+	tl, sizes, err := timeline.Play(r.Player(), r.Player(), timeline.Moments{Begin: begin, End: at, Steps: 50}, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
 	if err != nil {
 		t.Fatal(err)
 	}

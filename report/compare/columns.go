@@ -150,7 +150,7 @@ func newColumn(s *ledger.Snapshot, process int) Column {
 		}
 	}
 	for _, d := range report.Doubts(s) {
-		if d.At != report.AtHolders {
+		if !d.At.AboutHolders() {
 			c.Doubts = append(c.Doubts, d.Text)
 		}
 	}

@@ -186,7 +186,7 @@ func settle(list []share) []share {
 		}
 	}
 	for j, n := range taken {
-		list[j].mark = fmt.Sprintf("%s, less %s unexplained]", strings.TrimSuffix(list[j].mark, "]"), format.Bytes(uint64(n)))
+		list[j].mark = report.MarkLess(list[j].mark, uint64(n))
 	}
 	kept := list[:0]
 	for _, x := range list {

@@ -254,3 +254,10 @@ func (s *space) outOfMemory(e *ledger.Event, free uint64) {
 	start := min(free, inventEnd)
 	s.trace.push(outOfMemory, &extent{Start: start, End: start + size, Value: contents{stack: e.Stack, api: e.API, device: deviceOf(e.Device)}}, e.Time)
 }
+
+// walked is the latest walk of a process: its blocks by address.
+type walked struct {
+	time   uint64
+	blocks []heldBlock
+	paths  []string // clean of control characters
+}

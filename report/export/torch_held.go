@@ -19,13 +19,6 @@ type heldBlock struct {
 	holder        uint32 // index into walked.paths
 }
 
-// walked is the latest walk of a process: its blocks by address.
-type walked struct {
-	time   uint64
-	blocks []heldBlock
-	paths  []string // clean of control characters
-}
-
 // maxHeldBlocks bounds walked.blocks, as the ledger bounds the storages of a walk.
 const maxHeldBlocks = 1 << 20
 

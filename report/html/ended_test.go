@@ -20,7 +20,7 @@ func TestThePageOfAnEndedProcessSaysItsPeak(t *testing.T) {
 	books.Sites = []ledger.Site{{Kind: ledger.Device, LiveBytes: gib}}
 	s.Peaks = []ledger.Peak{{Process: 1, Bytes: gib, Time: begin + 20*second, Books: &books}}
 	got := newPayload(&in).Opening
-	if want := " ended at 1m00s: its peak was 1.00 GiB at 20s, when it held 1.00 GiB = other CUDA 1.00 GiB"; got == nil || got.What != "the peak" || len(got.Text) < len(want) || got.Text[len(got.Text)-len(want):] != want {
+	if want := " ended at 1m00s: it held 1.00 GiB at 20s, the peak of its allocations: 1.00 GiB = other CUDA 1.00 GiB"; got == nil || got.What != "the peak" || len(got.Text) < len(want) || got.Text[len(got.Text)-len(want):] != want {
 		t.Errorf("the page opens with %+v, want %q", got, want)
 	}
 }

@@ -20,22 +20,6 @@ const maxSites = 20_000
 // noVerdict is in place of the index of a site, of shares that have their verdict with another one.
 const noVerdict = -1
 
-// entry is a share of memory in the page.
-type entry struct {
-	node                int32
-	head                int
-	plane, process, gpu int
-	kind, api, device   int // strings
-	class, verdict      int // likewise
-	incomplete, callee  int // likewise
-	below               int
-	live                int64
-	objects             uint64
-	alloc, allocObjects uint64
-	age                 int64
-	series              []int64
-}
-
 // Marks of what a timeline knows only in sum, beside those of package report.
 const (
 	markBefore = "[before attach]"

@@ -21,47 +21,6 @@ const (
 	maxLinks   = 16 // of one entry that is a site
 )
 
-// keptData is who keeps memory, as of the latest walk of each process. Apart from Driver, the bytes
-// of the keepers of one process and GPU add up to those of PyTorch's allocator.
-type keptData struct {
-	Walks   []walkData    `json:"walks"` // by process
-	Tree    treeColumns   `json:"tree"`
-	Keepers keeperColumns `json:"keepers"`
-	Links   linkColumns   `json:"links"`
-}
-
-type walkData struct {
-	Process int      `json:"process"`
-	Time    int64    `json:"time"`
-	First   int64    `json:"first"` // of the walk that Grown compares with; -1: none
-	Failure string   `json:"failure,omitempty"`
-	Notes   []string `json:"notes,omitempty"`
-}
-
-// keeperColumns are holders, and memory of a process on a GPU without one.
-type keeperColumns struct {
-	Node      []int32  `json:"node"`
-	Process   []int    `json:"process"`
-	GPU       []int    `json:"gpu"`
-	Path      []int    `json:"path"`
-	Container []int    `json:"container"` // "list of 1,204"
-	Also      []int    `json:"also"`
-	Bytes     []uint64 `json:"bytes"`
-	Older     []uint64 `json:"older"`    // part of Bytes, from before the attach
-	Driver    []uint64 `json:"driver"`   // part of Bytes, of no allocator of PyTorch
-	Storages  []uint64 `json:"storages"` // 0: unknown
-	InMotion  []uint64 `json:"inMotion"` // of Storages
-	Grown     []int64  `json:"grown"`    // bytes since Walks.First; 0: they did not grow
-	Entries   []int64  `json:"entries"`  // likewise, of containers
-}
-
-// linkColumns are the bytes that a keeper has of an entry.
-type linkColumns struct {
-	Entry  []int    `json:"entry"`
-	Keeper []int    `json:"keeper"`
-	Bytes  []uint64 `json:"bytes"`
-}
-
 // keeper is a row of keeperColumns.
 type keeper struct {
 	report.HolderLine

@@ -11,14 +11,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// openingData is where the page of a session opens whose processes have ended: what is left then
-// matters less than what they held.
-type openingData struct {
-	Moment int    `json:"moment"` // index into Chart.Grid
-	Text   string `json:"text"`
-	What   string `json:"what"` // "the peak"
-}
-
 // opening returns nil if the page opens at the end.
 func (o *overTime) opening() *openingData {
 	s := o.b.s
@@ -39,7 +31,7 @@ func (o *overTime) opening() *openingData {
 	if p := &s.Processes[ended[0]]; len(ended) == 1 {
 		end = format.Process(p) + " ended at " + format.Span(since(p.End, s.Begin))
 		if x := s.PeakOf(ended[0]); x != nil {
-			end = report.EndedText(s, x) + ", when it held " + report.HeldText(x)
+			end = report.EndedText(s, x) + ": " + report.HeldText(x)
 		}
 	}
 	if m := o.lastError(); m != nil {

@@ -20,32 +20,6 @@ const (
 	maxKept    = 200
 )
 
-// chartData is what was held over time. Columns begin with a value; then come differences.
-type chartData struct {
-	Times []int64    `json:"times"`
-	Grid  []int      `json:"grid"` // indices into Times for which all entries are known
-	Peak  int        `json:"peak"` // index into Grid: the moment "peak" of report --at; -1: none
-	Rows  []rowData  `json:"rows"`
-	Marks []markData `json:"marks"`
-}
-
-type rowData struct {
-	Process int       `json:"process"`
-	GPU     int       `json:"gpu"`
-	Usage   []int64   `json:"usage"`  // of NVML
-	Planes  [][]int64 `json:"planes"` // in the order of payload.Planes; empty: always 0
-}
-
-type markData struct {
-	Time    int64 `json:"time"`
-	Kind    int   `json:"kind"` // timeline.MarkKind
-	Process int   `json:"process"`
-	GPU     int   `json:"gpu"`
-	Size    int64 `json:"size"` // -1: unknown
-	Head    int   `json:"head"` // frame, 0: none
-	API     int   `json:"api"`
-}
-
 // overTime follows entries over a timeline.
 type overTime struct {
 	b         *builder

@@ -81,3 +81,87 @@ func lossesReport(st *ledger.Stats) LossesReport {
 	}
 	return r
 }
+
+// FrameReport is one line of a stack.
+type FrameReport struct {
+	Function string `json:"function"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Library  string `json:"library,omitempty"` // path of the program or library, native frames only
+	BuildID  string `json:"build_id,omitempty"`
+	Address  uint64 `json:"address,omitempty"` // ELF virtual address
+	Language string `json:"language"`          // "python", "native", or "mark": a remark such as [truncated: …]
+	Inlined  bool   `json:"inlined,omitempty"` // inlined into the next frame
+}
+
+// FailureReport sums the failed allocations of one site with one result.
+type FailureReport struct {
+	Process   int           `json:"process"`
+	PID       uint32        `json:"pid"`
+	Comm      string        `json:"comm,omitempty"`
+	Device    string        `json:"device"`
+	Kind      string        `json:"kind"`
+	API       string        `json:"api"`
+	Result    int32         `json:"result"` // CUresult or cudaError_t
+	Error     string        `json:"error"`
+	Count     uint64        `json:"count"`
+	Bytes     uint64        `json:"bytes"` // sum of the requested sizes
+	LastBytes uint64        `json:"last_bytes"`
+	LastAgoNS uint64        `json:"last_ago_ns"`
+	Headline  int           `json:"headline"`
+	Stack     []FrameReport `json:"stack"`
+
+	Incomplete []string `json:"incomplete,omitempty"` // what the figures or the stack lack, as in a site
+}
+
+// ProcessReport is one process: a pid between two execs or exits.
+type ProcessReport struct {
+	PID      uint32          `json:"pid"`
+	Comm     string          `json:"comm,omitempty"`
+	Exe      string          `json:"exe,omitempty"`
+	Ended    bool            `json:"ended"`
+	Replaced bool            `json:"replaced,omitempty"` // it ended with an exec; another entry with this pid is the new program
+	Devices  []string        `json:"devices,omitempty"`  // UUID of each CUDA ordinal, "" for one that is unknown
+	Workload *WorkloadReport `json:"workload,omitempty"`
+	Totals   []TotalReport   `json:"totals"`
+
+	DeducedBytes uint64 `json:"deduced_bytes,omitempty"` // allocations whose GPU was deduced only from the growth of NVML's figures
+	SegmentsOnly string `json:"segments_only,omitempty"` // why its PyTorch reports no tensors
+
+	LostEvents uint64         `json:"lost_events,omitempty"` // events of this process lost to full tables or rings
+	Beyond     []BeyondReport `json:"beyond,omitempty"`      // shared tables in which it used up its share
+}
+
+// BeyondReport counts how often a process had used up its share of a shared table.
+type BeyondReport struct {
+	Table string `json:"table"`
+	Count uint64 `json:"count"`
+}
+
+// TotalReport sums a process on one device and of one kind.
+type TotalReport struct {
+	Device         string `json:"device"`
+	Kind           string `json:"kind"`
+	LiveBytes      uint64 `json:"live_bytes"`
+	LiveCount      uint64 `json:"live_count"`
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+	AllocatedCount uint64 `json:"allocated_count"`
+	PeakBytes      uint64 `json:"peak_bytes"`
+	PeakAfterNS    uint64 `json:"peak_after_ns"` // since the attach
+}
+
+// LossesReport counts events and stacks that the ledger lacks; see ledger.Stats.
+type LossesReport struct {
+	Events          uint64            `json:"events"`
+	LostEvents      uint64            `json:"lost_events"`
+	LostReasons     map[string]uint64 `json:"lost_reasons,omitempty"` // part of lost_events, by reason
+	UnmatchedFrees  uint64            `json:"unmatched_frees"`
+	ReusedAddresses uint64            `json:"reused_addresses"`
+	Evicted         uint64            `json:"evicted"`
+	UnknownSizes    uint64            `json:"unknown_sizes"` // live allocations counted with 0 bytes
+	Stacks          uint64            `json:"stacks"`
+	WithoutStack    uint64            `json:"without_stack"`
+	Missing         map[string]uint64 `json:"missing,omitempty"` // part of without_stack, by reason
+	Truncated       map[string]uint64 `json:"truncated"`
+	Torn            uint64            `json:"torn"`
+}

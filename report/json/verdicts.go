@@ -38,7 +38,7 @@ func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept
 		g := &j.Groups[i]
 		list = append(list, VerdictReport{
 			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, NeedsNS: uint64(max(g.Needs, 0)), UntilFullNS: uint64(max(g.UntilFull, 0)),
-			Evidence: untrusted.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
+			Evidence: untrusted.Clean(g.Evidence), Object: g.Object.String(), Process: g.Process, PID: s.Processes[g.Process].PID,
 			Device: format.Device(g.Device, g.Kind), Kind: format.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})

@@ -5,6 +5,7 @@ package metrics
 import (
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -182,4 +183,33 @@ func revision() string {
 		}
 	}
 	return ""
+}
+
+func (c *Collector) read(s *ledger.Snapshot) *reading {
+	d := &reading{
+		s: s, table: c.table, counted: c.census.of(s.Processes), labels: make([]labels, len(s.Processes)),
+		gpus: map[string]*gpu{}, rows: map[onGPU]*row{}, pid: c.options.PID,
+	}
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		d.gpus[g.UUID] = &gpu{GPU: g, label: strconv.Itoa(g.Index), read: g.Time}
+	}
+	for i := range s.GPUs {
+		if parent := d.gpus[s.GPUs[i].Parent]; parent != nil {
+			parent.divided = true
+		}
+	}
+	for i := range d.labels {
+		d.labels[i] = workloadLabels(&s.Processes[i], d.pid)
+	}
+	c.table.begin()
+	d.sumPlanes()
+	d.sumOutside()
+	d.findPeaks()
+	d.sumAllocators()
+	d.count()
+	d.countGone(c.census.gone)
+	d.judge(c.options.Verdicts.Latest())
+	c.table.end()
+	return d
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
@@ -36,35 +35,6 @@ type gpu struct {
 	divided bool   // into instances, which have its memory
 	planes  uint64
 	read    uint64 // time of the latest reading; 0: unknown
-}
-
-func (c *Collector) read(s *ledger.Snapshot) *reading {
-	d := &reading{
-		s: s, table: c.table, counted: c.census.of(s.Processes), labels: make([]labels, len(s.Processes)),
-		gpus: map[string]*gpu{}, rows: map[onGPU]*row{}, pid: c.options.PID,
-	}
-	for i := range s.GPUs {
-		g := &s.GPUs[i]
-		d.gpus[g.UUID] = &gpu{GPU: g, label: strconv.Itoa(g.Index), read: g.Time}
-	}
-	for i := range s.GPUs {
-		if parent := d.gpus[s.GPUs[i].Parent]; parent != nil {
-			parent.divided = true
-		}
-	}
-	for i := range d.labels {
-		d.labels[i] = workloadLabels(&s.Processes[i], d.pid)
-	}
-	c.table.begin()
-	d.sumPlanes()
-	d.sumOutside()
-	d.findPeaks()
-	d.sumAllocators()
-	d.count()
-	d.countGone(c.census.gone)
-	d.judge(c.options.Verdicts.Latest())
-	c.table.end()
-	return d
 }
 
 // row returns the row of a process on a GPU.

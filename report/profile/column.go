@@ -4,7 +4,6 @@ package profile
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -40,14 +39,15 @@ func (p Profile) Column() compare.Column {
 		c.Process = ledger.Process{}
 	}
 	for _, text := range p.p.Comments {
-		text, ok := strings.CutPrefix(untrusted.Clean(text), "doubt: ")
+		d, ok := doubt(untrusted.Clean(text))
 		switch {
-		case ok && strings.HasPrefix(text, report.HoldersOf):
-			c.HolderDoubts = append(c.HolderDoubts, text)
-		case ok && strings.HasPrefix(text, report.NoHoldersOf):
-			c.NoHolders = append(c.NoHolders, text)
-		case ok:
-			c.Doubts = append(c.Doubts, text)
+		case !ok:
+		case d.At == report.AtHolders:
+			c.HolderDoubts = append(c.HolderDoubts, d.Text)
+		case d.At == report.AtNoHolders:
+			c.NoHolders = append(c.NoHolders, d.Text)
+		default:
+			c.Doubts = append(c.Doubts, d.Text)
 		}
 	}
 	return c

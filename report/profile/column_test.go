@@ -3,12 +3,31 @@
 package profile
 
 import (
+	"fmt"
 	"testing"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
+
+// TestDoubtsAboutHoldersComeBack: from the kind of a comment, and from the sentence of older profiles.
+func TestDoubtsAboutHoldersComeBack(t *testing.T) {
+	s, st := reporttest.Held(), reporttest.HeldStacks()
+	if read := New(s, st).Column(); len(read.NoHolders) != 1 || read.NoHolders[0] != "no holders of infer [4300]: no Python interpreter in the process" {
+		t.Errorf("%q", read.NoHolders)
+	}
+	old := Profile{p: &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "inuse_space", Unit: "bytes"}},
+		Comments:   []string{"doubt: 3 events were lost", "doubt: holders of a [1]: x", "doubt: no holders of b [2]: y", "warning: z"},
+	}}
+	c := old.Column()
+	if got := fmt.Sprint(c.Doubts, c.HolderDoubts, c.NoHolders); got != "[3 events were lost] [holders of a [1]: x] [no holders of b [2]: y]" {
+		t.Error(got)
+	}
+}
 
 // TestAProfileIsTheSameColumnAsItsCapture: rows, sums and the process agree.
 func TestAProfileIsTheSameColumnAsItsCapture(t *testing.T) {

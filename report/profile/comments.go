@@ -3,6 +3,8 @@
 package profile
 
 import (
+	"strings"
+
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -67,14 +69,51 @@ func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) 
 		details = append(details, "system-allocated memory on the NUMA nodes of GPUs is in host_space too")
 	}
 	for _, d := range report.Doubts(s) {
-		kind := "doubt: "
-		if d.At == report.AtTitle {
-			kind = "warning: "
-		}
-		details = append(details, kind+d.Text)
+		details = append(details, kindOf(d.At)+d.Text)
 	}
 	if len(s.Failures) > 0 {
 		details = append(details, report.FailuresText(s))
 	}
 	return details
+}
+
+// Comments about what the books could not account for begin with their kind, which Column reads.
+const (
+	kindDoubt       = "doubt: "
+	kindWarning     = "warning: "
+	kindHolders     = "doubt about holders: "
+	kindWithoutThem = "doubt about missing holders: "
+	oldHolders      = kindDoubt + "holders of "    // as versions before these kinds wrote them
+	oldWithoutThem  = kindDoubt + "no holders of " // likewise
+)
+
+func kindOf(at report.Figure) string {
+	switch at {
+	case report.AtTitle:
+		return kindWarning
+	case report.AtHolders:
+		return kindHolders
+	case report.AtNoHolders:
+		return kindWithoutThem
+	}
+	return kindDoubt
+}
+
+// doubt returns the doubt in a comment, and what it is about.
+func doubt(comment string) (d report.Doubt, ok bool) {
+	for _, kind := range []struct {
+		at         report.Figure
+		begin, key string
+	}{
+		{report.AtHolders, kindHolders, kindHolders},
+		{report.AtNoHolders, kindWithoutThem, kindWithoutThem},
+		{report.AtHolders, oldHolders, kindDoubt},
+		{report.AtNoHolders, oldWithoutThem, kindDoubt},
+		{report.AtTotals, kindDoubt, kindDoubt},
+	} {
+		if strings.HasPrefix(comment, kind.begin) {
+			return report.Doubt{At: kind.at, Text: comment[len(kind.key):]}, true
+		}
+	}
+	return report.Doubt{}, false
 }

@@ -22,7 +22,12 @@ func First(r *capture.Reader) uint64 { return max(r.Begin(), r.Opened()) }
 // are those of reading the capture.
 func Timeline(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.NewLedger(), r.Player(), min(max(at, r.Begin()), r.End())
-	t, sizes, err := timeline.Play(player, r.Player(), from, end, chartSteps, l, func(at uint64) *ledger.Snapshot {
+	last, err := r.Snapshot(at)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	moments := timeline.Moments{Begin: from, End: end, Steps: chartSteps, Peaks: ledger.PeakTimes(last, timeline.MaxPeaks)}
+	t, sizes, err := timeline.Play(player, r.Player(), moments, l, func(at uint64) *ledger.Snapshot {
 		if at == end {
 			return r.SnapshotOf(l, at)
 		}

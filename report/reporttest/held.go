@@ -158,7 +158,7 @@ func (h *heldJob) walk(tenth uint64) {
 	buffer := w.older(main("pool.buffer", "Pool.buffer", "pool", "buffer"), 0, 0)
 	w.Storages = append(w.Storages, ledger.Storage{Address: heldBuffer, Bytes: GiB, Holder: buffer, Allocation: true})
 	h.books.Tell(w.Walk)
-	h.books.Tell(ledger.Walk{PID: heldServer, Time: h.now, Failure: "no Python interpreter in the process"})
+	h.books.Tell(ledger.Walk{PID: heldServer, Time: h.now, Failure: ledger.WalkNoPython})
 }
 
 // heldWalk is a walk under construction.

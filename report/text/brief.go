@@ -70,7 +70,7 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 	for {
 		p.page = newPage(screen)
 		p.write(doubts)
-		if more := strings.Count(p.String(), "\n") - briefRows; more <= 0 || !p.shorten(more) {
+		if more := len(p.lines) - briefRows; more <= 0 || !p.shorten(more) {
 			return p.writeTo(w)
 		}
 	}
@@ -299,18 +299,18 @@ func (p *brief) amount(g *verdict.Group) []string {
 	if g.Kind == ledger.Tensor {
 		where = format.Device(g.Device, g.Kind)
 	}
-	return []string{text, g.Object, format.Process(&p.s.Processes[g.Process]), where}
+	return []string{text, g.Object.String(), format.Process(&p.s.Processes[g.Process]), where}
 }
 
-// asBefore returns "called and kept as 1".
+// asBefore returns "same callers and holder as line 1".
 func asBefore(called, kept bool, rank int) string {
 	switch {
 	case called && kept:
-		return fmt.Sprintf("called and kept as %d", rank)
+		return fmt.Sprintf("same callers and holder as line %d", rank)
 	case called:
-		return fmt.Sprintf("called as %d", rank)
+		return fmt.Sprintf("same callers as line %d", rank)
 	case kept:
-		return fmt.Sprintf("kept as %d", rank)
+		return fmt.Sprintf("same holder as line %d", rank)
 	}
 	return ""
 }

@@ -166,7 +166,7 @@ func TestLinesOfOneGraphReferToTheFirst(t *testing.T) {
 	stack[frames.Headline(stack)].Line++ // another line of the same forward pass
 	st[second.Stack] = stack
 	text := briefText(t, s, st, report.Options{}, 100)
-	if strings.Count(text, "called and kept as 1\n") != 1 || strings.Count(text, "library frames") != 1 || strings.Count(text, "kept by") != 1 {
+	if strings.Count(text, "same callers and holder as line 1\n") != 1 || strings.Count(text, "library frames") != 1 || strings.Count(text, "kept by") != 1 {
 		t.Errorf("want the second line to refer to the first:\n%s", text)
 	}
 }

@@ -63,7 +63,7 @@ func (p *comparedPage) tableColumns() []comparedColumn {
 
 func (p *comparedPage) table() {
 	columns := p.tableColumns()
-	row := func(s style, cell func(x *comparedColumn) string, f *callstack.Frame) {
+	row := func(s Style, cell func(x *comparedColumn) string, f *callstack.Frame) {
 		line := ""
 		for i := range columns {
 			line += format.Pad(cell(&columns[i]), -columns[i].width)
@@ -71,7 +71,7 @@ func (p *comparedPage) table() {
 		line += "  "
 		p.line(s, 0, line+frames.Text(f, p.width-format.Width(line)))
 	}
-	write := func(s style, r *compare.Row) {
+	write := func(s Style, r *compare.Row) {
 		if columns == nil {
 			p.narrowRow(s, r)
 			return
@@ -108,7 +108,7 @@ func (p *comparedPage) movedLines(r *compare.Row) {
 }
 
 // narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
-func (p *comparedPage) narrowRow(s style, r *compare.Row) {
+func (p *comparedPage) narrowRow(s Style, r *compare.Row) {
 	p.headLine(s, format.Difference(r.Difference), comparedFrame(r))
 	var parts []string
 	switch {

@@ -44,7 +44,7 @@ func endedPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 			p.text(plain, siteIndent, "what all processes held then is in "+untrusted.Clean(path))
 		}
 	}
-	p.text(plain, 0, "It held "+report.HeldText(x))
+	p.text(plain, 0, report.HeldText(x))
 	if text := report.SitesAsOfText(s, x); text != "" {
 		p.text(plain, 0, text)
 	}

@@ -93,7 +93,7 @@ func (t *holderTree) rate(n *report.HolderNode) string {
 
 // row writes figures and a path beside them, or below them where there is no room. A path is
 // broken, never cut.
-func (t *holderTree) row(s style, depth int, path string, n *report.HolderNode) {
+func (t *holderTree) row(s Style, depth int, path string, n *report.HolderNode) {
 	figures := format.Pad(format.Bytes(n.Bytes), -8) + "  " + format.Pad(humanize.Comma(int64(n.Storages)), -7) + "  "
 	if t.between > 0 {
 		figures += format.Pad(t.rate(n), -13) + "  "

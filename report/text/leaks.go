@@ -239,10 +239,10 @@ func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (lis
 	return list
 }
 
-// WriteSite writes one site as WriteLeaks does, with its whole stack. Rank is its number among
-// others.
-func WriteSite(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, rank int, screen Screen) error {
-	p := newPage(screen)
+// SiteLines returns one site as WriteLeaks writes it, with its whole stack. Rank is its number among
+// others. No line is wider than width columns, at least 20.
+func SiteLines(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, rank, width int) []Line {
+	p := newPage(Screen{Width: width})
 	leakSite(p, s, st, report.KeptBy(s)[x.Process].OfSites([]*ledger.Site{x}), rank, x, 0)
-	return p.writeTo(w)
+	return p.lines
 }

@@ -198,7 +198,7 @@ func TestOOMPageSaysWhyNobodyIsNamed(t *testing.T) {
 	s := reporttest.OOMSnapshot()
 	o := oomOf(s)
 	process := slices.IndexFunc(s.Processes, func(p ledger.Process) bool { return p.PID == o.PID })
-	s.Walks = []ledger.Walked{{Process: process, Time: o.Time, Failure: "its memory was not read in time"}}
+	s.Walks = []ledger.Walked{{Process: process, Time: o.Time, Failure: ledger.WalkUnended}}
 	want := "\nWho keeps it is unknown: its memory was not read in time.\n"
 	if text := oomPage(t, s, o, report.Options{}, Screen{}); !strings.Contains(text, want) {
 		t.Errorf("want %q in\n%s", want, text)

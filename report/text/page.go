@@ -18,20 +18,39 @@ const (
 	narrowFrame  = 24 // least columns of a frame beside its figure; else it has a line of its own
 )
 
-// style is an SGR sequence for terminals with color.
-type style string
+// Style is how a line is drawn.
+type Style uint8
 
 const (
-	plain style = ""
-	bold  style = "\x1b[1m"
-	dim   style = "\x1b[2m"
-	red   style = "\x1b[31m"
-	reset       = "\x1b[0m"
+	plain Style = iota
+	bold
+	dim
+	red
 )
+
+// Styles of lines, for screens that draw them themselves.
+const (
+	Plain = plain
+	Bold  = bold
+	Dim   = dim
+	Alarm = red // a leak, a failure
+)
+
+// sequences are styles on terminals with color, as SGR.
+var sequences = [...]string{bold: "\x1b[1m", dim: "\x1b[2m", red: "\x1b[31m"}
+
+const reset = "\x1b[0m"
+
+// Line is one line of a report, without control characters.
+type Line struct {
+	Style  Style
+	Indent int // columns, none of an empty line
+	Text   string
+}
 
 // page collects lines no wider than width columns.
 type page struct {
-	strings.Builder
+	lines []Line
 	width int
 	color bool
 }
@@ -57,27 +76,38 @@ func (p *page) writeTo(w io.Writer) error {
 	return nil
 }
 
+// String returns the lines as a terminal gets them.
+func (p *page) String() string {
+	var b strings.Builder
+	for i := range p.lines {
+		l := &p.lines[i]
+		b.WriteString(strings.Repeat(" ", l.Indent))
+		if p.color && l.Style != plain {
+			b.WriteString(sequences[l.Style] + l.Text + reset)
+		} else {
+			b.WriteString(l.Text)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
 // line writes one line, cut at the right to the width of the page.
-func (p *page) line(s style, indent int, text string) {
-	text = format.Cut(text, p.width-indent)
-	if text == "" {
-		p.WriteByte('\n')
-		return
+func (p *page) line(s Style, indent int, text string) {
+	l := Line{Style: s, Indent: indent, Text: format.Cut(text, p.width-indent)}
+	if l.Text == "" {
+		l = Line{}
 	}
-	p.WriteString(strings.Repeat(" ", indent))
-	if p.color && s != plain {
-		text = string(s) + text + reset
-	}
-	p.WriteString(text + "\n")
+	p.lines = append(p.lines, l)
 }
 
 // text writes a sentence or heading, broken between words.
-func (p *page) text(s style, indent int, text string) {
+func (p *page) text(s Style, indent int, text string) {
 	p.list(s, indent, " ", strings.Fields(text)...)
 }
 
 // list writes parts with separators, broken between parts, and long parts between words.
-func (p *page) list(s style, indent int, sep string, parts ...string) {
+func (p *page) list(s Style, indent int, sep string, parts ...string) {
 	for _, line := range broken(p.width-indent, sep, parts) {
 		p.line(s, indent, line)
 	}

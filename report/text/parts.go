@@ -38,7 +38,7 @@ func usageParts(p *page, s *ledger.Snapshot, n *notes) {
 
 // partBlock writes parts side by side, without rows of zeros.
 func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
-	row := func(style style, name string, always bool, cell func(x *ledger.Part) string) {
+	row := func(style Style, name string, always bool, cell func(x *ledger.Part) string) {
 		var line strings.Builder
 		first := partsNameGap
 		if p.width < first+partColumns { // there is one part
@@ -77,7 +77,7 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 }
 
 // pair writes a name and, at the right or on the next line, a figure.
-func (p *page) pair(s style, name, figure string) {
+func (p *page) pair(s Style, name, figure string) {
 	if format.Width(name)+1+format.Width(figure) > p.width {
 		p.text(s, 0, name)
 		name = ""

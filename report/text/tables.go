@@ -47,7 +47,7 @@ func title(p *page, s *ledger.Snapshot, n *notes) {
 
 // headLine writes a figure and its line of code, on a second line if there is no room beside the
 // figure.
-func (p *page) headLine(s style, figure string, f callstack.Frame) {
+func (p *page) headLine(s Style, figure string, f callstack.Frame) {
 	if room := p.width - format.Width(figure) - 2; room >= narrowFrame {
 		p.line(s, 0, figure+"  "+frames.Text(&f, room))
 		return

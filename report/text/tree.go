@@ -125,7 +125,7 @@ func (t *treePage) indented(figures string, depth int) string {
 	return format.Pad(figures, treeFigures+2+2*min(depth, max(t.width-treeFigures-30, 0)/2))
 }
 
-func (t *treePage) row(s style, bytes int64, depth int, f callstack.Frame) {
+func (t *treePage) row(s Style, bytes int64, depth int, f callstack.Frame) {
 	amount := format.SignedBytes(bytes)
 	if t.change {
 		amount = format.Difference(bytes)

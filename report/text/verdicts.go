@@ -117,5 +117,5 @@ func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	p.paragraph(strings.Repeat(" ", siteIndent), untrusted.Clean(g.Evidence))
 	amount := format.Bytes(g.LiveBytes) + " in " + format.Count(g.LiveObjects, format.Noun(g.Kind))
-	p.list(plain, siteIndent, ", ", amount, g.Object, format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+	p.list(plain, siteIndent, ", ", amount, g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
 }

@@ -3,66 +3,10 @@
 package timeline
 
 import (
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// Player plays a session's inputs from its current position up to a moment.
-type Player interface {
-	PlayTo(time uint64, into ledger.Books) error
-
-	// Time returns when the input came that PlayTo is telling books, if it is not an event.
-	Time() uint64
-
-	// Err returns the limit that what was played has reached: the books must not go on.
-	Err() error
-}
-
-const (
-	maxRows  = 1 << 14
-	maxMarks = 1000
-	maxLarge = 20 // of the driver allocations
-
-	largeShare = 50 // of the highest memory use: the least share of a large allocation
-)
-
-// Build plays a session into an empty ledger, books, and takes snapshots at the given times, which
-// rise. What happened before the first time has no mark, but counts in the sizes.
-func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
-	b := newBuilder()
-	o := &observer{Books: books, sizes: b.sizes}
-	for i, at := range times {
-		if err := p.PlayTo(at, o); err != nil {
-			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-times[0]), err)
-		}
-		b.look(i, len(times), at, take(at))
-		if len(b.t.Rows) > maxRows {
-			return nil, nil, fmt.Errorf("more than %d processes and GPUs of theirs are too many for a timeline (other views show them)", maxRows)
-		}
-		if i == 0 {
-			o.ooms, o.large = nil, nil
-		}
-	}
-	b.finish(o)
-	return b.t, b.sizes, nil
-}
-
-// Left returns what each process has on each GPU in a snapshot, as a timeline of that moment; of a
-// process that has ended, what it had at its end.
-func Left(s *ledger.Snapshot) *Timeline {
-	x := *s
-	x.Processes = slices.Clone(s.Processes)
-	for i := range x.Processes {
-		x.Processes[i].End = 0
-	}
-	b := newBuilder()
-	b.look(0, 1, x.End, &x)
-	b.finish(&observer{})
-	return b.t
-}
 
 type rowKey struct {
 	process int
@@ -326,4 +270,43 @@ func (b *builder) firstRow(process, steps int) *Row {
 		return &b.t.Rows[n]
 	}
 	return b.row(rowKey{process, "", ledger.UnknownDevice}, steps)
+}
+
+// clear sets everything at a moment to 0.
+func (b *builder) clear(i int) {
+	b.change(func(list []uint64) []uint64 { list[i] = 0; return list }, func(list []int64) []int64 { list[i] = 0; return list })
+}
+
+// change replaces the list of each row and site.
+func (b *builder) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
+	for i := range b.t.Rows {
+		b.t.Rows[i].change(f, signed)
+	}
+	for i := range b.t.Sites {
+		b.t.Sites[i].Live = f(b.t.Sites[i].Live)
+	}
+}
+
+// change replaces each list of a row that is there.
+func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
+	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Rounding, &r.Before, &r.Host, &r.Managed, &r.System, &r.Asleep} {
+		if *list != nil {
+			*list = f(*list)
+		}
+	}
+	r.Unexplained = signed(r.Unexplained)
+}
+
+// empty reports whether a row has nothing at any moment.
+func (r *Row) empty() bool {
+	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Rounding, r.Before, r.Host, r.Managed, r.System, r.Asleep} {
+		if !empty(list) {
+			return false
+		}
+	}
+	return empty(r.Unexplained)
+}
+
+func empty[T int64 | uint64](list []T) bool {
+	return !slices.ContainsFunc(list, func(v T) bool { return v != 0 })
 }

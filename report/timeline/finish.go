@@ -188,6 +188,9 @@ func (t *Timeline) placeHost() {
 	t.Rows = rows
 }
 
+// largeShare is the least share of the highest memory use that a large allocation has: one of so many.
+const largeShare = 50
+
 // worthMarking drops marks of allocations that are small beside the highest memory use.
 func (t *Timeline) worthMarking(list []mark) []mark {
 	var peak uint64

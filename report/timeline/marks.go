@@ -9,6 +9,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
+const (
+	maxMarks = 1000 // of out-of-memory errors
+	maxLarge = 20   // of the driver allocations
+)
+
 // mark is a Mark before its process is known.
 type mark struct {
 	Mark

@@ -3,28 +3,39 @@
 package timeline
 
 import (
-	"cmp"
-	"maps"
 	"slices"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// maxRowPeaks is the most processes and devices whose own peaks are among the moments of Play.
-const maxRowPeaks = 32
+// Moments are those that Play takes snapshots at.
+type Moments struct {
+	Begin, End uint64
+	Steps      int // about how many there are, without Peaks
+	// When the ledger found the peaks of processes and their GPUs: ledger.PeakTimes of the session up to
+	// End. MaxPeaks of them count.
+	Peaks []uint64
+}
 
-// newInUse returns the sums of an empty session, from which a timeline of about this many steps shall
-// be made.
-func newInUse(begin, end uint64, steps int) *inUse {
-	begin, steps = min(begin, end), max(steps-2, 1)
+// MaxPeaks is the most peaks of processes and GPUs among the moments of Play.
+const MaxPeaks = 32
+
+// eventLag is how much older than a preceding input an event may be, in ns, as in captures: events wait
+// in the kernel's ring.
+const eventLag = uint64(time.Second)
+
+// newInUse returns the sums of an empty session, from which a timeline shall be made.
+func newInUse(m Moments) *inUse {
+	begin, steps := min(m.Begin, m.End), max(m.Steps-2, 1)
 	return &inUse{
-		begin: begin, end: end, step: max((end-begin)/uint64(steps), 1), highest: make([]high, steps),
+		Moments: m, begin: begin, end: m.End, step: max((m.End-begin)/uint64(steps), 1), highest: make([]high, steps),
 		rows: map[useKey]*use{}, of: map[uint32][]*use{}, live: map[uint32]map[liveKey]held{},
 	}
 }
 
 // moments returns the moments up to a time that a timeline should show by what is known so far:
-// begin, end, the peak of each step between them, and the peak of each process and device.
+// begin, end, the highest use of each step between them, and the peaks that the ledger found.
 func (u *inUse) moments(until uint64) []uint64 {
 	times := []uint64{u.begin, u.end}
 	for i, h := range u.highest {
@@ -33,12 +44,9 @@ func (u *inUse) moments(until uint64) []uint64 {
 		}
 		times = append(times, min(h.time, u.end))
 	}
-	rows := slices.SortedFunc(maps.Values(u.rows), func(a, b *use) int {
-		return cmp.Or(cmp.Compare(b.peak.bytes, a.peak.bytes), cmp.Compare(a.peak.time, b.peak.time))
-	})
-	for _, r := range rows[:min(len(rows), maxRowPeaks)] {
-		if r.peak.time >= u.begin {
-			times = append(times, min(r.peak.time, u.end))
+	for _, at := range u.Peaks[:min(len(u.Peaks), MaxPeaks)] {
+		if at >= u.begin {
+			times = append(times, min(at, u.end))
 		}
 	}
 	slices.Sort(times)
@@ -104,7 +112,6 @@ type held struct {
 // only its changes matter.
 type use struct {
 	driver, cached int64
-	peak           high
 	tells          bool   // PyTorch's allocator reports
 	open           uint64 // time of a driver allocation whose purpose is not reported yet; 0: none
 }
@@ -114,8 +121,9 @@ func (x *use) bytes() int64 { return x.driver - x.cached }
 // inUse sums how much is in use, and nothing else: what was allocated from the driver, and of
 // PyTorch's segments only their blocks. It observes no ledger, which has the inputs later: see
 // ahead. Its rules are simpler than the ledger's (it knows no contexts, mappings or failed frees),
-// so it only chooses the moments: all figures of a timeline come from the ledger.
+// so it only chooses the moments of steps: peaks, and all figures of a timeline, come from the ledger.
 type inUse struct {
+	Moments
 	begin, end, step uint64
 	clock            uint64
 	sum              int64
@@ -200,19 +208,18 @@ func (u *inUse) change(x *use, driver, cached int64) {
 		x.open = u.clock
 		return
 	}
-	u.look(x, u.clock)
+	u.look(u.clock)
 }
 
 // settle counts driver memory of PyTorch whose purpose nobody reported as in use.
 func (u *inUse) settle(x *use) {
 	if x.open != 0 {
-		u.look(x, x.open)
+		u.look(x.open)
 	}
 	x.open = 0
 }
 
-func (u *inUse) look(x *use, at uint64) {
-	x.peak.reach(x.bytes(), at)
+func (u *inUse) look(at uint64) {
 	if at > u.begin {
 		u.highest[min((at-u.begin-1)/u.step, uint64(len(u.highest)-1))].reach(u.sum, at)
 	}

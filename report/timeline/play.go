@@ -4,12 +4,15 @@ package timeline
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const (
+	maxRows = 1 << 14
+
 	// Events that are looked at before they are played; other inputs count as events of their size.
 	lookAhead = 1 << 16
 	eventSize = 128
@@ -18,26 +21,22 @@ const (
 	// site takes.
 	siteCost = 4
 
-	// How much older than a preceding input an event may be, in ns, as in captures: events wait in
-	// the kernel's ring.
-	eventLag = uint64(time.Second)
-
 	// Moments that are no longer wanted and stay until there are this many: dropping them takes time.
 	unwanted = 32
 )
 
-// Play plays a session once, into an empty ledger, books, and takes snapshots at about this many
-// moments, of which the last is end: begin, end, the peak of each step between them, and the peak
-// of each process and device. So no peak is missed, however short. What happened before begin has
+// Play plays a session once, into an empty ledger, books, and takes snapshots at its
+// moments, of which the last is end: begin, end, the highest use of each step between them, and the
+// peaks that the caller knows. So no peak is missed, however short. What happened before begin has
 // no mark, but counts in the sizes.
 //
-// That a moment was a peak shows only afterwards. So the inputs wait until it is known which of their
-// moments are peaks; at most as many wait as Play looks ahead. Of a step, process
-// or device whose peak may still come, the snapshot of its highest moment so far is replaced. Where
+// That a moment was the highest of its step shows only afterwards. So the inputs wait until it is
+// known; at most as many wait as Play looks ahead. Of a step whose highest use may still come, the
+// snapshot of its highest moment so far is replaced. Where
 // many processes grow, that takes longer than to search the whole session: then Play searches it
 // with scout, a second player at the begin, before it goes on.
-func Play(p, scout Player, begin, end uint64, steps int, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
-	a := newAhead(p, newInUse(begin, end, steps), books, take)
+func Play(p, scout Player, m Moments, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
+	a := newAhead(p, newInUse(m), books, take)
 	a.scout = scout
 	return a.play(lookAhead)
 }
@@ -46,7 +45,7 @@ func newAhead(p Player, find *inUse, books ledger.Books, take func(at uint64) *l
 	b := newBuilder()
 	return &ahead{
 		player: p, find: find, b: b, to: &observer{Books: books, sizes: b.sizes}, take: take,
-		room: len(find.highest) + 2 + maxRowPeaks + unwanted,
+		room: len(find.highest) + 2 + MaxPeaks + unwanted,
 	}
 }
 
@@ -193,7 +192,7 @@ func (a *ahead) stopped() bool {
 
 // search finds the moments of the whole session.
 func (a *ahead) search() {
-	a.find = newInUse(a.find.begin, a.find.end, len(a.find.highest)+2)
+	a.find = newInUse(a.find.Moments)
 	a.known = true
 	if err := a.scout.PlayTo(a.find.end, a.find); err != nil {
 		a.err = fmt.Errorf("look for peaks: %w", err)
@@ -284,4 +283,50 @@ func (a *ahead) forget() {
 		a.inputs[i].event -= a.event
 	}
 	a.event, a.input = 0, 0
+}
+
+// Player plays a session's inputs from its current position up to a moment.
+type Player interface {
+	PlayTo(time uint64, into ledger.Books) error
+
+	// Time returns when the input came that PlayTo is telling books, if it is not an event.
+	Time() uint64
+
+	// Err returns the limit that what was played has reached: the books must not go on.
+	Err() error
+}
+
+// Build plays a session into an empty ledger, books, and takes snapshots at the given times, which
+// rise. What happened before the first time has no mark, but counts in the sizes.
+func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
+	b := newBuilder()
+	o := &observer{Books: books, sizes: b.sizes}
+	for i, at := range times {
+		if err := p.PlayTo(at, o); err != nil {
+			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-times[0]), err)
+		}
+		b.look(i, len(times), at, take(at))
+		if len(b.t.Rows) > maxRows {
+			return nil, nil, fmt.Errorf("more than %d processes and GPUs of theirs are too many for a timeline (other views show them)", maxRows)
+		}
+		if i == 0 {
+			o.ooms, o.large = nil, nil
+		}
+	}
+	b.finish(o)
+	return b.t, b.sizes, nil
+}
+
+// Left returns what each process has on each GPU in a snapshot, as a timeline of that moment; of a
+// process that has ended, what it had at its end.
+func Left(s *ledger.Snapshot) *Timeline {
+	x := *s
+	x.Processes = slices.Clone(s.Processes)
+	for i := range x.Processes {
+		x.Processes[i].End = 0
+	}
+	b := newBuilder()
+	b.look(0, 1, x.End, &x)
+	b.finish(&observer{})
+	return b.t
 }

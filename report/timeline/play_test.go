@@ -15,9 +15,16 @@ import (
 
 // momentsOf plays a session for its moments alone.
 func momentsOf(s *script, begin, end uint64, steps int) []uint64 {
-	u := newInUse(begin, end, steps)
+	u := newInUse(momentsAt(&script{list: s.list}, begin, end, steps))
 	_ = s.PlayTo(end, u)
 	return u.moments(end)
+}
+
+// momentsAt returns the moments for a timeline of a session, with the peaks of its ledger.
+func momentsAt(s *script, begin, end uint64, steps int) Moments {
+	l := ledger.New(ledger.Options{})
+	_ = s.PlayTo(end, l)
+	return Moments{Begin: begin, End: end, Steps: steps, Peaks: ledger.PeakTimes(l.Snapshot(end, time.Time{}), MaxPeaks)}
 }
 
 // training is a random session: processes with PyTorch on two devices, whose memory rises and
@@ -103,7 +110,7 @@ func TestOnePassShowsWhatTwoDo(t *testing.T) {
 			taken := 0
 			l := ledger.New(ledger.Options{})
 			take := levelsOf(l, end)
-			a := newAhead(newTraining(seed, n), newInUse(begin, end, 30), l, func(at uint64) *ledger.Snapshot { taken++; return take(at) })
+			a := newAhead(newTraining(seed, n), newInUse(momentsAt(newTraining(seed, n), begin, end, 30)), l, func(at uint64) *ledger.Snapshot { taken++; return take(at) })
 			if i > 2 {
 				a.scout = newTraining(seed, n)
 			}
@@ -177,7 +184,7 @@ func TestInputsThatWaitAreBounded(t *testing.T) {
 		list = append(list, event(ledger.Event{Op: ledger.Free, Time: last + 1, Address: 0x1000}))
 		l, most := ledger.New(ledger.Options{}), 0
 		var a *ahead
-		a = newAhead(&script{list: list}, newInUse(0, last+10, 20), l, func(at uint64) *ledger.Snapshot {
+		a = newAhead(&script{list: list}, newInUse(momentsAt(&script{list: list}, 0, last+10, 20)), l, func(at uint64) *ledger.Snapshot {
 			most = max(most, a.waiting())
 			return l.Levels(at, time.Time{})
 		})
@@ -220,7 +227,7 @@ func (b broken) PlayTo(time uint64, into ledger.Books) error {
 
 func TestAnErrorOfReadingEndsATimeline(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	if _, _, err := Play(broken{job()}, broken{job()}, 0, 1000, 10, l, func(at uint64) *ledger.Snapshot { return l.Levels(at, time.Time{}) }); err == nil || err.Error() != "play: input/output error" {
+	if _, _, err := Play(broken{job()}, broken{job()}, Moments{End: 1000, Steps: 10}, l, func(at uint64) *ledger.Snapshot { return l.Levels(at, time.Time{}) }); err == nil || err.Error() != "play: input/output error" {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -181,45 +181,6 @@ func (b *builder) renumber(used []bool) {
 	}
 }
 
-// clear sets everything at a moment to 0.
-func (b *builder) clear(i int) {
-	b.change(func(list []uint64) []uint64 { list[i] = 0; return list }, func(list []int64) []int64 { list[i] = 0; return list })
-}
-
-// change replaces the list of each row and site.
-func (b *builder) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
-	for i := range b.t.Rows {
-		b.t.Rows[i].change(f, signed)
-	}
-	for i := range b.t.Sites {
-		b.t.Sites[i].Live = f(b.t.Sites[i].Live)
-	}
-}
-
-// change replaces each list of a row that is there.
-func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
-	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Rounding, &r.Before, &r.Host, &r.Managed, &r.System, &r.Asleep} {
-		if *list != nil {
-			*list = f(*list)
-		}
-	}
-	r.Unexplained = signed(r.Unexplained)
-}
-
-// empty reports whether a row has nothing at any moment.
-func (r *Row) empty() bool {
-	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Rounding, r.Before, r.Host, r.Managed, r.System, r.Asleep} {
-		if !empty(list) {
-			return false
-		}
-	}
-	return empty(r.Unexplained)
-}
-
-func empty[T int64 | uint64](list []T) bool {
-	return !slices.ContainsFunc(list, func(v T) bool { return v != 0 })
-}
-
 // shifted moves a list to the front, in place.
 func shifted[T int64 | uint64](list []T, n int) []T {
 	copy(list, list[n:])

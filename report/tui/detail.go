@@ -3,9 +3,7 @@
 package tui
 
 import (
-	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -110,10 +108,8 @@ func (d *detail) shareLines(x *scene, k int32) []string {
 		list = append(list, x.p.paintAll(classStyle(j.class), wrap("", strings.TrimSpace(classMark(j.class))+": "+tidy(j.text), width))...)
 		list = append(list, "")
 	}
-	var out bytes.Buffer
-	_ = text.WriteSite(&out, b.Snapshot, b.Stacks, h.Site, d.at+1, text.Screen{Width: max(width, 20), Color: true}) // a buffer takes all
-	for line := range strings.Lines(out.String()) {
-		list = append(list, x.p.restyled(strings.TrimSuffix(line, "\n"), width))
+	for _, l := range text.SiteLines(b.Snapshot, b.Stacks, h.Site, d.at+1, max(width, 20)) {
+		list = append(list, x.p.line(&l, width))
 	}
 	return list
 }
@@ -125,16 +121,10 @@ func (p *palette) paintAll(s style, list []string) []string {
 	return list
 }
 
-// sgrLine is a line of report/text: an indent, a style and the text.
-var sgrLine = regexp.MustCompile(`^( *)(?:\x1b\[(\d+)m)?(.*?)(?:\x1b\[0?m)?$`)
+// lineStyles are the styles of the screen for those of package text.
+var lineStyles = [...]style{text.Plain: plain, text.Bold: bold, text.Dim: dim, text.Alarm: alarm}
 
-var sgrStyles = map[string]style{"": plain, "1": bold, "2": dim, "31": alarm}
-
-// restyled draws a line of report/text in the styles of the screen.
-func (p *palette) restyled(line string, width int) string {
-	parts := sgrLine.FindStringSubmatch(line)
-	if parts == nil {
-		return format.Cut(tidy(line), width)
-	}
-	return parts[1] + p.paint(sgrStyles[parts[2]], format.Cut(tidy(parts[3]), max(width-len(parts[1]), 0)))
+// line draws a line of a report in at most width columns.
+func (p *palette) line(l *text.Line, width int) string {
+	return strings.Repeat(" ", l.Indent) + p.paint(lineStyles[l.Style], format.Cut(tidy(l.Text), max(width-l.Indent, 0)))
 }

@@ -123,7 +123,7 @@ func TestThePeakIsThatOfTheSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = 3400 << 20
-	if summary := "It held " + format.Bytes(want) + " ="; !strings.Contains(b.String(), summary) {
+	if summary := "it held " + format.Bytes(want) + " at "; !strings.Contains(b.String(), summary) {
 		t.Fatalf("the summary lacks %q:\n%s", summary, &b)
 	}
 	end := Moment{Snapshot: s, Stacks: reporttest.Stacks(), Ended: true}

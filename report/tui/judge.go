@@ -40,8 +40,8 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
 // evidence returns "… of 20.0 MiB/s; gradient; the GPU is full in 1h at this rate".
 func evidence(g *verdict.Group) string {
 	text := untrusted.Clean(g.Evidence)
-	if g.Object != "" {
-		text += "; " + g.Object
+	if what := g.Object.String(); what != "" {
+		text += "; " + what
 	}
 	if g.UntilFull > 0 {
 		text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"

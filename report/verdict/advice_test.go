@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 const (
@@ -122,7 +123,7 @@ func TestHoldersProveAGraph(t *testing.T) {
 		"extractor.features[*]":      "",
 	} {
 		list, got := advised(kept, func(s *ledger.Snapshot) {
-			s.Walks = []ledger.Walked{{Held: []ledger.Held{{Holder: ledger.Holder{Path: path, Found: true}}}}}
+			s.Walks = []ledger.Walked{{Held: []ledger.Held{{Holder: ledger.Holder{Path: path, Retention: retention.Read(0, path), Found: true}}}}}
 			for i := range s.Sites {
 				s.Sites[i].Holders = []ledger.SiteHolder{{Bytes: s.Sites[i].LiveBytes}}
 			}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // graphProof is what holders say about an autograd graph.
@@ -21,9 +21,6 @@ const (
 	isGraph
 	isNoGraph
 )
-
-// inGraph is the end of a holder's path where a graph keeps the memory: "losses[*] (autograd graph)".
-const inGraph = "(autograd graph)"
 
 // byGraph reports whether holders keep the memory of some sites through an autograd graph, and the
 // path that keeps most of it.
@@ -40,9 +37,9 @@ func (a *adviser) byGraph(p int, sites []int) (graphProof, string) {
 				continue
 			}
 			all += h.Bytes
-			if keeper := walk.Held[h.Holder].Path; strings.Contains(keeper, inGraph) {
+			if keeper := &walk.Held[h.Holder].Holder; keeper.Retention.Has(retention.Graph) {
 				graph += h.Bytes
-				paths[keeper] += h.Bytes
+				paths[keeper.Path] += h.Bytes
 			}
 		}
 	}

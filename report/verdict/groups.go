@@ -10,24 +10,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Group sums what one line of a process allocates of one kind on one device. A line of a model has
-// a stack for each tensor of its forward pass; the line is what leaks.
-type Group struct {
-	Verdict
-	Process int // index into Snapshot.Processes
-	Device  int32
-	Kind    ledger.Kind
-	Segment bool  // these are segments of PyTorch's allocator
-	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
-
-	// Bytes per second by which the GPU fills in all, if this group leaks there: UntilFull is at this
-	// rate. 0: unknown.
-	GPURate float64
-
-	LiveObjects, LiveBytes   uint64
-	AllocObjects, AllocBytes uint64
-}
-
 type groupKey struct {
 	process       int
 	device        int32
@@ -139,14 +121,14 @@ func (j *judge) sum(sites []int) *ledger.Site {
 }
 
 // mainObject returns the kind of object that has most of the memory behind the group's verdict.
-func (j *judge) mainObject(g *Group, verdicts []Verdict) string {
-	bytes := map[string]uint64{}
+func (j *judge) mainObject(g *Group, verdicts []Verdict) Object {
+	bytes := map[Object]uint64{}
 	for _, i := range g.Sites {
 		if max(verdicts[i].Class, Cache) == max(g.Class, Cache) {
 			bytes[verdicts[i].Object] += j.s.Sites[i].LiveBytes
 		}
 	}
-	best := ""
+	best := objectUnknown
 	for _, i := range g.Sites { // in a stable order
 		if o := verdicts[i].Object; bytes[o] > bytes[best] {
 			best = o

@@ -8,18 +8,9 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// run is a range of windows in which live memory grew.
-type run struct {
-	from, to int
-	rate     Rate // bytes per second
-	hits     int  // windows in which it grew
-	floor    bool // as the floor or the mean says
-	why      string
-	needs    float64 // seconds until it can be decided, if not yet; 0: unknown
-}
 
 // judge returns the verdict on a site or a sum of sites; segments: of PyTorch's allocator.
 func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
@@ -382,4 +373,21 @@ func (v *series) harmless() Class {
 		return Cache
 	}
 	return Steady
+}
+
+// Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil), Line is the
+// called function alone.
+func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
+	j := newJudge(s, st)
+	list, proven := make([]Verdict, len(s.Sites)), objects{}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		v := j.judge(x, x.Segment && j.reports[x.Process])
+		j.hearHolders(x.Process, []int{i}, &v)
+		stack := j.stack(x)
+		v.Object = proven.find(stack, x.Kind)
+		v.Line, v.User = headline(stack)
+		list[i] = v
+	}
+	return list
 }

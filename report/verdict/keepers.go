@@ -3,11 +3,11 @@
 package verdict
 
 import (
-	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 const (
@@ -120,7 +120,7 @@ func (a *adviser) containers(p int, device int32) {
 	}
 	for h := range k.latest.Held {
 		sites := byHolder[h]
-		if held := &k.latest.Held[h]; len(sites) > 0 && !strings.Contains(held.Path, inGraph) {
+		if held := &k.latest.Held[h]; len(sites) > 0 && !held.Retention.Has(retention.Graph) {
 			g := k.grown[h]
 			evidence := held.Path + " grew by " + format.Bytes(uint64(g.Bytes))
 			if g.Entries > 0 {
@@ -132,32 +132,32 @@ func (a *adviser) containers(p int, device int32) {
 	}
 }
 
-// remedies are what to do about a holder that grows, by what its path contains or ends in, the first
-// that fits; $ is its end. The class is that of the innermost container.
-var remedies = []struct{ class, path, text string }{
-	{"", inGraph, "the graph of what it holds is kept: keep loss.item() or output.detach() instead"},
-	{"", ", which an error ended", "an error ended the function, and the error's traceback keeps the variables of its frames until the next error: see why it failed"},
-	{"", "sys.last_", "the last error keeps it until the next error: see why it was raised"},
-	{"", "__traceback__", "a kept exception keeps the variables of its frames: keep its text, or call with_traceback(None)"},
-	{"", ".<local ", "a kept frame, generator or coroutine keeps its variables: end it, or keep only what is needed of it"},
-	{"", "Out[", "IPython keeps each result: end lines with a semicolon, or run %reset -f out"},
-	{"", ".cache[*]", "functools.lru_cache keeps each result: give it a maxsize, or call cache_clear()"},
-	{"", ".state[*]", "the optimizer keeps state of all parameters it ever got: make a new optimizer when parameters are replaced"},
-	{"", ".param_groups[*]", "the optimizer keeps parameters that were replaced: make a new optimizer"},
-	{"deque", "", "the deque only grows: set maxlen if it has none"},
-	{"Queue", "", "more is put into the queue than taken from it: set maxsize"},
-	{"SimpleQueue", "", "more is put into the queue than taken from it: use a queue with maxsize"},
-	{"", ".grad$", "gradients are kept between steps: call zero_grad(set_to_none=True)"},
+// remedies are what to do about a holder that grows, by how its path keeps memory or by the class of the
+// innermost container, the first that fits.
+var remedies = []struct {
+	class string
+	way   retention.Set
+	text  string
+}{
+	{"", retention.Graph, "the graph of what it holds is kept: keep loss.item() or output.detach() instead"},
+	{"", retention.EndedByError, "an error ended the function, and the error's traceback keeps the variables of its frames until the next error: see why it failed"},
+	{"", retention.LastError, "the last error keeps it until the next error: see why it was raised"},
+	{"", retention.Traceback, "a kept exception keeps the variables of its frames: keep its text, or call with_traceback(None)"},
+	{"", retention.Frame, "a kept frame, generator or coroutine keeps its variables: end it, or keep only what is needed of it"},
+	{"", retention.Results, "IPython keeps each result: end lines with a semicolon, or run %reset -f out"},
+	{"", retention.Cache, "functools.lru_cache keeps each result: give it a maxsize, or call cache_clear()"},
+	{"", retention.OptimizerState, "the optimizer keeps state of all parameters it ever got: make a new optimizer when parameters are replaced"},
+	{"", retention.ParamGroups, "the optimizer keeps parameters that were replaced: make a new optimizer"},
+	{"deque", 0, "the deque only grows: set maxlen if it has none"},
+	{"Queue", 0, "more is put into the queue than taken from it: set maxsize"},
+	{"SimpleQueue", 0, "more is put into the queue than taken from it: use a queue with maxsize"},
+	{"", retention.Gradient, "gradients are kept between steps: call zero_grad(set_to_none=True)"},
 }
 
 // Remedy returns what to do about a holder that grows, as one sentence without a full stop.
 func Remedy(h *ledger.Holder) string {
 	for _, r := range remedies {
-		fits := strings.Contains(h.Path, r.path)
-		if end, is := strings.CutSuffix(r.path, "$"); is {
-			fits = strings.HasSuffix(h.Path, end)
-		}
-		if fits && (r.class == "" || r.class == h.Container) {
+		if h.Retention.Has(r.way) && (r.class == "" || r.class == h.Container) {
 			return r.text
 		}
 	}

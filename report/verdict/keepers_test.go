@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // walked gives all sites of a snapshot one holder, which had before bytes at the begin of the session
@@ -14,7 +15,7 @@ import (
 func walked(s *ledger.Snapshot, path string, before, after uint64) {
 	at := func(time, bytes uint64) ledger.Walked {
 		return ledger.Walked{Time: time, Held: []ledger.Held{{
-			Holder: ledger.Holder{Path: path, Container: "list", Containers: 1, Entries: int(bytes >> 10), Found: true}, Bytes: bytes, Storages: 1,
+			Holder: ledger.Holder{Path: path, Retention: retention.Read(0, path), Container: "list", Containers: 1, Entries: int(bytes >> 10), Found: true}, Bytes: bytes, Storages: 1,
 		}}}
 	}
 	s.Walks = []ledger.Walked{at(s.Begin+1, before), at(s.End, after)}
@@ -95,7 +96,7 @@ func TestAdviceOnContainers(t *testing.T) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if got := Remedy(&ledger.Holder{Path: "model.*.weight.grad"}); !strings.Contains(got, "zero_grad(set_to_none=True)") {
+	if got := Remedy(&ledger.Holder{Path: "model.*.weight.grad", Retention: retention.Gradient}); !strings.Contains(got, "zero_grad(set_to_none=True)") {
 		t.Error(got)
 	}
 }

@@ -13,20 +13,45 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Objects that a stack can prove.
+// Object is a kind of object that a stack can prove.
+type Object uint8
+
 const (
-	objectNCCL       = "NCCL buffers"
-	objectCuBLAS     = "cuBLAS workspace"
-	objectWorkspace  = "workspace"
-	objectOptimizer  = "optimizer state"
-	objectGradient   = "gradient"
-	objectBackward   = "backward pass"
-	objectPrefetched = "data loader's pinned buffers"
-	objectPinned     = "pinned buffers"
-	objectParameter  = "parameters"
-	objectLoaded     = "loaded checkpoint"
-	objectActivation = "activation"
+	objectUnknown Object = iota
+	objectNCCL
+	objectCuBLAS
+	objectWorkspace
+	objectOptimizer
+	objectGradient
+	objectBackward
+	objectPrefetched
+	objectPinned
+	objectParameter
+	objectLoaded
+	objectActivation
 )
+
+var objectNames = [...]string{
+	objectNCCL:       "NCCL buffers",
+	objectCuBLAS:     "cuBLAS workspace",
+	objectWorkspace:  "workspace",
+	objectOptimizer:  "optimizer state",
+	objectGradient:   "gradient",
+	objectBackward:   "backward pass",
+	objectPrefetched: "data loader's pinned buffers",
+	objectPinned:     "pinned buffers",
+	objectParameter:  "parameters",
+	objectLoaded:     "loaded checkpoint",
+	objectActivation: "activation",
+}
+
+// String returns the name in reports: "optimizer state"; "" of an unknown object.
+func (o Object) String() string { return objectNames[o] }
+
+// OfLibrary reports whether the object is what a library of NVIDIA's took for itself.
+func (o Object) OfLibrary() bool {
+	return o == objectCuBLAS || o == objectNCCL || o == objectWorkspace
+}
 
 var (
 	// cublasCreate_v2, and of PyTorch getNewWorkspace, getCUDABlasLtWorkspace, parseChosenWorkspaceSize.
@@ -59,20 +84,15 @@ type frameKey struct {
 
 // proof is what one frame proves.
 type proof struct {
-	object  string // "" if it proves none
+	object  Object // objectUnknown if it proves none
 	settles bool   // whatever the others prove
 	call    bool   // of a module's forward pass
 }
 
-// OfLibrary reports whether a kind of object is what a library of NVIDIA's took for itself.
-func OfLibrary(object string) bool {
-	return object == objectCuBLAS || object == objectNCCL || object == objectWorkspace
-}
-
-// find returns the kind of object that a stack allocates, or "". The innermost proof wins, except
+// find returns the kind of object that a stack allocates. The innermost proof wins, except
 // for what a library allocates in the middle of it: NCCL and workspaces.
-func (o objects) find(stack []callstack.Frame, kind ledger.Kind) string {
-	found, module := "", false
+func (o objects) find(stack []callstack.Frame, kind ledger.Kind) Object {
+	found, module := objectUnknown, false
 	for i := range stack {
 		p := o.proofOf(&stack[i])
 		if p.settles {
@@ -81,7 +101,7 @@ func (o objects) find(stack []callstack.Frame, kind ledger.Kind) string {
 		found = cmp.Or(found, p.object)
 		module = module || p.call
 	}
-	if found == "" && module {
+	if found == objectUnknown && module {
 		found = objectActivation
 	}
 	if kind.OnHost() {
@@ -90,7 +110,7 @@ func (o objects) find(stack []callstack.Frame, kind ledger.Kind) string {
 		case kind == ledger.Pinned && allocatedByTorch(stack):
 			found = objectPinned
 		default:
-			found = ""
+			found = objectUnknown
 		}
 	}
 	return found
@@ -155,7 +175,7 @@ func isCall(f *callstack.Frame) bool {
 func method(f *callstack.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
 
 // pythonObject returns what one Python frame proves.
-func pythonObject(f *callstack.Frame) string {
+func pythonObject(f *callstack.Frame) Object {
 	name := method(f)
 	switch file := f.File; {
 	case inOptimizer.MatchString(file):
@@ -177,7 +197,7 @@ func pythonObject(f *callstack.Frame) string {
 	case inSaved.MatchString(file):
 		return objectLoaded
 	}
-	return ""
+	return objectUnknown
 }
 
 // allocatedByTorch reports whether a library of PyTorch asked for the memory, as its cache of

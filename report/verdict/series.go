@@ -247,3 +247,19 @@ func (v *series) lastAlloc() int {
 func (v *series) ns(windows float64) uint64 {
 	return uint64(max(windows, 0) * v.window * float64(time.Second))
 }
+
+// run is a range of windows in which live memory grew.
+type run struct {
+	from, to int
+	rate     Rate // bytes per second
+	hits     int  // windows in which it grew
+	floor    bool // as the floor or the mean says
+	why      string
+	needs    float64 // seconds until it can be decided, if not yet; 0: unknown
+}
+
+// life is the time in which a process was seen to allocate, in ns after Begin.
+type life struct {
+	begin, end uint64
+	ended      bool // the process has ended
+}

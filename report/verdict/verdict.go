@@ -42,30 +42,13 @@ type Verdict struct {
 	Needs     time.Duration // of Growing: how much longer to trace until it can be decided; 0: unknown
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: unknown
 	Evidence  string        // one line without a full stop, and without text of the traced process
-	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
+	Object    Object        // only where the stack proves it
 	Line      callstack.Frame
 	User      bool // Line is in the user's own code, not in a library's
 
 	byLevel bool // the floor or the mean proves the rate, not survivors
 	horizon int  // as in series
 	life    life // what it is about
-}
-
-// Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil), Line is the
-// called function alone.
-func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
-	j := newJudge(s, st)
-	list, proven := make([]Verdict, len(s.Sites)), objects{}
-	for i := range s.Sites {
-		x := &s.Sites[i]
-		v := j.judge(x, x.Segment && j.reports[x.Process])
-		j.hearHolders(x.Process, []int{i}, &v)
-		stack := j.stack(x)
-		v.Object = proven.find(stack, x.Kind)
-		v.Line, v.User = headline(stack)
-		list[i] = v
-	}
-	return list
 }
 
 // judge holds what all verdicts of one snapshot need.
@@ -91,12 +74,6 @@ type totalKey struct {
 	device  int32
 	kind    ledger.Kind
 	horizon int
-}
-
-// life is the time in which a process was seen to allocate, in ns after Begin.
-type life struct {
-	begin, end uint64
-	ended      bool // the process has ended
 }
 
 func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
@@ -149,4 +126,22 @@ func (j *judge) stack(x *ledger.Site) []callstack.Frame {
 func headline(stack []callstack.Frame) (callstack.Frame, bool) {
 	at := frames.Headline(stack)
 	return stack[at], isUser(stack, at)
+}
+
+// Group sums what one line of a process allocates of one kind on one device. A line of a model has
+// a stack for each tensor of its forward pass; the line is what leaks.
+type Group struct {
+	Verdict
+	Process int // index into Snapshot.Processes
+	Device  int32
+	Kind    ledger.Kind
+	Segment bool  // these are segments of PyTorch's allocator
+	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
+
+	// Bytes per second by which the GPU fills in all, if this group leaks there: UntilFull is at this
+	// rate. 0: unknown.
+	GPURate float64
+
+	LiveObjects, LiveBytes   uint64
+	AllocObjects, AllocBytes uint64
 }

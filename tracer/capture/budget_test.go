@@ -126,7 +126,12 @@ var uses = map[string]func(r *Reader) error{
 
 func timelineOf(r *Reader) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l := r.NewLedger()
-	t, sizes, err := timeline.Play(r.Player(), r.Player(), r.Begin(), r.End(), 200, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
+	last, err := r.Snapshot(r.End())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	moments := timeline.Moments{Begin: r.Begin(), End: r.End(), Steps: 200, Peaks: ledger.PeakTimes(last, timeline.MaxPeaks)}
+	t, sizes, err := timeline.Play(r.Player(), r.Player(), moments, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 const (
@@ -70,7 +71,7 @@ func addStorages(m *wire.Walk, list []ledger.Storage, before uint64) uint64 {
 func holderMessage(h *ledger.Holder) *wire.Holder {
 	return &wire.Holder{
 		Device: h.Device, Path: []byte(h.Path), Frame: textsOf(h.Frames), Class: []byte(h.Class), Also: textsOf(h.Also),
-		Container: []byte(h.Container), Containers: uint32(h.Containers), Entries: int64(h.Entries), Found: h.Found,
+		Container: []byte(h.Container), Containers: uint32(h.Containers), Entries: int64(h.Entries), Found: h.Found, Retention: uint32(h.Retention),
 	}
 }
 
@@ -127,8 +128,9 @@ func (w *walkParts) take(m *wire.Walk, books ledger.Books) error {
 }
 
 func holderOf(h *wire.Holder) ledger.Holder {
+	path := clean(h.GetPath())
 	return ledger.Holder{
-		Device: h.GetDevice(), Path: clean(h.GetPath()), Frames: cleaned(h.GetFrame()), Class: clean(h.GetClass()), Also: cleaned(h.GetAlso()),
+		Device: h.GetDevice(), Path: path, Retention: retention.Read(retention.Set(h.GetRetention()), path), Frames: cleaned(h.GetFrame()), Class: clean(h.GetClass()), Also: cleaned(h.GetAlso()),
 		Container: clean(h.GetContainer()), Containers: int(h.GetContainers()), Entries: int(h.GetEntries()), Found: h.GetFound(),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 type toldWalks []ledger.Walk
@@ -24,7 +25,7 @@ func (b *toldWalks) Tell(in ledger.Input) {
 func largeWalk() ledger.Walk {
 	walk := ledger.Walk{PID: 7, Time: 8, Took: 9, Problems: []string{"a problem"}}
 	for i := range 2*holdersPart + 1 {
-		walk.Holders = append(walk.Holders, ledger.Holder{Device: -1, Path: fmt.Sprint("h", i), Frames: []string{"__main__"}, Class: "C", Also: []string{"x"}, Container: "list", Containers: 2, Entries: -1, Found: true})
+		walk.Holders = append(walk.Holders, ledger.Holder{Device: -1, Path: fmt.Sprint("h", i), Frames: []string{"__main__"}, Class: "C", Also: []string{"x"}, Container: "list", Containers: 2, Entries: -1, Found: true, Retention: retention.Known | retention.Graph})
 	}
 	for i := range uint64(2*storagesPart + 1) {
 		walk.Storages = append(walk.Storages, ledger.Storage{Address: 1<<63 - i<<40, Bytes: i, Block: i % 3, Holder: uint32(i % 5), InMotion: i%2 == 0, Allocation: i%3 == 0})
@@ -88,7 +89,7 @@ func TestASnapshotHasTheNearestWalk(t *testing.T) {
 		c.set(at)
 		w.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 7, Address: at << 9, Size: 512, Time: at, Stack: 1, API: "torch"})
 		if at == 3*second || at == 61*second {
-			w.Tell(ledger.Walk{PID: 7, Time: at + at/(61*second), Holders: []ledger.Holder{{Path: "kept", Found: true}}, Storages: []ledger.Storage{
+			w.Tell(ledger.Walk{PID: 7, Time: at + at/(61*second), Holders: []ledger.Holder{{Path: "kept", Found: true, Retention: retention.Known}}, Storages: []ledger.Storage{
 				{Address: (at - second) << 9, Bytes: 512, Block: 512},
 			}})
 		}
@@ -111,5 +112,12 @@ func TestASnapshotHasTheNearestWalk(t *testing.T) {
 		case len(s.Sites[0].Holders) != 1:
 			t.Errorf("at %ds the site has holders %+v", at, s.Sites[0].Holders)
 		}
+	}
+}
+
+// TestHoldersOfOlderCapturesSayHowTheyKeepMemory: they have a path and no set.
+func TestHoldersOfOlderCapturesSayHowTheyKeepMemory(t *testing.T) {
+	if got := holderOf(&wire.Holder{Path: []byte("losses[*] (autograd graph)")}).Retention; got != retention.Known|retention.Graph {
+		t.Errorf("%b", got)
 	}
 }

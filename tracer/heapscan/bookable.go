@@ -80,7 +80,7 @@ const hostDevice = 0
 func holderOf(l *holders.Line) ledger.Holder {
 	h := ledger.Holder{
 		Path: bounded(l.Holder), Class: bounded(l.Class), Container: bounded(l.Container),
-		Containers: l.Containers, Entries: l.Entries, Found: l.Found,
+		Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention,
 	}
 	for _, path := range l.Also {
 		h.Also = append(h.Also, bounded(path))

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -362,18 +361,28 @@ func (w *Walker) note(pid uint32, err error) {
 	}
 }
 
-// failureOf returns an error as a report shows it: "no PyTorch tensor in the process".
+// failures are the codes for errors of walks, the first that fits.
+var failures = []struct {
+	err  error
+	code string
+}{
+	{peek.ErrNoPython, ledger.WalkNoPython},
+	{holders.ErrNoTensors, ledger.WalkNoTensors},
+	{context.Canceled, ledger.WalkCanceled},
+	{context.DeadlineExceeded, ledger.WalkNoTime},
+	{errNoTime, ledger.WalkNoTime},
+}
+
+// failureOf returns the code of an error, or its text: "cannot read this Python 3.13.5: it is a
+// free-threaded build".
 func failureOf(err error) string {
-	for _, known := range []error{peek.ErrNoPython, holders.ErrNoTensors} {
-		if errors.Is(err, known) {
-			return known.Error()
+	for _, known := range failures {
+		if errors.Is(err, known.err) {
+			return known.code
 		}
 	}
-	if errors.Is(err, context.Canceled) {
-		return "the session ended before its memory was read"
+	if walk := (*holders.WalkError)(nil); errors.As(err, &walk) {
+		err = walk.Err
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errNoTime.Error()
-	}
-	return untrusted.Clean(strings.TrimPrefix(err.Error(), "find holders: "))
+	return untrusted.Clean(err.Error())
 }

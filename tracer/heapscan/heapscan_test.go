@@ -90,7 +90,7 @@ func TestAProcessWithoutTensorsIsReadAgainOnlyWhenPyTorchAllocates(t *testing.T)
 		t.Fatalf("due at first: %v", got)
 	}
 	for _, pid := range []uint32{1, 2} {
-		w.note(pid, fmt.Errorf("find holders: %w", holders.ErrNoTensors))
+		w.note(pid, &holders.WalkError{Err: holders.ErrNoTensors})
 	}
 	if got := w.due(now.Add(firstPause / 2)); len(got) != 0 {
 		t.Errorf("due again too early: %v", got)
@@ -218,10 +218,11 @@ func TestTextsOfAProcessAreBounded(t *testing.T) {
 
 func TestTheReasonThatAPythonCannotBeReadIsSaid(t *testing.T) {
 	for err, want := range map[error]string{
-		fmt.Errorf("find holders: %w 3.13.5: it is a free-threaded build", holders.ErrPython):        "cannot read this Python 3.13.5: it is a free-threaded build",
-		fmt.Errorf("find holders: %w: open /usr/bin/python3.13: %w", holders.ErrPython, unix.EACCES): "cannot read this Python: open /usr/bin/python3.13: permission denied",
-		fmt.Errorf("find holders: %w (7 objects of Python 3.13.5)", holders.ErrNoTensors):            "no PyTorch tensor in the process",
-		fmt.Errorf("copy the memory of process 7: %w", context.DeadlineExceeded):                     "there was no time to read its memory",
+		&holders.WalkError{Err: fmt.Errorf("%w 3.13.5: it is a free-threaded build", holders.ErrPython)}:        "cannot read this Python 3.13.5: it is a free-threaded build",
+		&holders.WalkError{Err: fmt.Errorf("%w: open /usr/bin/python3.13: %w", holders.ErrPython, unix.EACCES)}: "cannot read this Python: open /usr/bin/python3.13: permission denied",
+		&holders.WalkError{Err: fmt.Errorf("%w (7 objects of Python 3.13.5)", holders.ErrNoTensors)}:            ledger.WalkNoTensors,
+		fmt.Errorf("copy the memory of process 7: %w", context.DeadlineExceeded):                                ledger.WalkNoTime,
+		errNoTime: ledger.WalkNoTime,
 	} {
 		if got := failureOf(err); got != want {
 			t.Errorf("%v is shown as %q, want %q", err, got, want)

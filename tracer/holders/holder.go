@@ -16,6 +16,9 @@ const (
 	maxDepth = 128 // named steps of a path
 )
 
+// inGraph follows a path, or the piece of one, that goes through an autograd graph.
+const inGraph = " (autograd graph)"
+
 // endedByError follows the place of a variable that the traceback of an error keeps.
 const endedByError = ", which an error ended"
 
@@ -156,7 +159,7 @@ func (h *Holder) ByClass() string {
 			}
 		}
 		if h.relation == Graph {
-			b.WriteString(" (autograd graph)")
+			b.WriteString(inGraph)
 		}
 		return b.String()
 	}
@@ -179,7 +182,7 @@ func (h *Holder) text(stars bool) string {
 		out = "?"
 	}
 	if graph {
-		out += " (autograd graph)"
+		out += inGraph
 	}
 	if h.object != "" {
 		out += " (" + h.object + ")"

@@ -4,7 +4,6 @@ package holders
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
@@ -236,8 +235,11 @@ func (n *namer) objectHolder(i int32, inside bool) *Holder {
 	if t := n.py.typeOf(n.nodes[i].address); class == "" && t != nil {
 		class = t.class()
 	}
-	if inside {
-		class = strings.TrimPrefix(class+", pointer inside", ", ")
+	switch {
+	case inside && class == "":
+		class = "pointer inside"
+	case inside:
+		class += ", pointer inside"
 	}
 	return n.withObject(n.holder(end), class)
 }

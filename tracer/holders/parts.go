@@ -40,31 +40,45 @@ func (h *Holder) then(s Step) *Holder {
 // first is the root's variable. Written one after the other, and then the root's Place, they read
 // as the Pattern does; the graph stands where it is on the path: " (autograd graph)".
 func (h *Holder) Parts() []string {
+	var parts []string
+	for _, p := range h.pieces() {
+		parts = append(parts, p.text)
+	}
+	return parts
+}
+
+// piece is a part of a path.
+type piece struct {
+	text  string
+	joins bool // it stands with the one before it where paths are frames
+}
+
+func (h *Holder) pieces() []piece {
 	var begin strings.Builder
 	h.root.begin(&begin, h.named)
-	parts := make([]string, 0, h.depth+1)
+	pieces := make([]piece, 0, h.depth+1)
 	if begin.Len() > 0 {
-		parts = append(parts, begin.String())
+		pieces = append(pieces, piece{text: begin.String()})
 	}
 	for _, s := range h.Steps() {
-		text := " (autograd graph)"
+		p := piece{text: inGraph, joins: true}
 		if s.Kind != StepGraph {
 			var b strings.Builder
 			s.write(&b, true, h.named)
-			text = b.String()
+			p = piece{text: b.String(), joins: b.String() == "[*]" || b.String() == ".*"}
 		}
-		if len(parts) == 0 {
-			text = strings.TrimPrefix(text, ".")
+		if len(pieces) == 0 {
+			p = piece{text: strings.TrimPrefix(p.text, ".")}
 		}
-		parts = append(parts, text)
+		pieces = append(pieces, p)
 	}
-	if len(parts) == 0 {
-		parts = append(parts, "?")
+	if len(pieces) == 0 {
+		pieces = append(pieces, piece{text: "?"})
 	}
 	if h.object != "" {
-		parts = append(parts, " ("+h.object+")")
+		pieces = append(pieces, piece{text: " (" + h.object + ")"})
 	}
-	return parts
+	return pieces
 }
 
 // Place returns where the root is, as it stands behind a path: " of main() (train.py:7)"; "" for
@@ -75,26 +89,26 @@ func (r Root) Place() string { return r.end() }
 // "layers.*", "weight"; "main() (train.py:7)", "outs[*]". Numbers are stars and stand with the
 // container that they are in; keys of dictionaries are frames.
 func (h *Holder) Frames() []string {
-	root, parts := h.Root(), h.Parts()
+	root, parts := h.Root(), h.pieces()
 	var frames []string
 	switch root.Kind {
 	case RootModule:
 		frames = append(frames, cmp.Or(root.Name, "a module"))
-		if root.Name != "__main__" && len(parts) > 0 && parts[0] == root.Name {
+		if root.Name != "__main__" && len(parts) > 0 && parts[0].text == root.Name {
 			parts = parts[1:]
 		}
 	case RootLocal, RootTemporary, RootGlobals:
 		frames = append(frames, root.Where())
 		if root.Kind == RootLocal && root.Name != "" {
-			parts[0] = root.Name
+			parts[0].text = root.Name
 		}
 	}
 	for i, part := range parts {
-		if last := len(frames) - 1; i > 0 && (part == "[*]" || part == ".*" || part == " (autograd graph)") {
-			frames[last] += part
+		if last := len(frames) - 1; i > 0 && part.joins {
+			frames[last] += part.text
 			continue
 		}
-		frames = append(frames, strings.TrimPrefix(part, "."))
+		frames = append(frames, strings.TrimPrefix(part.text, "."))
 	}
 	for i := range frames {
 		frames[i] = untrusted.Clean(frames[i])

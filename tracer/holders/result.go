@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // maxAlsoLines bounds the further holders that a line names.
@@ -22,14 +23,15 @@ const (
 
 // Line sums the storages that holders of one pattern keep on one device.
 type Line struct {
-	Holder     string   // the path, with a star for each number: "model.layers.*.weight"
-	Class      string   // the same path from its innermost class on: "Trainer.history[*]"; "" if none
-	Path       []string // the same path in pieces, as Parts returns them
-	Place      string   // where it begins, of a function's variable: "main() (train.py:7)"
-	Function   string   // of Place: "main()"; "a function" if unknown
-	Now        int      // the line that Function executed when it was read; 0: unknown
-	Device     string   // "cuda:0", "cpu"
-	Found      bool     // the path leads from Python to the storages
+	Holder     string        // the path, with a star for each number: "model.layers.*.weight"
+	Class      string        // the same path from its innermost class on: "Trainer.history[*]"; "" if none
+	Path       []string      // the same path in pieces, as Parts returns them
+	Place      string        // where it begins, of a function's variable: "main() (train.py:7)"
+	Function   string        // of Place: "main()"; "a function" if unknown
+	Now        int           // the line that Function executed when it was read; 0: unknown
+	Device     string        // "cuda:0", "cpu"
+	Found      bool          // the path leads from Python to the storages
+	Retention  retention.Set // how the path keeps them
 	Bytes      uint64
 	Storages   uint64
 	Container  string // class of the innermost container: "list"; "" without one
@@ -65,6 +67,7 @@ func (r *Result) Lines() []Line {
 			})
 			also = append(also, map[string]uint64{})
 		}
+		list[n].Retention |= s.Holder.retention()
 		list[n].add(s)
 		for _, h := range s.Also {
 			also[n][h.Pattern()]++
@@ -125,6 +128,13 @@ func (s *Storage) DeviceName() string {
 
 // ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no allocations.
 var ErrNoTensors = errors.New("no PyTorch tensor in the process")
+
+// WalkError reports that the memory of a process was read, and its holders not found.
+type WalkError struct{ Err error }
+
+func (e *WalkError) Error() string { return "find holders: " + e.Err.Error() }
+
+func (e *WalkError) Unwrap() error { return e.Err }
 
 // Options are the limits of a walk. A zero means the default.
 type Options struct {

@@ -13,7 +13,6 @@ package holders
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
@@ -82,7 +81,7 @@ func once(ctx context.Context, mem peek.Memory, o Options) (result *Result, torn
 	}
 	w.live, _ = w.mem.(*peek.Process)
 	if err := w.run(ctx); err != nil {
-		return nil, false, fmt.Errorf("find holders: %w", err)
+		return nil, false, &WalkError{err}
 	}
 	if running && w.result.Execution.Differs(p.Execution()) {
 		return nil, false, ErrExec

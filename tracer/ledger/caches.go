@@ -119,7 +119,7 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 	if before == nil {
 		before = &allocator{}
 	}
-	p.dropAllocator()
+	p.allocator.drop(p)
 	if p.listedBlocks+len(r.Blocks) > maxListed {
 		return
 	}
@@ -138,9 +138,10 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 	}
 }
 
-func (p *torch) dropAllocator() {
-	if p.allocator != nil {
-		p.listedBlocks -= len(p.allocator.reading.Blocks)
+// drop drops the reading of a process. a may be nil.
+func (a *allocator) drop(p *torch) {
+	if a != nil {
+		p.listedBlocks -= len(a.reading.Blocks)
 		p.allocator = nil
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // without removes processes from a snapshot, as if they had been forgotten.
@@ -124,7 +126,7 @@ func manyInput(rng *rand.Rand, now uint64) Input {
 	case 6:
 		return WalkOpened{PID: pid, Time: now}
 	case 7:
-		return Walk{PID: pid, Time: now, Holders: []Holder{{Path: "a"}}, Storages: []Storage{{Address: 1 << 20, Bytes: 512, Block: 512}}}
+		return Walk{PID: pid, Time: now, Holders: []Holder{{Path: "a", Retention: retention.Known}}, Storages: []Storage{{Address: 1 << 20, Bytes: 512, Block: 512}}}
 	}
 	return nil
 }

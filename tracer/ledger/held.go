@@ -5,6 +5,8 @@ package ledger
 import (
 	"cmp"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // HeldGrowth is how much more a holder keeps than at an earlier walk.
@@ -142,14 +144,15 @@ type Walk struct {
 // Holder is a path that keeps memory alive. Its text is untrusted, but cleaned.
 type Holder struct {
 	Device     int32
-	Path       string   // with a star for each number: "model.layers.*.weight"
-	Frames     []string // the same as frames of a stack, the root first
-	Class      string   // the path from its innermost class on: "Trainer.history[*]"; "" if none
-	Also       []string // further paths to the same storages
-	Container  string   // class of the innermost container: "list"; "" without one
-	Containers int      // how many different containers
-	Entries    int      // of all of them; -1: unknown
-	Found      bool     // the path leads from Python to the storages
+	Path       string        // with a star for each number: "model.layers.*.weight"
+	Frames     []string      // the same as frames of a stack, the root first
+	Class      string        // the path from its innermost class on: "Trainer.history[*]"; "" if none
+	Also       []string      // further paths to the same storages
+	Container  string        // class of the innermost container: "list"; "" without one
+	Containers int           // how many different containers
+	Entries    int           // of all of them; -1: unknown
+	Found      bool          // the path leads from Python to the storages
+	Retention  retention.Set // how the path keeps them
 }
 
 // Storage is memory that a holder keeps.
@@ -212,6 +215,8 @@ type Peak struct {
 	Process int    // index into Snapshot.Processes
 	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else what it allocated
 	Time    uint64 // when that was
+	Tensors bool   // Bytes are of tensors
+	OneGPU  bool   // the process had memory on others, too, which is not in Bytes
 	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
 	// peak with a block that is not in the sample; the totals are those of the peak even so.
 	SitesTime  uint64

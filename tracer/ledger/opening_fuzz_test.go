@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // pieces keeps the inputs of an opening.
@@ -30,7 +32,7 @@ func hostileOpening(t *testing.T, seed uint64) (list pieces) {
 	}
 	for pid := range uint32(2) {
 		l.Tell(WalkOpened{pid, last})
-		l.Tell(Walk{PID: pid, Time: last, Holders: []Holder{{Path: "a"}, {Path: "b", Device: 1}}, Storages: []Storage{{Address: 3, Bytes: 9}, {Address: 4, Bytes: 512, Block: 512, Holder: 1}}})
+		l.Tell(Walk{PID: pid, Time: last, Holders: []Holder{{Path: "a", Retention: retention.Known}, {Path: "b", Device: 1}}, Storages: []Storage{{Address: 3, Bytes: 9}, {Address: 4, Bytes: 512, Block: 512, Holder: 1}}})
 	}
 	l.Tell(WalkOpened{1, last})
 	if seed%2 == 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // blocks tells the blocks that were listed outside of the sample.
@@ -115,8 +116,19 @@ func (c *carrier) held(h *Held) {
 	c.TextList(&h.Frames, maxHeld)
 	c.TextList(&h.Also, maxHeld)
 	codec.Nums(c.Codec, &h.Containers, &h.Entries)
-	c.Flags(&h.Found)
+	c.retention(&h.Holder)
 	codec.Nums(c.Codec, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
+}
+
+// retention carries whether a holder was found, and above that bit, which is all that older versions wrote,
+// how its path keeps memory.
+func (c *carrier) retention(h *Holder) {
+	bits := uint32(h.Retention) << 1
+	if h.Found {
+		bits |= 1
+	}
+	codec.Num(c.Codec, &bits)
+	h.Found, h.Retention = bits&1 != 0, retention.Read(retention.Set(bits>>1), h.Path)
 }
 
 func takeWalk(c *carrier, p *process) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -143,5 +144,22 @@ func TestAPeakSumsAllKindsOnAGPU(t *testing.T) {
 	}
 	if p := &s.Processes[0]; p.PeakBytes != 175 || p.PeakTime != 40 {
 		t.Errorf("the process has its peak of %d bytes after %d ns, want 175 after 40", p.PeakBytes, p.PeakTime)
+	}
+}
+
+// TestPeakTimesAreThoseOfTheHighestPeaks: of tensors where PyTorch reports them, each once, in order.
+func TestPeakTimesAreThoseOfTheHighestPeaks(t *testing.T) {
+	s := &Snapshot{
+		Processes: []Process{
+			{PeakBytes: 50, PeakTime: 9, Totals: []Total{{Device: 0, Kind: Device, PeakBytes: 90, PeakTime: 7}}}, // segments
+			{PeakBytes: 40, PeakTime: 3, Totals: []Total{{Device: 0, Kind: Device, PeakBytes: 40, PeakTime: 3}, {Device: 1, Kind: Device, PeakBytes: 30, PeakTime: 5}, {Device: 1, Kind: Pinned, PeakBytes: 99, PeakTime: 1}}},
+			{},
+		},
+		Tensors: []Tensors{{Device: 0, Peak: 50, PeakTime: 9}, {Device: 1, Peak: 20, PeakTime: 8}, {Device: CPUDevice, Peak: 99, PeakTime: 2}},
+	}
+	for most, want := range map[int][]uint64{9: {3, 5, 8, 9}, 2: {3, 9}, 0: nil} {
+		if got := PeakTimes(s, most); !slices.Equal(got, want) {
+			t.Errorf("%d times: %v, want %v", most, got, want)
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // soak is a session without an end in simulated time: short processes, ten of them per second, each
@@ -71,7 +73,7 @@ func (s *soak) process(i uint64) {
 		s.l.Tell(Stats{LostBy: map[uint32]uint64{pid: i}})
 	case 3:
 		s.l.Tell(WalkOpened{PID: pid, Time: s.now})
-		s.l.Tell(Walk{PID: pid, Time: s.now, Holders: []Holder{{Path: fmt.Sprint("x", i)}}, Storages: []Storage{{Address: 1 << 24, Bytes: 1 << 20, Allocation: true}}})
+		s.l.Tell(Walk{PID: pid, Time: s.now, Holders: []Holder{{Path: fmt.Sprint("x", i), Retention: retention.Known}}, Storages: []Storage{{Address: 1 << 24, Bytes: 1 << 20, Allocation: true}}})
 	}
 	s.apply(Event{Op: Exit, PID: pid})
 	s.now += 100e6 - 5e6*soakStacks

@@ -210,16 +210,13 @@ func (s *Site) mergeHolders(part *Site) {
 	}
 }
 
-// notInTime is why a walk that has not ended found nothing.
-const notInTime = "its memory was not read in time"
-
 // replaceWalks is AddWalk for a process with that index in the snapshot.
 func (p *process) replaceWalks(s *Snapshot, index int) {
 	w := p.walks
 	s.Walks = slices.DeleteFunc(s.Walks, func(x Walked) bool { return x.Process == index })
 	list := w.list
 	if w.open != nil && !slices.ContainsFunc(list, func(x Walked) bool { return x.Failure == "" }) {
-		list = []Walked{{Time: w.open.time, Failure: notInTime}}
+		list = []Walked{{Time: w.open.time, Failure: WalkUnended}}
 	}
 	for i, x := range list {
 		x = p.shown(x, i == len(list)-1)

@@ -86,7 +86,7 @@ func (l *Ledger) AddPeaks(s *Snapshot) {
 	for _, x := range list {
 		at := &x.process.peak
 		s.Peaks = append(s.Peaks, Peak{
-			Process: x.index, Bytes: x.bytes, Time: x.time, SitesTime: at.time, SitesBytes: at.bytes,
+			Process: x.index, Bytes: x.bytes, Time: x.time, Tensors: at.torch, OneGPU: x.onOneGPU(), SitesTime: at.time, SitesBytes: at.bytes,
 			Books: x.booksAtPeak(s, x.highest), OOM: x.oom,
 		})
 	}

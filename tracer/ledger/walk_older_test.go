@@ -291,7 +291,7 @@ func TestAWalkOfAProcessThatGivesUpItsMemoryReplacesNone(t *testing.T) {
 					t.Errorf("way %d: a walk that found most is left out: %+v", i, w)
 				case found == 1 && before && (w.Time != 30 || w.Held[0].Bytes != 100*mib):
 					t.Errorf("way %d: the walk before is replaced by %+v", i, w)
-				case found == 1 && !before && w.Failure != gaveUpMemory:
+				case found == 1 && !before && w.Failure != WalkFreed:
 					t.Errorf("way %d: a walk that found 1 %% counts as one that succeeded: %+v", i, w)
 				}
 			}

@@ -55,7 +55,7 @@ func (p *process) addWalk(in *Walk) {
 	case last != nil && j.walked.share() < last.share()/2:
 		return
 	case last == nil && j.walked.share() < leastShare:
-		p.keepWalk(Walked{Time: in.Time, Took: in.Took, Failure: gaveUpMemory})
+		p.keepWalk(Walked{Time: in.Time, Took: in.Took, Failure: WalkFreed})
 		return
 	}
 	p.walks.sites = j.heldBy
@@ -68,8 +68,17 @@ const (
 	// leastShare is what the first walk of a process must find of its memory if the process freed most
 	// of it while it was read.
 	leastShare = 0.1
+)
 
-	gaveUpMemory = "the process freed its memory, or ended, while it was read"
+// Reasons in Walked.Failure. They are codes, which captures keep; captures of older versions have
+// sentences instead, as have failures that the system has words for. Package report has the sentences.
+const (
+	WalkNoPython  = "no_python"  // no Python interpreter is in the process
+	WalkNoTensors = "no_tensors" // nor a tensor of PyTorch in its Python
+	WalkNoTime    = "no_time"    // other walks took the time that there was
+	WalkUnended   = "unended"    // it has not ended yet
+	WalkCanceled  = "canceled"   // the session ended before
+	WalkFreed     = "freed"      // the process freed its memory, or ended, meanwhile
 )
 
 // gaveUp reports whether a process ended since a walk began, or freed most of its memory: one that

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // walkedBooks has a process whose allocator has 10 MiB from before the attach and two sampled
@@ -25,7 +27,7 @@ func walkedBooks(t *testing.T) *Ledger {
 }
 
 func held(path string, found bool) Holder {
-	return Holder{Path: path, Frames: []string{path}, Found: found}
+	return Holder{Path: path, Retention: retention.Known | retention.Cache, Frames: []string{path}, Found: found}
 }
 
 var twoHolders = []Holder{held("model", true), held("history[*]", true)}
@@ -162,7 +164,7 @@ func TestAWalkThatIsStillUnderWayIsAddedAsOneNotInTime(t *testing.T) {
 	l.Tell(WalkOpened{PID: 7, Time: 30})
 	s := l.Snapshot(40, time.Time{})
 	l.AddWalk(s, 7)
-	if w := s.LatestWalk(0); w == nil || w.Failure != notInTime || w.Time != 30 || len(s.Walks) != 1 {
+	if w := s.LatestWalk(0); w == nil || w.Failure != WalkUnended || w.Time != 30 || len(s.Walks) != 1 {
 		t.Errorf("while it is under way: %+v", s.Walks)
 	}
 	l.Tell(walkOfTwo(30))

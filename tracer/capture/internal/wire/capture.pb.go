@@ -1979,6 +1979,7 @@ type Holder struct {
 	Containers    uint32                 `protobuf:"varint,7,opt,name=containers,proto3" json:"containers,omitempty"`
 	Entries       int64                  `protobuf:"zigzag64,8,opt,name=entries,proto3" json:"entries,omitempty"`
 	Found         bool                   `protobuf:"varint,9,opt,name=found,proto3" json:"found,omitempty"`
+	Retention     uint32                 `protobuf:"varint,10,opt,name=retention,proto3" json:"retention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2074,6 +2075,13 @@ func (x *Holder) GetFound() bool {
 		return x.Found
 	}
 	return false
+}
+
+func (x *Holder) GetRetention() uint32 {
+	if x != nil {
+		return x.Retention
+	}
+	return 0
 }
 
 type Segments struct {
@@ -2983,7 +2991,7 @@ const file_capture_proto_rawDesc = "" +
 	" \x03(\x04R\x04size\x12\x14\n" +
 	"\x05block\x18\v \x03(\x04R\x05block\x12\x12\n" +
 	"\x04held\x18\f \x03(\rR\x04held\x12\x14\n" +
-	"\x05flags\x18\r \x01(\fR\x05flags\"\xe2\x01\n" +
+	"\x05flags\x18\r \x01(\fR\x05flags\"\x80\x02\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x11R\x06device\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x14\n" +
@@ -2995,7 +3003,9 @@ const file_capture_proto_rawDesc = "" +
 	"containers\x18\a \x01(\rR\n" +
 	"containers\x12\x18\n" +
 	"\aentries\x18\b \x01(\x12R\aentries\x12\x14\n" +
-	"\x05found\x18\t \x01(\bR\x05found\" \n" +
+	"\x05found\x18\t \x01(\bR\x05found\x12\x1c\n" +
+	"\tretention\x18\n" +
+	" \x01(\rR\tretention\" \n" +
 	"\bSegments\x12\x14\n" +
 	"\x05stack\x18\x01 \x03(\x06R\x05stack\"6\n" +
 	"\n" +

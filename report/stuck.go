@@ -37,8 +37,8 @@ func StuckCaches(s *ledger.Snapshot, st callstack.Stacks) []StuckCache {
 	for _, c := range fragmentation.Caches(s, st) {
 		if t := s.TensorsOn(c.Process, c.Device); t != nil {
 			x := StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, Ended: s.Processes[c.Process].End != 0, kept: kept[c.Process]}
-			if c.Whole {
-				x.Cached, x.Older = t.Cached+t.OlderCached, 0
+			if c.Read != 0 {
+				x.Cached, x.Older = c.Stuck.Cached, 0
 			}
 			list = append(list, x)
 		}
@@ -111,6 +111,12 @@ func (c *StuckCache) IdleText() string {
 func (c *StuckCache) Doubts(s *ledger.Snapshot) (list []string) {
 	if c.Older > 0 {
 		list = append(list, format.Bytes(c.Older)+" of cache lie in segments from before the attach: what holds those is unknown")
+	}
+	if age := Minus(s.End, c.Read); c.Read != 0 {
+		if age >= uint64(recent) {
+			list = append(list, "PyTorch's allocator was read "+format.Span(age)+" before this moment")
+		}
+		return list
 	}
 	switch age := Minus(s.End, c.Listed); {
 	case s.Sampling.Mean == 0: // all are in the sample

@@ -161,15 +161,10 @@ func (c *torchCheck) stuck(d realtorch.Device, of *ledger.Tensors) {
 			x = *at
 		}
 	}
-	if x.Whole {
-		d.Held, d.Stuck, d.Idle = d.AllHeld, d.AllStuck, d.AllIdle
-		if c.m.late {
-			c.t.Logf("%s: cuda:%d: %d segments have %d bytes free, %d idle", c.what, d.Device, x.Segments, x.Free, x.Idle)
-		}
-	}
 	cached := of.Cached
-	if x.Whole {
-		cached += of.OlderCached
+	if x.Read != 0 {
+		d.Held, d.Stuck, d.Idle = d.AllHeld, d.AllStuck, d.AllIdle
+		cached = of.Cached + of.OlderCached
 	}
 	if x.Segments != d.Held || x.Free != d.Stuck || x.Idle != d.Idle || x.Free+x.Idle != cached {
 		c.t.Errorf("%s: cuda:%d: %d segments have %d bytes free, %d idle, of %d cached; the job says %d, %d and %d", c.what, d.Device, x.Segments, x.Free, x.Idle, cached, d.Held, d.Stuck, d.Idle)

@@ -18,7 +18,7 @@ type StuckReport struct {
 	PID             uint32           `json:"pid"`
 	Device          string           `json:"device"` // "cuda:0"
 	GPUUUID         string           `json:"gpu_uuid,omitempty"`
-	CacheBytes      uint64           `json:"cache_bytes"`                 // unused in segments allocated since the attach
+	CacheBytes      uint64           `json:"cache_bytes"`                 // unused in segments allocated since the attach, or in all if the allocator was read
 	StuckBytes      uint64           `json:"stuck_bytes"`                 // part of cache_bytes in segments with live tensors
 	IdleBytes       uint64           `json:"idle_bytes"`                  // part of cache_bytes in segments without live tensors: at most what torch.cuda.empty_cache() gives back
 	SegmentCount    uint64           `json:"segment_count"`               // segments with live tensors and unused memory; each mapping of expandable segments counts

@@ -58,12 +58,16 @@ const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = time.Minute
 
-	// Between two readings of a process are at least pause, and share times as long as a reading takes.
+	// Between two readings of a process are at least pause, and share times as long as a reading took.
 	pause = 5 * time.Second
-	share = 200
+	share = 100
 
 	readTime = 2 * time.Second // the longest that a reading is waited for
-	tries    = 5               // walks of an allocator, until one finds it at rest
+
+	// A process is read again until its allocators are at rest, at most for restTime, with a restPause in
+	// between: a training rests between its steps.
+	restTime  = 300 * time.Millisecond
+	restPause = 3 * time.Millisecond
 
 	// looking is what a panic costs.
 	looking = "a reading of PyTorch's allocators"
@@ -212,9 +216,30 @@ func (s *Scanner) readProcess(pid uint32) (*allocator.Snapshot, error) {
 		return nil, err
 	}
 	defer process.Close()
-	snapshot, err := s.layouts.New(process).Walk(tries)
+	from := s.layouts.New(process)
+	snapshot, err := from.Walk(1)
+	for end := time.Now().Add(restTime); err == nil && !snapshot.Exact() && time.Now().Before(end); time.Sleep(restPause) {
+		again, failed := from.Walk(1)
+		if failed != nil {
+			break
+		}
+		if off(again) <= off(snapshot) {
+			snapshot = again
+		}
+	}
 	if err == nil && snapshot.Backend != allocator.Native {
 		return nil, errNoCache
 	}
 	return snapshot, err
+}
+
+// off returns by how many bytes a snapshot may be off.
+func off(s *allocator.Snapshot) (bytes uint64) {
+	if s.Exact() {
+		return 0
+	}
+	for i := range s.Devices {
+		bytes += s.Devices[i].OffBytes
+	}
+	return bytes + 1
 }

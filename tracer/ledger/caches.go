@@ -230,42 +230,6 @@ func (a *allocator) largestFree(device int32) uint64 {
 	return 0
 }
 
-// olderExtents returns the segments from before the attach, given all others, sorted by address. Each page of an
-// expandable segment goes back by itself, and so is a segment.
-func (a *allocator) olderExtents(booked []extent) (list []extent) {
-	if a == nil {
-		return nil
-	}
-	for i := range a.reading.Segments {
-		s := &a.reading.Segments[i]
-		arena := &a.reading.Arenas[s.Arena]
-		for from, end := s.Address, s.Address+s.Size; from < end && len(list) < caching.MaxBlocks; {
-			to := min(end, s.NextPage(from, arena.Small))
-			for len(booked) > 0 && booked[0].end <= from {
-				booked = booked[1:]
-			}
-			if len(booked) == 0 || booked[0].start >= to {
-				list = append(list, extent{start: from, end: to, time: 1, device: arena.Device, older: true})
-			}
-			from = to
-		}
-	}
-	return list
-}
-
-// olderBlocks returns the live blocks from before the attach, sorted by address.
-func (a *allocator) olderBlocks(stack uint32) (list []stuckBlock) {
-	if a == nil {
-		return nil
-	}
-	for i := range a.reading.Blocks {
-		if b := &a.reading.Blocks[i]; b.Older && b.State == caching.Active {
-			list = append(list, stuckBlock{address: b.Address, size: b.Size, time: 1, stack: stack})
-		}
-	}
-	return list
-}
-
 // caches adds what was read of PyTorch's allocators to a snapshot.
 func (v *view) caches() {
 	for _, p := range v.list {

@@ -12,8 +12,8 @@ import (
 // (expandable segments), each mapping goes back by itself, and counts as a segment here.
 //
 // It is of segments allocated since the attach: Free + Idle = Tensors.Cached, unless the blocks
-// outside of the sample were listed at another moment. Then neither sum exceeds Cached. If the allocator was read,
-// it is of older segments too, and Cached is Cached + OlderCached here.
+// outside of the sample were listed at another moment. Then neither sum exceeds Cached. If the allocator was read a
+// moment before, and exactly, all is of that moment and of all segments.
 type Stuck struct {
 	Process int
 	Device  int32
@@ -27,7 +27,8 @@ type Stuck struct {
 	Listed   uint64 // when the blocks outside of the sample were listed; 0: never
 	Unlisted uint64 // bytes of live blocks whose place is not known
 	Outdated uint64 // bytes of blocks that were listed, and freed since
-	Whole    bool   // it is of segments from before the attach too
+	Read     uint64 // when the allocator was read; 0: it was not
+	Cached   uint64 // if it was read: its whole cache then
 
 	units  []stuckUnit
 	blocks []stuckBlock // by address
@@ -145,10 +146,14 @@ func (p *process) addStuck(s *Snapshot, index int) {
 	uuids, _ := p.ordinals()
 	only, _ := p.onlyGPU(uuids)
 	at := map[int32]*Stuck{}
+	read := p.addStuckRead(s, index)
 	for i := range p.tensors {
 		t := &p.tensors[i]
+		if read[t.device] {
+			continue
+		}
 		if x := s.TensorsOn(index, t.device); x != nil && t.device >= 0 && t.now.reserved != 0 && x.Cached+x.OlderCached > 0 { // otherwise blocks have no addresses
-			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.blockList.time, Whole: s.CacheOn(index, t.device) != nil}
+			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.blockList.time}
 		}
 	}
 	if len(at) == 0 {
@@ -166,10 +171,6 @@ func (p *process) addStuck(s *Snapshot, index int) {
 // device is on the only one.
 func (p *process) findStuck(only int32, at map[int32]*Stuck) {
 	extents := p.extents()
-	if older := p.allocator.olderExtents(extents); len(older) > 0 {
-		extents = append(extents, older...)
-		slices.SortFunc(extents, func(a, b extent) int { return cmp.Compare(a.start, b.start) })
-	}
 	blocks, stacks := p.blocksOf()
 	for _, x := range at {
 		x.stacks = stacks
@@ -178,8 +179,13 @@ func (p *process) findStuck(only int32, at map[int32]*Stuck) {
 	pieces := blockPieces{blocks: blocks}
 	for i := range extents {
 		x := &extents[i]
-		to := at[p.deviceOf(x, only)]
-		if to == nil || !x.older && !p.sites[x.site].segment {
+		site := p.sites[x.site]
+		device := site.device
+		if device == UnknownDevice {
+			device = only
+		}
+		to := at[device]
+		if to == nil || !site.segment {
 			continue
 		}
 		u := stuckUnit{size: x.end - x.start, first: uint32(len(to.blocks))}
@@ -194,17 +200,6 @@ func (p *process) findStuck(only int32, at map[int32]*Stuck) {
 		}
 		to.add(&u)
 	}
-}
-
-// deviceOf returns the device of a segment; only is that of an unknown one.
-func (p *process) deviceOf(x *extent, only int32) int32 {
-	if x.older {
-		return x.device
-	}
-	if device := p.sites[x.site].device; device != UnknownDevice {
-		return device
-	}
-	return only
 }
 
 // blockPieces walks through blocks in order of their addresses, as cursor does.
@@ -251,6 +246,26 @@ func (x *Stuck) add(u *stuckUnit) {
 // blocksOf returns the live blocks of a process on its GPUs by address: those of the sample, and
 // the others as they were listed last.
 func (p *process) blocksOf() ([]stuckBlock, stuckStacks) {
+	sampled, stacks := p.sampledBlocks()
+	p.spend(8 * len(p.blockList.blocks))
+	others := p.unsampled()
+	if len(others) == 0 {
+		return sampled, stacks
+	}
+	list := make([]stuckBlock, 0, max(len(sampled), len(others)))
+	for _, b := range others {
+		for len(sampled) > 0 && sampled[0].address < b.Address {
+			list, sampled = append(list, sampled[0]), sampled[1:]
+		}
+		if len(sampled) == 0 || sampled[0].address != b.Address { // otherwise another block has its address
+			list = append(list, stuckBlock{address: b.Address, size: b.Size})
+		}
+	}
+	return append(list, sampled...), stacks
+}
+
+// sampledBlocks returns the live blocks of the sample on GPUs, by address.
+func (p *process) sampledBlocks() ([]stuckBlock, stuckStacks) {
 	stacks, at := make(stuckStacks, firstStack), map[stuckStack]uint32{}
 	most := uint64(0)
 	for i := range p.tensors {
@@ -274,47 +289,28 @@ func (p *process) blocksOf() ([]stuckBlock, stuckStacks) {
 			e = b.next
 		}
 	}
-	p.spend(len(p.sites) + 32*len(sampled) + 8*len(p.blockList.blocks))
-	sampled = append(sampled, p.allocator.olderBlocks(olderStack)...)
-	slices.SortStableFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
-	sampled = slices.CompactFunc(sampled, func(a, b stuckBlock) bool { return a.address == b.address }) // an older one was freed since
-	others := p.unsampled()
-	if len(others) == 0 {
-		return sampled, stacks
-	}
-	list := make([]stuckBlock, 0, max(len(sampled), len(others)))
-	for _, b := range others {
-		for len(sampled) > 0 && sampled[0].address < b.Address {
-			list, sampled = append(list, sampled[0]), sampled[1:]
-		}
-		if len(sampled) == 0 || sampled[0].address != b.Address { // otherwise another block has its address
-			list = append(list, stuckBlock{address: b.Address, size: b.Size})
-		}
-	}
-	return append(list, sampled...), stacks
+	p.spend(len(p.sites) + 32*len(sampled))
+	slices.SortFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
+	return sampled, stacks
 }
 
 // fit compares what was found with the allocator's own totals, and makes it at most as much.
 func (x *Stuck) fit(t *Tensors) {
-	cached := t.Cached
-	if x.Whole {
-		cached += t.OlderCached
-	}
-	if found := x.Free + x.Idle; found > cached {
-		x.Unlisted = found - cached
+	if found := x.Free + x.Idle; found > t.Cached {
+		x.Unlisted = found - t.Cached
 	} else {
-		x.Outdated += cached - found
+		x.Outdated += t.Cached - found
 	}
-	if x.Free > cached {
+	if x.Free > t.Cached {
 		free := make([]uint64, len(x.units))
 		for i := range x.units {
 			free[i] = x.units[i].free
 		}
-		free, _ = apportion(cached, free)
+		free, _ = apportion(t.Cached, free)
 		for i := range x.units {
 			x.units[i].free = free[i]
 		}
-		x.Free = cached
+		x.Free = t.Cached
 	}
-	x.Idle = min(x.Idle, cached-x.Free)
+	x.Idle = min(x.Idle, t.Cached-x.Free)
 }

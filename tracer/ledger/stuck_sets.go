@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
 // keepHeldBlocks keeps which block each holder of the latest walk keeps. Storages are sorted by
@@ -167,4 +169,81 @@ func (d *divider) add(unit int) {
 		set.By[i].Blocks += d.found[n].Blocks
 		set.By[i].Bytes += d.found[n].Bytes
 	}
+}
+
+// recentReading is how old a reading may be to show what keeps a cache.
+const recentReading = 10e9
+
+// addStuckRead adds what is stuck of the allocators that were read exactly a moment ago, at that moment. It reports
+// their devices.
+func (p *process) addStuckRead(s *Snapshot, index int) map[int32]bool {
+	a := p.allocator
+	if a == nil || s.End > a.time+recentReading {
+		return nil
+	}
+	added := map[int32]bool{}
+	var sampled []stuckBlock
+	var stacks stuckStacks
+	for i := range a.reading.Devices {
+		d, c := &a.reading.Devices[i], &a.divided[i]
+		if !d.Exact || c.Cached == 0 {
+			continue
+		}
+		if sampled == nil {
+			sampled, stacks = p.sampledBlocks()
+		}
+		x := &Stuck{Process: index, Device: d.Index, Read: a.time, Cached: c.Cached, stacks: stacks}
+		x.findRead(a, sampled)
+		x.divide(p)
+		s.Stuck = append(s.Stuck, *x)
+		added[d.Index] = true
+	}
+	return added
+}
+
+// findRead finds the segments of a reading on the device, and the blocks in them. Each page of an expandable segment
+// goes back by itself, and so is a segment. Free segments of private pools do not go back.
+func (x *Stuck) findRead(a *allocator, sampled []stuckBlock) {
+	pieces := blockPieces{blocks: a.liveOn(x.Device, sampled)}
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		arena := &a.reading.Arenas[s.Arena]
+		if arena.Device != x.Device {
+			continue
+		}
+		for from, end := s.Address, s.Address+s.Size; from < end; {
+			to := min(end, s.NextPage(from, arena.Small))
+			u := stuckUnit{size: to - from, free: to - from, first: uint32(len(x.blocks))}
+			for b := pieces.next(&extent{start: from, end: to}); b != nil; b = pieces.next(&extent{start: from, end: to}) {
+				u.free -= b.bytes
+				x.blocks = append(x.blocks, *b)
+			}
+			if u.free < u.size || !arena.Pool.Private() {
+				x.add(&u)
+			}
+			from = to
+		}
+	}
+}
+
+// liveOn returns the live blocks of a reading on a device, with the stacks of those of the sample.
+func (a *allocator) liveOn(device int32, sampled []stuckBlock) (list []stuckBlock) {
+	for i := range a.reading.Blocks {
+		b := &a.reading.Blocks[i]
+		if a.reading.Arenas[b.Arena].Device != device || b.State != caching.Active && b.State != caching.PendingFree {
+			continue
+		}
+		for len(sampled) > 0 && sampled[0].address < b.Address {
+			sampled = sampled[1:]
+		}
+		live := stuckBlock{address: b.Address, size: b.Size}
+		switch {
+		case b.Older:
+			live.stack, live.time = olderStack, 1
+		case len(sampled) > 0 && sampled[0].address == b.Address && sampled[0].time <= a.time:
+			live.stack, live.time = sampled[0].stack, sampled[0].time
+		}
+		list = append(list, live)
+	}
+	return list
 }

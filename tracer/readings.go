@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/torchalloc"
@@ -28,4 +29,19 @@ func (t *Tracer) lookAtTensors() {
 	tx := t.sequencer.Begin()
 	defer tx.Done()
 	t.tensors.Read(tx)
+}
+
+// measurePrice measures what a report of PyTorch costs on this machine. Without it, the session does not
+// know its own cost.
+func (t *Tracer) measurePrice() {
+	if t.config.NoTensors {
+		return
+	}
+	price, err := t.prober.ReportPrice()
+	if err != nil {
+		t.config.Note(err.Error())
+		return
+	}
+	t.meter.SetPrice(price)
+	t.config.Note(fmt.Sprintf("a report of a tensor takes %v here", t.meter.Price()))
 }

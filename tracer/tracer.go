@@ -22,6 +22,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -103,6 +104,7 @@ type Tracer struct {
 	unwind    *unwind.Unwinder
 	stacks    *stacks.Store
 	reader    stacks.Reader
+	meter     budget.Meter
 	limits    ledger.Limits // as the books were told last; read and written in a transaction
 
 	jobs          *jobs
@@ -187,6 +189,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	if err := t.discovery.discover(0); err != nil {
 		return err
 	}
+	t.measurePrice()
 	t.sequencer.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.sequencer.EndEvents()
 	t.usage.Read(ctx)

@@ -248,6 +248,22 @@ type LossesReport struct {
 	Missing         map[string]uint64 `json:"missing,omitempty"` // part of without_stack, by reason
 	Truncated       map[string]uint64 `json:"truncated"`
 	Torn            uint64            `json:"torn"`
+	Tracing         *TracingReport    `json:"tracing,omitempty"`
+}
+
+// TracingReport is how much of a thread's time the probe on PyTorch's reports of tensors took.
+type TracingReport struct {
+	ReportNS uint64      `json:"report_ns"` // of a thread per report
+	Session  ShareReport `json:"session"`   // of the process with the highest share since its first report
+	Highest  ShareReport `json:"highest"`   // of the process with the highest share within 10 s
+}
+
+// ShareReport is what the reports of a process took of the time of one thread.
+type ShareReport struct {
+	PID     uint32  `json:"pid"`
+	Share   float64 `json:"share"` // 1 is all of it
+	Reports uint64  `json:"reports"`
+	SpanNS  uint64  `json:"span_ns"` // in which they came
 }
 
 // WriteLeaks writes a LeaksReport: the sites of Leaks, the first o.Top of them with stacks.

@@ -79,5 +79,17 @@ func lossesReport(st *ledger.Stats) LossesReport {
 	for reason, n := range st.Truncated {
 		r.Truncated[untrusted.Clean(reason)] += n
 	}
+	r.Tracing = tracingReport(&st.Cost)
 	return r
+}
+
+// tracingReport returns nil if no tensors were traced, or the price of their probe is not known.
+func tracingReport(c *ledger.TensorCost) *TracingReport {
+	if c.Price == 0 || c.Session.PID == 0 {
+		return nil
+	}
+	share := func(c ledger.CostShare) ShareReport {
+		return ShareReport{PID: c.PID, Share: c.Share(), Reports: c.Reports, SpanNS: c.Span}
+	}
+	return &TracingReport{ReportNS: c.Price, Session: share(c.Session), Highest: share(c.Highest)}
 }

@@ -163,7 +163,19 @@ func statsInput(s *ledger.Stats) *wire.Input {
 	m.LostReason, m.LostFor = byReason(s.LostFor)
 	m.LostPid, m.LostOf = columnsOf(s.LostBy)
 	m.StacksPid, m.StacksOf = columnsOf(s.StacksBy)
+	m.Cost = costOf(&s.Cost)
 	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
+}
+
+// costOf returns nil where nothing is known, as in captures of older versions.
+func costOf(c *ledger.TensorCost) *wire.TensorCost {
+	if c.Price == 0 {
+		return nil
+	}
+	share := func(c ledger.CostShare) *wire.CostShare {
+		return &wire.CostShare{Pid: c.PID, Reports: c.Reports, Time: c.Time, Span: c.Span}
+	}
+	return &wire.TensorCost{Price: c.Price, Session: share(c.Session), Highest: share(c.Highest), Latest: share(c.Latest)}
 }
 
 // byReason returns two columns: reasons and counts.
@@ -387,6 +399,14 @@ func setStats(m *wire.Stats, books ledger.Books) error {
 	s.Truncated, s.Missing = reasonsOf(m.Reason, m.Truncated), reasonsOf(m.MissingReason, m.Missing)
 	s.LostFor = reasonsOf(m.LostReason, m.LostFor)
 	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
+	cost := m.GetCost()
+	s.Cost = ledger.TensorCost{
+		Price: cost.GetPrice(), Session: shareOf(cost.GetSession()), Highest: shareOf(cost.GetHighest()), Latest: shareOf(cost.GetLatest()),
+	}
 	books.Tell(s)
 	return nil
+}
+
+func shareOf(m *wire.CostShare) ledger.CostShare {
+	return ledger.CostShare{PID: m.GetPid(), Reports: m.GetReports(), Time: m.GetTime(), Span: m.GetSpan()}
 }

@@ -4,6 +4,7 @@ package torchalloc
 
 import (
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/sequence"
@@ -19,14 +20,30 @@ func (a *Allocators) Read(tx *sequence.Tx) {
 	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if a.Processes.IsTraced(key.Pid) {
 			a.mu.Lock()
-			a.of(key.Pid).has(key)
+			p := a.of(key.Pid)
+			p.has(key)
+			p.counts(key, value)
 			a.mu.Unlock()
 			list = a.appendTotals(tx, list, key, value, device)
 		}
 	})
+	a.Meter.Add(time, a.reportCounts())
 	if len(list) > 0 {
 		tx.Read(Reading, time, func(tx *sequence.Tx) { tx.Tell(ledger.TensorReading{Time: time, Totals: list}) })
 	}
+}
+
+// reportCounts returns how many reports each process has made that has not ended.
+func (a *Allocators) reportCounts() map[uint32]budget.Count {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counts := make(map[uint32]budget.Count, len(a.processes))
+	for pid, p := range a.processes {
+		if p.count.Reports > 0 {
+			counts[pid] = p.count
+		}
+	}
+	return counts
 }
 
 // readLast has the books take the totals of a process that has ended, and whose events so are all

@@ -2139,6 +2139,7 @@ type Stats struct {
 	Missing       []uint64               `protobuf:"varint,12,rep,packed,name=missing,proto3" json:"missing,omitempty"`
 	LostReason    [][]byte               `protobuf:"bytes,13,rep,name=lost_reason,json=lostReason,proto3" json:"lost_reason,omitempty"` // of lost
 	LostFor       []uint64               `protobuf:"varint,14,rep,packed,name=lost_for,json=lostFor,proto3" json:"lost_for,omitempty"`
+	Cost          *TensorCost            `protobuf:"bytes,15,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2271,6 +2272,151 @@ func (x *Stats) GetLostFor() []uint64 {
 	return nil
 }
 
+func (x *Stats) GetCost() *TensorCost {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+// TensorCost is how much time the probe on reports of tensors takes.
+type TensorCost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Price         uint64                 `protobuf:"varint,1,opt,name=price,proto3" json:"price,omitempty"` // ns per report
+	Session       *CostShare             `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Highest       *CostShare             `protobuf:"bytes,3,opt,name=highest,proto3" json:"highest,omitempty"`
+	Latest        *CostShare             `protobuf:"bytes,4,opt,name=latest,proto3" json:"latest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TensorCost) Reset() {
+	*x = TensorCost{}
+	mi := &file_capture_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TensorCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TensorCost) ProtoMessage() {}
+
+func (x *TensorCost) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TensorCost.ProtoReflect.Descriptor instead.
+func (*TensorCost) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TensorCost) GetPrice() uint64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+func (x *TensorCost) GetSession() *CostShare {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *TensorCost) GetHighest() *CostShare {
+	if x != nil {
+		return x.Highest
+	}
+	return nil
+}
+
+func (x *TensorCost) GetLatest() *CostShare {
+	if x != nil {
+		return x.Latest
+	}
+	return nil
+}
+
+// CostShare is what the reports of a process cost.
+type CostShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Reports       uint64                 `protobuf:"varint,2,opt,name=reports,proto3" json:"reports,omitempty"`
+	Time          uint64                 `protobuf:"varint,3,opt,name=time,proto3" json:"time,omitempty"` // ns
+	Span          uint64                 `protobuf:"varint,4,opt,name=span,proto3" json:"span,omitempty"` // ns
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CostShare) Reset() {
+	*x = CostShare{}
+	mi := &file_capture_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CostShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CostShare) ProtoMessage() {}
+
+func (x *CostShare) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
+func (*CostShare) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CostShare) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *CostShare) GetReports() uint64 {
+	if x != nil {
+		return x.Reports
+	}
+	return 0
+}
+
+func (x *CostShare) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *CostShare) GetSpan() uint64 {
+	if x != nil {
+		return x.Span
+	}
+	return 0
+}
+
 // ProcessWarning is a warning about one process.
 type ProcessWarning struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2282,7 +2428,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2440,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2453,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2335,7 +2481,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2493,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2506,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2391,7 +2537,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2549,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2562,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2478,7 +2624,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2636,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2649,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2658,7 +2804,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2816,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2829,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2903,7 +3049,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04mean\x18\x01 \x01(\x04R\x04mean\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\",\n" +
 	"\bSampling\x12 \n" +
-	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x85\x03\n" +
+	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\xba\x03\n" +
 	"\x05Stats\x12\x12\n" +
 	"\x04lost\x18\x01 \x01(\x04R\x04lost\x12\x16\n" +
 	"\x06stacks\x18\x02 \x01(\x04R\x06stacks\x12\x19\n" +
@@ -2921,7 +3067,19 @@ const file_capture_proto_rawDesc = "" +
 	"\amissing\x18\f \x03(\x04R\amissing\x12\x1f\n" +
 	"\vlost_reason\x18\r \x03(\fR\n" +
 	"lostReason\x12\x19\n" +
-	"\blost_for\x18\x0e \x03(\x04R\alostFor\"6\n" +
+	"\blost_for\x18\x0e \x03(\x04R\alostFor\x123\n" +
+	"\x04cost\x18\x0f \x01(\v2\x1f.vramprof.capture.v1.TensorCostR\x04cost\"\xce\x01\n" +
+	"\n" +
+	"TensorCost\x12\x14\n" +
+	"\x05price\x18\x01 \x01(\x04R\x05price\x128\n" +
+	"\asession\x18\x02 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\asession\x128\n" +
+	"\ahighest\x18\x03 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\ahighest\x126\n" +
+	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\"_\n" +
+	"\tCostShare\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x18\n" +
+	"\areports\x18\x02 \x01(\x04R\areports\x12\x12\n" +
+	"\x04time\x18\x03 \x01(\x04R\x04time\x12\x12\n" +
+	"\x04span\x18\x04 \x01(\x04R\x04span\"6\n" +
 	"\x0eProcessWarning\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"2\n" +
@@ -2975,7 +3133,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -2998,11 +3156,13 @@ var file_capture_proto_goTypes = []any{
 	(*SampleRate)(nil),     // 18: vramprof.capture.v1.SampleRate
 	(*Sampling)(nil),       // 19: vramprof.capture.v1.Sampling
 	(*Stats)(nil),          // 20: vramprof.capture.v1.Stats
-	(*ProcessWarning)(nil), // 21: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 22: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 23: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 24: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 25: vramprof.capture.v1.End
+	(*TensorCost)(nil),     // 21: vramprof.capture.v1.TensorCost
+	(*CostShare)(nil),      // 22: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 23: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 24: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 25: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 26: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 27: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3016,23 +3176,27 @@ var file_capture_proto_depIdxs = []int32{
 	19, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
 	20, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
 	18, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	21, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	22, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	23, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	24, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
 	15, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	23, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	25, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
 	5,  // 18: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
 	7,  // 19: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
 	10, // 20: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
 	12, // 21: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
 	16, // 22: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	21, // 23: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
+	22, // 24: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	22, // 25: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	22, // 26: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3069,7 +3233,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

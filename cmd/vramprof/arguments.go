@@ -35,6 +35,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "trace processes, also later ones, whose name, program or script matches the regular expression `REGEX`"},
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
+		budgetFlag("off"),
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
 		driverObjectsFlag(),
 		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
@@ -43,6 +44,11 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
 	}, cacheFlags()...)
+}
+
+// budgetFlag returns the flag --budget of a command, with its default.
+func budgetFlag(standard string) cli.Flag {
+	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "limit what tracing tensors takes of a thread's time: `PERCENT` is off, or 0 to trace none"}
 }
 
 func driverObjectsFlag() cli.Flag {
@@ -211,7 +217,21 @@ const (
 	autoSampleLimit = 4000
 )
 
-// tensorFlags reads --tensors and --sample.
+// budgetOf reads --budget, and reports whether tensors are traced.
+func budgetOf(c *cli.Context) (tensors bool, err error) {
+	switch c.String("budget") {
+	case "off":
+		return true, nil
+	case "0":
+		if c.String("tensors") == "on" {
+			return false, fault.Usage(errors.New("use only one of --budget 0 and --tensors=on"))
+		}
+		return false, nil
+	}
+	return false, fault.Usage(fmt.Errorf("--budget is off or 0, not %q", c.String("budget")))
+}
+
+// tensorFlags reads --tensors, --budget and --sample.
 func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	switch c.String("tensors") {
 	case "auto":
@@ -222,6 +242,11 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	default:
 		return fault.Usage(fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors")))
 	}
+	tensors, err := budgetOf(c)
+	if err != nil {
+		return err
+	}
+	config.NoTensors = config.NoTensors || !tensors
 	if c.String("sample") == "auto" {
 		config.Sample, config.SampleLimit = autoSample, autoSampleLimit
 		return nil

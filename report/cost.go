@@ -30,11 +30,22 @@ func CostText(s *ledger.Snapshot) string {
 // costText returns what tracing cost where it was much, and what to do about it, or "".
 func costText(s *ledger.Snapshot) string {
 	c := &s.Stats.Cost
-	if c.Highest.Share() <= noticeable {
+	if c.Highest.Share() <= noticeable || c.Budget > 0 {
 		return ""
 	}
-	return fmt.Sprintf("tracing took up to %s of the busiest thread's time (%s): --budget 0 does not trace tensors",
+	return fmt.Sprintf("tracing took up to %s of the busiest thread's time (%s): --budget 2 bounds it",
 		percent(c.Highest.Share()), busiest(s, c.Highest))
+}
+
+// awayText returns for how much of the session tensors were not traced because of a budget, or "".
+func awayText(s *ledger.Snapshot) string {
+	c := &s.Stats.Cost
+	if c.Away == 0 {
+		return ""
+	}
+	return fmt.Sprintf("tensors were not traced for %s of the session, since tracing may take %s of a thread's time: "+
+		"what was allocated before the latest pause ended has no stack, and counts as allocated before the attach",
+		percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6))
 }
 
 // busiest names a process and its rate. PyTorch reports each tensor twice: when it is allocated and when it

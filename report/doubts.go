@@ -96,6 +96,9 @@ func Losses(s *ledger.Snapshot) []Doubt {
 	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
 	list = append(list, heldDoubts(s)...)
+	if text := awayText(s); text != "" {
+		list = append(list, Doubt{AtStacks, text})
+	}
 	if text := costText(s); text != "" {
 		list = append(list, Doubt{AtTitle, text})
 	}

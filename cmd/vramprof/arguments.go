@@ -48,7 +48,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 
 // budgetFlag returns the flag --budget of a command, with its default.
 func budgetFlag(standard string) cli.Flag {
-	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "limit what tracing tensors takes of a thread's time: `PERCENT` is off, or 0 to trace none"}
+	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "trace tensors only at random times if tracing all takes more of a thread's time: `PERCENT` is off, or 0 (none) to 100"}
 }
 
 func driverObjectsFlag() cli.Flag {
@@ -217,18 +217,21 @@ const (
 	autoSampleLimit = 4000
 )
 
-// budgetOf reads --budget, and reports whether tensors are traced.
-func budgetOf(c *cli.Context) (tensors bool, err error) {
-	switch c.String("budget") {
-	case "off":
-		return true, nil
-	case "0":
-		if c.String("tensors") == "on" {
-			return false, fault.Usage(errors.New("use only one of --budget 0 and --tensors=on"))
-		}
-		return false, nil
+// budgetOf reads --budget: the share of a thread's time that tracing of tensors may take, or 0 for no limit. It
+// reports whether tensors are traced.
+func budgetOf(c *cli.Context) (share float64, tensors bool, err error) {
+	text := c.String("budget")
+	if text == "off" {
+		return 0, true, nil
 	}
-	return false, fault.Usage(fmt.Errorf("--budget is off or 0, not %q", c.String("budget")))
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !(percent >= 0 && percent <= 100) {
+		return 0, false, fault.Usage(fmt.Errorf("--budget is off or a percentage from 0 to 100, not %q", text))
+	}
+	if percent == 0 && c.String("tensors") == "on" {
+		return 0, false, fault.Usage(errors.New("use only one of --budget 0 and --tensors=on"))
+	}
+	return percent / 100, percent > 0, nil
 }
 
 // tensorFlags reads --tensors, --budget and --sample.
@@ -242,11 +245,11 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	default:
 		return fault.Usage(fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors")))
 	}
-	tensors, err := budgetOf(c)
+	share, tensors, err := budgetOf(c)
 	if err != nil {
 		return err
 	}
-	config.NoTensors = config.NoTensors || !tensors
+	config.Budget, config.NoTensors = share, config.NoTensors || !tensors
 	if c.String("sample") == "auto" {
 		config.Sample, config.SampleLimit = autoSample, autoSampleLimit
 		return nil

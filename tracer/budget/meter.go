@@ -18,6 +18,14 @@ type Count struct {
 	Stacks  uint64 // taken for them
 }
 
+// Since returns what has come since an earlier count; what began anew counts from 0.
+func (c Count) Since(before Count) Count {
+	if c.Reports < before.Reports || c.Stacks < before.Stacks {
+		return c
+	}
+	return Count{c.Reports - before.Reports, c.Stacks - before.Stacks}
+}
+
 const (
 	// bookingNum / bookingDen is what a report costs, compared with one that the kernel half has nothing to
 	// do for: a training loop of PyTorch 2.6 lost 1.30 µs per report, and 0.87 µs with an empty probe.
@@ -60,6 +68,20 @@ func (m *Meter) SetPrice(price time.Duration) {
 	defer m.mu.Unlock()
 	m.price = uint64(max(price, 0)) * bookingNum / bookingDen
 	m.cost.Price = m.price
+}
+
+// SetBudget sets the share of a thread's time that a Controller allows.
+func (m *Meter) SetBudget(share float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cost.Budget = uint64(min(max(share, 0), 1) * 1e6)
+}
+
+// AddAway adds a time in which the probe was detached.
+func (m *Meter) AddAway(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cost.Away += uint64(max(d, 0))
 }
 
 // Price returns what a report costs without a stack; 0 before SetPrice.

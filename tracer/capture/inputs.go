@@ -49,6 +49,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_OpenWalk{OpenWalk: &wire.OpenWalk{Pid: in.PID, Time: in.Time}}}
 	case ledger.Forget:
 		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
+	case ledger.Untraced:
+		return &wire.Input{What: &wire.Input_Untraced{Untraced: &wire.Untraced{From: in.From, To: in.To}}}
 	case ledger.Fold:
 		return &wire.Input{What: &wire.Input_Fold{Fold: &wire.Fold{Pid: in.PID, Below: in.Below}}}
 	case ledger.Limits:
@@ -175,7 +177,7 @@ func costOf(c *ledger.TensorCost) *wire.TensorCost {
 	share := func(c ledger.CostShare) *wire.CostShare {
 		return &wire.CostShare{Pid: c.PID, Reports: c.Reports, Time: c.Time, Span: c.Span}
 	}
-	return &wire.TensorCost{Price: c.Price, Session: share(c.Session), Highest: share(c.Highest), Latest: share(c.Latest)}
+	return &wire.TensorCost{Price: c.Price, Session: share(c.Session), Highest: share(c.Highest), Latest: share(c.Latest), Budget: c.Budget, Away: c.Away}
 }
 
 // byReason returns two columns: reasons and counts.
@@ -280,6 +282,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.Sampling(what.Sampling.GetProbability()))
 	case *wire.Input_Stats:
 		return setStats(what.Stats, books)
+	case *wire.Input_Untraced:
+		books.Tell(ledger.Untraced{From: what.Untraced.GetFrom(), To: what.Untraced.GetTo()})
 	case *wire.Input_Forget:
 		books.Tell(ledger.Forget{Before: what.Forget})
 	case *wire.Input_Fold:
@@ -402,6 +406,7 @@ func setStats(m *wire.Stats, books ledger.Books) error {
 	cost := m.GetCost()
 	s.Cost = ledger.TensorCost{
 		Price: cost.GetPrice(), Session: shareOf(cost.GetSession()), Highest: shareOf(cost.GetHighest()), Latest: shareOf(cost.GetLatest()),
+		Budget: cost.GetBudget(), Away: cost.GetAway(),
 	}
 	books.Tell(s)
 	return nil

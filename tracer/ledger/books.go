@@ -55,6 +55,12 @@ type TensorReading struct {
 	Totals []TensorTotals
 }
 
+// Untraced says that no report of a tensor was seen between two times: each block that lived at the first one may have
+// been freed, and its address been given out again. It comes before the reports that follow, whose totals count
+// live blocks from 0 on; no longer live blocks count as freed at From. What lives at To counts as allocated
+// before the attach.
+type Untraced struct{ From, To uint64 }
+
 // BlockList has all live blocks of a process on its GPUs, in the sample or not.
 type BlockList struct {
 	PID    uint32
@@ -101,6 +107,14 @@ func (in Limits) tell(l *Ledger)        { l.setLimits(in, l.numbers > 0) }
 func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
 func (in Fold) tell(l *Ledger)          { l.fold(in.PID, in.Below) }
 func (in Carried) tell(l *Ledger)       { l.takeCarried(&in) }
+
+func (in Untraced) tell(l *Ledger) {
+	l.eachAlive(func(p *process) {
+		if !p.purged {
+			p.loseTensors(in.From)
+		}
+	})
+}
 
 func (in BlockList) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && !p.purged && !l.full() {

@@ -45,6 +45,8 @@ type TensorCost struct {
 	Session CostShare // of the process with the highest share since its first report
 	Highest CostShare // the highest of a process within 10 s, or less at its begin
 	Latest  CostShare // likewise, in the latest 10 s
+	Budget  uint64    // limit of the share, in millionths; 0: none
+	Away    uint64    // how long the probe was detached for it, in ns
 }
 
 // CostShare is what the reports of a process cost in some time.

@@ -41,6 +41,7 @@ type Prober struct {
 
 	wrappers *wrapperTable
 	code     runtimeCode
+	reports  Reports
 }
 
 // Set is the probes in one file. It keeps the links because the garbage collector closes those that
@@ -49,6 +50,7 @@ type Set struct {
 	links     []link.Link // of entries
 	returns   []link.Link
 	functions []probepoint.Function
+	reports   *reportProbe // of PyTorch; nil without
 
 	wrappers []*wrapper
 	library  bool        // the file is a library

@@ -372,6 +372,7 @@ type Input struct {
 	//	*Input_Fold
 	//	*Input_Carried
 	//	*Input_System
+	//	*Input_Untraced
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,6 +618,15 @@ func (x *Input) GetSystem() *System {
 	return nil
 }
 
+func (x *Input) GetUntraced() *Untraced {
+	if x != nil {
+		if x, ok := x.What.(*Input_Untraced); ok {
+			return x.Untraced
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -705,6 +715,10 @@ type Input_System struct {
 	System *System `protobuf:"bytes,23,opt,name=system,proto3,oneof"`
 }
 
+type Input_Untraced struct {
+	Untraced *Untraced `protobuf:"bytes,24,opt,name=untraced,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -746,6 +760,8 @@ func (*Input_Fold) isInput_What() {}
 func (*Input_Carried) isInput_What() {}
 
 func (*Input_System) isInput_What() {}
+
+func (*Input_Untraced) isInput_What() {}
 
 // Fold has sites with fewer live bytes lose their stack.
 type Fold struct {
@@ -2286,6 +2302,8 @@ type TensorCost struct {
 	Session       *CostShare             `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Highest       *CostShare             `protobuf:"bytes,3,opt,name=highest,proto3" json:"highest,omitempty"`
 	Latest        *CostShare             `protobuf:"bytes,4,opt,name=latest,proto3" json:"latest,omitempty"`
+	Budget        uint64                 `protobuf:"varint,5,opt,name=budget,proto3" json:"budget,omitempty"` // of a thread's time, in millionths
+	Away          uint64                 `protobuf:"varint,6,opt,name=away,proto3" json:"away,omitempty"`     // ns
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2348,6 +2366,73 @@ func (x *TensorCost) GetLatest() *CostShare {
 	return nil
 }
 
+func (x *TensorCost) GetBudget() uint64 {
+	if x != nil {
+		return x.Budget
+	}
+	return 0
+}
+
+func (x *TensorCost) GetAway() uint64 {
+	if x != nil {
+		return x.Away
+	}
+	return 0
+}
+
+// Untraced is a time in which no reports of tensors were seen.
+type Untraced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Untraced) Reset() {
+	*x = Untraced{}
+	mi := &file_capture_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Untraced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Untraced) ProtoMessage() {}
+
+func (x *Untraced) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Untraced.ProtoReflect.Descriptor instead.
+func (*Untraced) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Untraced) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Untraced) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
 // CostShare is what the reports of a process cost.
 type CostShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2361,7 +2446,7 @@ type CostShare struct {
 
 func (x *CostShare) Reset() {
 	*x = CostShare{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2458,7 @@ func (x *CostShare) String() string {
 func (*CostShare) ProtoMessage() {}
 
 func (x *CostShare) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2471,7 @@ func (x *CostShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
 func (*CostShare) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CostShare) GetPid() uint32 {
@@ -2428,7 +2513,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2525,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2538,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2481,7 +2566,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2578,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2591,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2537,7 +2622,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2634,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2647,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2624,7 +2709,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2721,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2734,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{26}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2804,7 +2889,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2901,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2914,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{27}
+	return file_capture_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2893,7 +2978,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x85\t\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xc2\t\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2920,7 +3005,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x12/\n" +
 	"\x04fold\x18\x15 \x01(\v2\x19.vramprof.capture.v1.FoldH\x00R\x04fold\x128\n" +
 	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarried\x125\n" +
-	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06systemB\x06\n" +
+	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06system\x12;\n" +
+	"\buntraced\x18\x18 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntracedB\x06\n" +
 	"\x04what\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
@@ -3068,13 +3154,18 @@ const file_capture_proto_rawDesc = "" +
 	"\vlost_reason\x18\r \x03(\fR\n" +
 	"lostReason\x12\x19\n" +
 	"\blost_for\x18\x0e \x03(\x04R\alostFor\x123\n" +
-	"\x04cost\x18\x0f \x01(\v2\x1f.vramprof.capture.v1.TensorCostR\x04cost\"\xce\x01\n" +
+	"\x04cost\x18\x0f \x01(\v2\x1f.vramprof.capture.v1.TensorCostR\x04cost\"\xfa\x01\n" +
 	"\n" +
 	"TensorCost\x12\x14\n" +
 	"\x05price\x18\x01 \x01(\x04R\x05price\x128\n" +
 	"\asession\x18\x02 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\asession\x128\n" +
 	"\ahighest\x18\x03 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\ahighest\x126\n" +
-	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\"_\n" +
+	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\x12\x16\n" +
+	"\x06budget\x18\x05 \x01(\x04R\x06budget\x12\x12\n" +
+	"\x04away\x18\x06 \x01(\x04R\x04away\".\n" +
+	"\bUntraced\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"_\n" +
 	"\tCostShare\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x18\n" +
 	"\areports\x18\x02 \x01(\x04R\areports\x12\x12\n" +
@@ -3133,7 +3224,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -3157,12 +3248,13 @@ var file_capture_proto_goTypes = []any{
 	(*Sampling)(nil),       // 19: vramprof.capture.v1.Sampling
 	(*Stats)(nil),          // 20: vramprof.capture.v1.Stats
 	(*TensorCost)(nil),     // 21: vramprof.capture.v1.TensorCost
-	(*CostShare)(nil),      // 22: vramprof.capture.v1.CostShare
-	(*ProcessWarning)(nil), // 23: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 24: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 25: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 26: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 27: vramprof.capture.v1.End
+	(*Untraced)(nil),       // 22: vramprof.capture.v1.Untraced
+	(*CostShare)(nil),      // 23: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 24: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 25: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 26: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 27: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 28: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3176,27 +3268,28 @@ var file_capture_proto_depIdxs = []int32{
 	19, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
 	20, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
 	18, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	23, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	24, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	24, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	25, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
 	15, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	25, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	26, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
-	5,  // 18: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	7,  // 19: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	10, // 20: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	12, // 21: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	16, // 22: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	21, // 23: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
-	22, // 24: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
-	22, // 25: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
-	22, // 26: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	22, // 18: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
+	5,  // 19: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 20: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	10, // 21: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	12, // 22: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	16, // 23: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	21, // 24: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
+	23, // 25: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	23, // 26: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	23, // 27: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3226,6 +3319,7 @@ func file_capture_proto_init() {
 		(*Input_Fold)(nil),
 		(*Input_Carried)(nil),
 		(*Input_System)(nil),
+		(*Input_Untraced)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3233,7 +3327,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

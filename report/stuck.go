@@ -18,8 +18,8 @@ import (
 // driver.
 type StuckCache struct {
 	fragmentation.Cache
-	Cached   uint64 // unused in segments since the attach
-	Older    uint64 // unused in segments from before the attach: what holds those is unknown
+	Cached   uint64 // unused in segments since the attach, and in older ones if the allocator was read
+	Older    uint64 // else, unused in segments from before the attach: what holds those is unknown
 	Reserved uint64
 	Ended    bool // the process has ended: figures are of its end
 
@@ -36,7 +36,11 @@ func StuckCaches(s *ledger.Snapshot, st callstack.Stacks) []StuckCache {
 	var list []StuckCache
 	for _, c := range fragmentation.Caches(s, st) {
 		if t := s.TensorsOn(c.Process, c.Device); t != nil {
-			list = append(list, StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, Ended: s.Processes[c.Process].End != 0, kept: kept[c.Process]})
+			x := StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, Ended: s.Processes[c.Process].End != 0, kept: kept[c.Process]}
+			if c.Whole {
+				x.Cached, x.Older = t.Cached+t.OlderCached, 0
+			}
+			list = append(list, x)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b StuckCache) int { return cmp.Compare(b.Free, a.Free) })

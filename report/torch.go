@@ -35,12 +35,35 @@ func TorchTexts(s *ledger.Snapshot) []string {
 		if t.LargestFree > 0 {
 			text += "; largest free run: " + format.Bytes(t.LargestFree)
 		}
-		if t.OlderCached > 0 { // its free runs are unknown
+		if t.OlderCached > 0 && s.CacheOn(t.Process, t.Device) == nil { // its free runs are unknown
 			text += "; " + format.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
+		}
+		if c := s.CacheOn(t.Process, t.Device); c != nil {
+			text += retriesText(c)
 		}
 		list = append(list, text)
 	}
 	return list
+}
+
+// leastRounding is which part of the tensors' bytes rounding must take to be worth a word.
+const leastRounding = 20
+
+// retriesText returns the counters that show trouble, and much rounding: "; 2 retries after cudaMalloc failed and 1
+// out-of-memory error since the process began".
+func retriesText(c *ledger.AllocatorCache) (text string) {
+	switch k := &c.Counters; {
+	case k.OutOfMemory > 0 && k.Retries > 0:
+		text = "; " + format.Count(k.Retries, "retry") + " after cudaMalloc failed and " + format.Count(k.OutOfMemory, "out-of-memory error") + " since the process began"
+	case k.OutOfMemory > 0:
+		text = "; " + format.Count(k.OutOfMemory, "out-of-memory error") + " since the process began"
+	case k.Retries > 0:
+		text = "; " + format.Count(k.Retries, "retry") + " after cudaMalloc failed since the process began"
+	}
+	if rounding := Minus(c.Allocated, c.Requested); rounding*leastRounding > c.Allocated {
+		text += "; rounding takes " + format.Bytes(rounding) + " of the tensors"
+	}
+	return text
 }
 
 // leastArena is how much more in segments than PyTorch reserved is no delay of its reports.

@@ -23,13 +23,6 @@ func (s *Symbolizer) ForgetFiles(used func(key string) bool) {
 	}
 }
 
-// remove takes a file out of the tables; s.mu is held. The caller closes the file.
-func (s *Symbolizer) remove(ob *object) {
-	delete(s.objects, ob.id)
-	delete(s.slow, ob)
-	s.stats.Memory -= ob.size
-}
-
 // ForgetPerfMaps drops the perf maps of processes that have ended: another process may get such a
 // pid.
 func (s *Symbolizer) ForgetPerfMaps(ended func(pid uint32) bool) {

@@ -3,12 +3,16 @@
 package symbolize
 
 import (
+	"cmp"
+	"fmt"
+	"path"
 	"regexp"
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 const maxMangled = 4 << 10 // longer names stay mangled: the time grows with the square of the length
@@ -36,4 +40,20 @@ func unversioned(symbol string) string {
 		return symbol[:i]
 	}
 	return symbol
+}
+
+// deletedSuffix is what the kernel appends to the path of an unlinked file.
+const deletedSuffix = " (deleted)"
+
+// fileName returns the base name of a mapped file.
+func fileName(m *callstack.Mapping) string {
+	if m == nil || m.Path == "" {
+		return "[unknown]"
+	}
+	return cmp.Or(untrusted.Clean(path.Base(strings.TrimSuffix(m.Path, deletedSuffix))), "[unknown]")
+}
+
+// unnamed returns the replacement for a function name, such as "libfoo.so+0x1234".
+func unnamed(m *callstack.Mapping, address uint64) string {
+	return fmt.Sprintf("%s+%#x", fileName(m), address)
 }

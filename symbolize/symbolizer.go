@@ -8,40 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
-
-// Options bounds what a Symbolizer reads and keeps. A zero value means the default.
-type Options struct {
-	DebugRoots  []string      // folders of separate debug files; default /usr/lib/debug
-	MaxFiles    int           // open at a time, excluding debug files; default 1024
-	MaxFileSize int64         // bytes; larger files get no names; default 16 GiB
-	MaxSymbols  int           // per file; default 4 Mi (48 MiB of memory)
-	MaxTime     time.Duration // spent on the DWARF of one file; default 5 s
-	MaxInflated int64         // bytes of decompressed debug information per file; default 128 MiB
-	MaxMemory   int64         // bytes of tables of all files; default 256 MiB
-}
-
-func (o Options) withDefaults() Options {
-	if o.DebugRoots == nil {
-		o.DebugRoots = []string{"/usr/lib/debug"}
-	}
-	o.MaxFiles = cmp.Or(o.MaxFiles, 1<<10)
-	o.MaxFileSize = cmp.Or(o.MaxFileSize, 16<<30)
-	o.MaxSymbols = cmp.Or(o.MaxSymbols, 4<<20)
-	o.MaxTime = cmp.Or(o.MaxTime, 5*time.Second)
-	o.MaxInflated = cmp.Or(o.MaxInflated, 128<<20)
-	o.MaxMemory = cmp.Or(o.MaxMemory, 256<<20)
-	return o
-}
 
 // Stats counts the files of a Symbolizer and what it skipped.
 type Stats struct {
@@ -149,6 +122,13 @@ func (s *Symbolizer) insert(ob *object) {
 	if out != nil {
 		out.close()
 	}
+}
+
+// remove takes a file out of the tables; s.mu is held. The caller closes the file.
+func (s *Symbolizer) remove(ob *object) {
+	delete(s.objects, ob.id)
+	delete(s.slow, ob)
+	s.stats.Memory -= ob.size
 }
 
 // byAge lists the files, least recently used first.
@@ -260,20 +240,4 @@ func (s *Symbolizer) Stats() Stats {
 	st := s.stats
 	st.Files = len(s.objects)
 	return st
-}
-
-// deletedSuffix is what the kernel appends to the path of an unlinked file.
-const deletedSuffix = " (deleted)"
-
-// fileName returns the base name of a mapped file.
-func fileName(m *callstack.Mapping) string {
-	if m == nil || m.Path == "" {
-		return "[unknown]"
-	}
-	return cmp.Or(untrusted.Clean(path.Base(strings.TrimSuffix(m.Path, deletedSuffix))), "[unknown]")
-}
-
-// unnamed returns the replacement for a function name, such as "libfoo.so+0x1234".
-func unnamed(m *callstack.Mapping, address uint64) string {
-	return fmt.Sprintf("%s+%#x", fileName(m), address)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/allocscan"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -43,6 +44,7 @@ type snapshots struct {
 
 	wantTensors bool
 	walker      *heapscan.Walker                   // nil: no walks
+	scanner     *allocscan.Scanner                 // nil: allocators are not read
 	skip        atomic.Pointer[context.CancelFunc] // of the walks at the end; nil: there are none
 	ended       uint64                             // moment of the books before the last walks; 0: there were none, or they are to come
 }
@@ -117,6 +119,9 @@ func (b *snapshots) read(most uint64) uint64 {
 	tx.Done()
 	var blocks map[uint32][]ledger.Block
 	if few {
+		if b.scanner != nil {
+			b.scanner.Refresh()
+		}
 		blocks = b.tensors.Blocks(owners)
 	}
 	tx = b.sequencer.Begin()
@@ -157,10 +162,23 @@ func (b *snapshots) running(tx *sequence.Tx, pid uint32, at uint64) (s *ledger.S
 	if b.walker != nil {
 		walked = b.walker.Now(tx, pid, at, blocks[pid])
 	}
+	if b.scanner != nil {
+		walked = both(b.scanner.Now(pid), walked)
+	}
 	b.bringUpToDate(tx, blocks)
 	s = tx.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
 	tx.AddStuck(s)
 	return s, walked
+}
+
+// both returns a function that waits for two; the second may be nil.
+func both(a, b func()) func() {
+	return func() {
+		a()
+		if b != nil {
+			b()
+		}
+	}
 }
 
 // blocksOf returns the live blocks that PyTorch's allocator gave a process since the attach.
@@ -201,6 +219,9 @@ func (b *snapshots) feed(ctx context.Context) {
 // walkLast takes the books as of the end, and then looks for holders once more: that may take
 // seconds, in which events are not booked any more.
 func (b *snapshots) walkLast(ctx context.Context) {
+	if b.scanner != nil {
+		b.scanner.Last(context.WithoutCancel(ctx))
+	}
 	if b.walker == nil {
 		return
 	}

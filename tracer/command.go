@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -27,20 +26,6 @@ type command struct {
 }
 
 func (c *command) ended() bool { return c.exited.Load() }
-
-// becomeCommand waits for a byte on file descriptor 3 and executes args. It returns only errors.
-func becomeCommand(args []string) error {
-	gate := os.NewFile(3, "gate")
-	if n, err := gate.Read(make([]byte, 1)); n != 1 {
-		return fmt.Errorf("wait to be followed: %w", err)
-	}
-	path, err := exec.LookPath(args[0])
-	if err != nil {
-		return fmt.Errorf("start %s: %w", args[0], err)
-	}
-	gate.Close()
-	return fmt.Errorf("start %s: %w", args[0], syscall.Exec(path, args, os.Environ()))
-}
 
 // startCommand starts the command so that it stops whenever its dynamic loader has loaded
 // libraries; the worker looks at it and lets it go on.

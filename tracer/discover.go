@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ import (
 
 // loadPatience limits how long the probes of a new process wait for its unwind tables.
 const loadPatience = 300 * time.Millisecond
+
+var ownPid = uint32(os.Getpid())
 
 // discovery finds the processes that map CUDA's libraries, and probes these. Any goroutine may call
 // mapped, poll and wantDevice, which never wait; the others take long, and are for Run until the worker

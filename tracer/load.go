@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/allocscan"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -116,6 +117,9 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		NodeMemory: procfs.NodeMemory,
 		Before:     t.snapshots.markSegments,
 	})
+	if !t.config.NoTensors {
+		t.snapshots.scanner = allocscan.New(allocscan.Options{Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, Blocks: t.snapshots.blocksOf})
+	}
 	if o := t.config.Walks; o != nil {
 		t.snapshots.walker = heapscan.New(heapscan.Options{
 			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress,

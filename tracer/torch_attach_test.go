@@ -28,10 +28,15 @@ func TestPyTorchsMemoryOfBeforeTheAttachIsKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := m.check(t, points[name])
 			for _, x := range c.s.Parts() {
-				if gpu := c.usage.GPUs[c.gpuOf(x.UUID)]; x.Process == c.process && (x.Foreign != gpu.Usage || x.Unexplained != 0) {
-					t.Errorf("at the attach, before all calls: %+v, NVML has %d bytes", x, gpu.Usage)
+				if x.Process != c.process {
+					continue
+				}
+				gpu, d := c.usage.GPUs[c.gpuOf(x.UUID)], points[name].Devices[x.Device]
+				if x.OlderAllocated != d.Allocated || x.OlderAllocated+x.OlderCached != d.Reserved || x.Foreign != gpu.Usage-d.Reserved || x.Unexplained != 0 {
+					t.Errorf("at the attach, before all calls: %+v, NVML has %d bytes, PyTorch %+v", x, gpu.Usage, d)
 				}
 			}
+			c.totals()
 			for _, point := range []string{"new", "fewer", "gone", "emptied", "after"} {
 				j.Go()
 				c := m.check(t, j.Next(point))

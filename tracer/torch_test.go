@@ -82,6 +82,9 @@ type torchCheck struct {
 
 func (m *torchMachine) check(t *testing.T, p realtorch.Point) *torchCheck {
 	t.Helper()
+	if m.Tracer.snapshots.scanner != nil {
+		m.Tracer.snapshots.scanner.Last(t.Context()) // as at the end of a session
+	}
 	s := m.snapshot()
 	_, process := processOf(t, s, uint32(p.PID))
 	// So it was, before it made its contexts: until then its libraries were not probed.
@@ -138,7 +141,7 @@ func (c *torchCheck) totals() {
 		if x.LiveBytes+x.Older != d.Allocated || x.LiveBytes != blocks.Bytes || x.LiveObjects != blocks.Objects {
 			c.t.Errorf("%s: cuda:%d: live %d/%d and older %d of %d bytes, sites have %d/%d", c.what, d.Device, x.LiveObjects, x.LiveBytes, x.Older, d.Allocated, blocks.Objects, blocks.Bytes)
 		}
-		if x.Segments != segments.Bytes || x.Segments > d.Reserved || x.Cached != segments.Bytes-inside.Bytes || x.LargestFree > x.Cached {
+		if x.Segments != segments.Bytes || x.Segments > d.Reserved || x.Cached != segments.Bytes-inside.Bytes || x.LargestFree > x.Cached+x.OlderCached {
 			c.t.Errorf("%s: cuda:%d: segments of %d bytes, %d cached, %d in a run; sites have %d and %d of tensors", c.what, d.Device, x.Segments, x.Cached, x.LargestFree, segments.Bytes, inside.Bytes)
 		}
 		c.stuck(d, x)
@@ -158,8 +161,18 @@ func (c *torchCheck) stuck(d realtorch.Device, of *ledger.Tensors) {
 			x = *at
 		}
 	}
-	if x.Segments != d.Held || x.Free != d.Stuck || x.Idle != d.Idle || x.Free+x.Idle != of.Cached {
-		c.t.Errorf("%s: cuda:%d: %d segments have %d bytes free, %d idle, of %d cached; the job says %d, %d and %d", c.what, d.Device, x.Segments, x.Free, x.Idle, of.Cached, d.Held, d.Stuck, d.Idle)
+	if x.Whole {
+		d.Held, d.Stuck, d.Idle = d.AllHeld, d.AllStuck, d.AllIdle
+		if c.m.late {
+			c.t.Logf("%s: cuda:%d: %d segments have %d bytes free, %d idle", c.what, d.Device, x.Segments, x.Free, x.Idle)
+		}
+	}
+	cached := of.Cached
+	if x.Whole {
+		cached += of.OlderCached
+	}
+	if x.Segments != d.Held || x.Free != d.Stuck || x.Idle != d.Idle || x.Free+x.Idle != cached {
+		c.t.Errorf("%s: cuda:%d: %d segments have %d bytes free, %d idle, of %d cached; the job says %d, %d and %d", c.what, d.Device, x.Segments, x.Free, x.Idle, cached, d.Held, d.Stuck, d.Idle)
 	}
 }
 

@@ -224,6 +224,9 @@ func (t *Tracer) run(ctx context.Context) error {
 		tracing, stop = context.WithTimeout(ctx, t.config.Duration)
 		defer stop()
 	}
+	if scanner := t.snapshots.scanner; scanner != nil {
+		wait.Go(func() { scanner.Run(tracing) })
+	}
 	if walker := t.snapshots.walker; walker != nil {
 		wait.Go(func() { walker.Run(tracing) })
 	}

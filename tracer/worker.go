@@ -4,7 +4,6 @@ package tracer
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -19,8 +18,6 @@ import (
 
 // forgetAfter is how long the tables of an ended process stay, for stacks that are on their way.
 const forgetAfter = 5 * time.Second
-
-var ownPid = uint32(os.Getpid())
 
 // worker does the jobs that can take long, one at a time, in a goroutine of its own.
 type worker struct {

@@ -22,7 +22,7 @@ func compareCommand() *cli.Command {
 		Name:      "compare",
 		Usage:     "put ranks, captures or moments side by side, and name who is odd",
 		UsageText: "vramprof compare [OPTIONS] FILE...",
-		Description: "Each FILE is a capture, or a profile that vramprof wrote. One capture is compared by its processes, such as the ranks of a training; " +
+		Description: "Each FILE is a capture, a memory snapshot of PyTorch, or a profile that vramprof wrote. One capture is compared by its processes, such as the ranks of a training; " +
 			"several files by file. A row is a line of your own code, a column a process or file. FILE@MOMENT is a moment of a capture: run.vram@5m, run.vram@peak. " +
 			"By default, the ends are compared, or where a process ended before its session, the peaks.",
 		Flags: []cli.Flag{

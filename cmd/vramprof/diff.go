@@ -22,7 +22,7 @@ func diffCommand() *cli.Command {
 		Name:      "diff",
 		Usage:     "compare two captures or profiles by line of code",
 		UsageText: "vramprof diff [OPTIONS] A B",
-		Description: "A and B are captures or pprof profiles that vramprof wrote. For a capture, the end is compared, or the moment after \"@\": " +
+		Description: "A and B are captures or pprof profiles that vramprof wrote, or memory snapshots of PyTorch. For a capture, the end is compared, or the moment after \"@\": " +
 			"run.vram@5m, run.vram@peak.",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` lines (default: 10)"},

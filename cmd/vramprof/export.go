@@ -24,7 +24,7 @@ func exportCommand(p *program) *cli.Command {
 		Name:      "export",
 		Usage:     "convert a capture, or trace now, for other tools",
 		UsageText: "vramprof export [OPTIONS] FILE | -p PID | --name REGEX | -a | --connect",
-		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. With -p, --name or -a instead, processes are traced as by record. Formats: " +
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote, or a memory snapshot of PyTorch. With -p, --name or -a instead, processes are traced as by record. Formats: " +
 			output.Exported.About() + ".",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: output.Pprof.Name, Usage: "`FORMAT`: " + output.Exported.Choice()},

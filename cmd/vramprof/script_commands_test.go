@@ -22,7 +22,7 @@ import (
 )
 
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	"start": start, "stuck": stuck, "await": await, "signal": sendSignal, "interrupt": interrupt, "ends": ends, "exits": exits, // script_programs_test.go
+	"start": start, "stuck": stuck, "torch": torch, "await": await, "signal": sendSignal, "interrupt": interrupt, "ends": ends, "exits": exits, // script_programs_test.go
 	"alone": alone, "profile": checkProfile, "keys": keys, "schema": checkSchema, "fits": fits, "mode": mode,
 	"tmpfs": tmpfs, "fifo": fifo, "device": device, "fill": fill, "pause": pause,
 }

@@ -11,10 +11,13 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/realtorch"
 )
 
 // scriptPatience is how long a script waits for an expected event.
@@ -108,19 +111,42 @@ func launch(ts *testscript.TestScript, neg bool, args []string, x *testProgram, 
 	path, err := lookPath(ts, args[1])
 	ts.Check(err)
 	x.cmd = exec.Command(path, args[2:]...)
-	x.cmd.Dir = ts.MkAbs(".")
-	x.cmd.Stdout, x.cmd.Stderr = stdout, &x.stderr
-	x.cmd.WaitDelay = 2 * time.Second // for its children
-	x.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	for _, name := range p.names {
 		if value := ts.Getenv(name); value != "" {
 			x.cmd.Env = append(x.cmd.Env, name+"="+value)
 		}
 	}
+	p.run(ts, args[0], x, stdout)
+}
+
+// run starts the command of a program in the background.
+func (p *programs) run(ts *testscript.TestScript, name string, x *testProgram, stdout io.Writer) {
+	x.cmd.Dir = ts.MkAbs(".")
+	x.cmd.Stdout, x.cmd.Stderr = stdout, &x.stderr
+	x.cmd.WaitDelay = 2 * time.Second // for its children
+	x.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	ts.Check(x.cmd.Start())
 	go func() { _ = x.cmd.Wait(); close(x.ended) }()
-	p.running[args[0]] = x
-	ts.Setenv(args[0], strconv.Itoa(x.cmd.Process.Pid))
+	p.running[name] = x
+	ts.Setenv(name, strconv.Itoa(x.cmd.Process.Pid))
+}
+
+// torch NAME SCRIPT [ARGUMENTS]: like start, of a job of testdata/realtorch that waits for lines of its
+// standard input at its points. It skips the script where the real PyTorch is missing.
+func torch(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: torch NAME SCRIPT [ARGUMENTS]")
+	}
+	p := ts.Value(programsKey{}).(*programs)
+	t := p.t.(testing.TB)
+	root := realtorch.Prepare(t)
+	x := &testProgram{ended: make(chan struct{})}
+	x.stdout.also, x.stderr.also = &x.both, &x.both
+	x.cmd = root.Command(root.Env(t, 2, 8<<30), args[1], args[2:]...)
+	in, err := x.cmd.StdinPipe()
+	ts.Check(err)
+	ts.Defer(func() { in.Close() })
+	p.run(ts, args[0], x, &x.stdout)
 }
 
 // lookPath searches the script's PATH, not ours.

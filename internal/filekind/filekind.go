@@ -34,6 +34,7 @@ const (
 	Other   Class = iota
 	Capture       // also one that was changed, so that it cannot be read
 	Profile       // of pprof
+	Pickle        // of Python, such as a memory snapshot of PyTorch
 )
 
 func begins(magic string) func([]byte) bool {
@@ -79,7 +80,7 @@ var kinds = []struct {
 	{matches(`^\s*\{(?s:.*)"traceEvents"`), Kind{Other, "a timeline", "open it in https://ui.perfetto.dev"}},
 	{matches(`^\s*[{\[]`), Kind{Other, "JSON, which vramprof writes but does not read", "jq . FILE"}},
 	{matches(`^[^\n]*;[^\n]* \d+\n`), Kind{Other, "folded stacks", "flamegraph.pl FILE, or open it in https://www.speedscope.app"}},
-	{isPickle, Kind{Other, "a pickle of Python, such as a memory snapshot of PyTorch", "open it in https://pytorch.org/memory_viz"}},
+	{isPickle, Kind{Pickle, "a pickle of Python, such as a memory snapshot of PyTorch", "open it in https://pytorch.org/memory_viz"}},
 	{begins("\x28\xb5\x2f\xfd"), Kind{Other, "compressed", "unpack it first: zstd -d FILE"}},
 	{begins("\xfd7zXZ\x00"), Kind{Other, "compressed", "unpack it first: xz -d FILE"}},
 	{begins("BZh"), Kind{Other, "compressed", "unpack it first: bzip2 -d FILE"}},
@@ -131,6 +132,9 @@ func kindOf(head []byte) Kind {
 			return Kind{Profile, "a pprof profile", "go tool pprof FILE, or vramprof diff A B"}
 		}
 		if k := kindOf(inside); k.Known() {
+			if k.Class == Pickle {
+				k.Class = Other // it is not read before it is unpacked
+			}
 			return Kind{k.Class, k.what + " that was compressed", unpack}
 		}
 		return Kind{Other, "a gzip file", unpack}

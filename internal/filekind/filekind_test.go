@@ -53,6 +53,7 @@ func TestAFileOfTheWrongKindIsNamedWithWhatReadsIt(t *testing.T) {
 		"leaks.json":   {[]byte("{\n  \"version\": 1"), "it is JSON, which vramprof writes but does not read, not a capture (jq . leaks.json)"},
 		"x.folded":     {[]byte("main;train.py:1 step;cudaMalloc 4096\n"), "it is folded stacks, not a capture (flamegraph.pl x.folded, or open it in https://www.speedscope.app)"},
 		"x.pickle":     {[]byte("\x80\x04\x95\x00"), "it is a pickle of Python, such as a memory snapshot of PyTorch, not a capture (open it in https://pytorch.org/memory_viz)"},
+		"x.pickle.gz":  {zipped(t, "\x80\x04\x95\x00"), "it is a pickle of Python, such as a memory snapshot of PyTorch that was compressed, not a capture (unpack it first: gunzip x.pickle.gz)"},
 		"x.zst":        {[]byte("\x28\xb5\x2f\xfd1234"), "it is compressed, not a capture (unpack it first: zstd -d x.zst)"},
 		"model.pt":     {[]byte("PK\x03\x04...."), "it is a zip file, such as a checkpoint of PyTorch, not a capture"},
 		"empty":        {nil, "it is empty, not a capture"},
@@ -65,6 +66,11 @@ func TestAFileOfTheWrongKindIsNamedWithWhatReadsIt(t *testing.T) {
 		k := Of(name)
 		if got := k.Text(name, "a capture"); k.Known() && got != x.want || k.Known() != (x.want != "") {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+	}
+	for _, content := range [][]byte{[]byte("\x80\x04\x95\x00"), zipped(t, "\x80\x04\x95\x00")} {
+		if got, want := kindOf(content).Class == Pickle, content[0] == 0x80; got != want {
+			t.Errorf("%q is read as a pickle: %v, want %v", content, got, want)
 		}
 	}
 	if k := Of(filepath.Join(t.TempDir(), "missing")); k.Known() {

@@ -32,12 +32,18 @@ var (
 	// HTML is a page for the browser.
 	HTML = Format{Name: "html", Suffix: ".html", Play: playHTML}
 
+	// Snapshot is the format of PyTorch's memory snapshots. Package export writes it of captures and of
+	// running processes.
+	Snapshot = Format{
+		Name: "torch", About: "memory snapshot of one process, for pytorch.org/memory_viz", Suffix: ".pickle", Binary: true, OneProcess: true, Play: playTorch,
+	}
+
 	// Exported are the formats that can be made from a session.
 	Exported = Formats{
 		Pprof,
 		{Name: "folded", About: "flame graph tools", Suffix: ".folded", Write: writeFolded},
 		{Name: "chrome", About: "timeline for Perfetto and chrome://tracing", Suffix: ".json", Play: playChrome},
-		{Name: "torch", About: "memory snapshot of one process, for pytorch.org/memory_viz", Suffix: ".pickle", Binary: true, OneProcess: true, Play: playTorch},
+		Snapshot,
 	}
 
 	// Recorded are the formats of record.

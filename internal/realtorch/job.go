@@ -39,6 +39,10 @@ type Device struct {
 	// Of the other segments: how many have both tensors and free memory, this memory, and the bytes of
 	// those without tensors. Each mapping of expandable segments counts as one.
 	Held, Stuck, Idle uint64
+	// Likewise of all segments.
+	AllHeld  uint64 `json:"all_held"`
+	AllStuck uint64 `json:"all_stuck"`
+	AllIdle  uint64 `json:"all_idle"`
 }
 
 // Line is the memory that one call path of the job holds on one device. Frames read "train.py:41

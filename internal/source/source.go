@@ -13,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/filekind"
 	"github.com/vramprof/vramprof/internal/terminal"
+	"github.com/vramprof/vramprof/internal/torchfile"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
@@ -23,21 +24,32 @@ type Options struct {
 	Stderr    io.Writer // gets warnings, and on a terminal how far reading is
 }
 
-// Capture opens a capture and prints its warnings to stderr.
+// Capture opens a capture, or a memory snapshot of PyTorch as one, and prints its warnings to stderr.
 func (o Options) Capture(path string) (*capture.Reader, func(), error) {
 	progress, end := showReading(o.Stderr, path)
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: o.Unlimited, Progress: progress})
+	if errors.Is(err, capture.ErrNotCapture) {
+		r, err = o.other(path, err)
+	}
 	if err != nil {
 		end()
-		if k := filekind.Of(path); errors.Is(err, capture.ErrNotCapture) && k.Known() {
-			err = fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
-		}
 		return nil, nil, fault.New(fault.Failed, err) // a file's EACCES is not a missing privilege
 	}
 	for _, text := range r.Warnings() {
 		fmt.Fprintf(o.Stderr, "vramprof: %s\n", untrusted.Clean(text))
 	}
 	return r, func() { end(); r.Close() }, nil
+}
+
+// other opens a file that is no capture, for which reading it as one gave an error.
+func (o Options) other(path string, err error) (*capture.Reader, error) {
+	switch k := filekind.Of(path); {
+	case k.Class == filekind.Pickle:
+		return torchfile.Open(path, o.Unlimited)
+	case k.Known():
+		return nil, fmt.Errorf("read %s: %s", path, k.Text(path, "a capture"))
+	}
+	return nil, err
 }
 
 // Reading a capture shows progress after readingQuiet.

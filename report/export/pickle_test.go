@@ -3,7 +3,6 @@
 package export
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/vramprof/vramprof/internal/pickle"
 )
 
 // decoder reads what the viewer's own decoder reads, and no more: its opcodes, batches that fit one
@@ -31,7 +32,7 @@ func unpickle(text []byte) (v any, err error) {
 		}
 	}()
 	for {
-		if op := d.take(1)[0]; op == opStop {
+		if op := d.take(1)[0]; op == '.' {
 			break
 		} else {
 			d.step(op)
@@ -148,33 +149,31 @@ func TestPicklesAreReadBack(t *testing.T) {
 		texts = append(texts, fmt.Sprint("t", i))
 	}
 	var b bytes.Buffer
-	w := bufio.NewWriter(&b)
-	p := newPickler(w)
-	l := p.list()
+	p := pickle.NewWriter(&b)
+	l := p.List()
 	for _, n := range numbers {
-		l.item()
-		p.uint(n)
+		l.Item()
+		p.Uint(n)
 	}
 	for range 2 {
 		for _, s := range texts {
-			l.item()
-			p.string(s)
+			l.Item()
+			p.String(s)
 		}
 	}
 	for i := range 2500 {
-		l.item()
-		p.dict()
-		p.uintItem("i", uint64(i))
-		p.string("even")
-		p.bool(i%2 == 0)
-		p.string("none")
-		empty := p.list()
-		empty.end()
-		p.endDict()
+		l.Item()
+		p.Dict()
+		p.UintItem("i", uint64(i))
+		p.String("even")
+		p.Bool(i%2 == 0)
+		p.String("none")
+		empty := p.List()
+		empty.End()
+		p.EndDict()
 	}
-	l.end()
-	p.op(opStop)
-	if err := w.Flush(); err != nil {
+	l.End()
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	v, err := unpickle(b.Bytes())

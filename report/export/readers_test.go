@@ -112,8 +112,9 @@ func TestPyTorchsOwnToolsReadSnapshots(t *testing.T) {
 	comparePython(t, root.Command(root.Env(t, 1, 1<<30), script))
 }
 
-// The code behind pytorch.org/memory_viz.
-func TestTheViewersOwnCodeReadsSnapshots(t *testing.T) {
+// viewerCommand runs the code behind pytorch.org/memory_viz, or skips the test where it is missing.
+func viewerCommand(t *testing.T) *exec.Cmd {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("skipped: no node (Debian: nodejs)")
@@ -126,9 +127,16 @@ func TestTheViewersOwnCodeReadsSnapshots(t *testing.T) {
 	if strings.HasPrefix(viewer, "skipped: ") {
 		t.Skip(viewer)
 	}
+	return exec.Command(node, "testdata/viewer.mjs", viewer)
+}
+
+// viewerAnswer is what the viewer shows of a device at the end.
+type viewerAnswer struct{ Reserved, Allocated, Peak, Events int64 }
+
+func TestTheViewersOwnCodeReadsSnapshots(t *testing.T) {
+	viewer := viewerCommand(t)
 	files, views := samples(t)
-	type answer struct{ Reserved, Allocated, Peak, Events int64 }
-	for i, got := range answers[[]answer](t, exec.Command(node, "testdata/viewer.mjs", viewer), files) {
+	for i, got := range answers[[]viewerAnswer](t, viewer, files) {
 		v := views[i]
 		if len(got) != len(v.traces) {
 			t.Fatalf("file %d: %d devices, not %d", i, len(got), len(v.traces))

@@ -3,11 +3,11 @@
 package export
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -48,7 +48,7 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 	}
 	t := &torch{
 		s: space, snapshot: s, st: st, process: -1,
-		lists: make(map[siteKey]uint32), frames: make(map[frameKey]uint32),
+		frameLists: newFrameLists(pickle.NewWriter(w)),
 	}
 	for i := range s.Processes {
 		if s.Processes[i].PID == pid {
@@ -59,10 +59,8 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 		t.kept = report.KeptBy(s)[t.process]
 	}
 	t.prepare()
-	b := bufio.NewWriterSize(w, 1<<16)
-	t.p = newPickler(b)
 	t.write()
-	if err := b.Flush(); err != nil {
+	if err := t.p.Close(); err != nil {
 		return fmt.Errorf("write torch snapshot: %w", err)
 	}
 	return nil
@@ -70,7 +68,7 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 
 // torch is a snapshot that is written.
 type torch struct {
-	p        *pickler
+	frameLists
 	s        *space
 	snapshot *ledger.Snapshot
 	process  int // index in Snapshot.Processes, or -1
@@ -81,14 +79,6 @@ type torch struct {
 	kept    *report.Kept // nil without a walk
 	entries []int        // number of entries of the trace, by device
 	listed  []listedBlock
-
-	lists  map[siteKey]uint32 // memo numbers of lists of frames
-	frames map[frameKey]uint32
-}
-
-type frameKey struct {
-	file, name string
-	line       int
 }
 
 // prepare decides which driver memory is PyTorch's, and on which device unknown memory is.
@@ -175,11 +165,11 @@ func (t *torch) hosts(c class, stack uint64, api string) bool {
 
 func (t *torch) write() {
 	p := t.p
-	p.dict()
-	p.string("segments")
+	p.Dict()
+	p.String("segments")
 	devices := t.segments()
-	p.string("device_traces")
-	l := p.list()
+	p.String("device_traces")
+	l := p.List()
 	last := devices
 	for d, n := range t.entries {
 		if n > 0 {
@@ -187,37 +177,36 @@ func (t *torch) write() {
 		}
 	}
 	for d := range last {
-		l.item()
+		l.Item()
 		t.trace(int32(d))
 	}
-	l.end()
-	p.string("vramprof")
+	l.End()
+	p.String("vramprof")
 	t.about()
-	p.endDict()
-	p.op(opStop)
+	p.EndDict()
 }
 
 // about writes what the format has no fields for, for people; viewers ignore it.
 func (t *torch) about() {
 	p := t.p
-	p.dict()
-	p.stringItem("host", untrusted.Clean(t.snapshot.Host))
+	p.Dict()
+	p.StringItem("host", untrusted.Clean(t.snapshot.Host))
 	if t.process >= 0 {
 		process := &t.snapshot.Processes[t.process]
-		p.uintItem("pid", uint64(process.PID))
-		p.stringItem("comm", untrusted.Clean(process.Comm))
+		p.UintItem("pid", uint64(process.PID))
+		p.StringItem("comm", untrusted.Clean(process.Comm))
 	}
-	p.uintItem("trace_events_dropped", t.s.trace.dropped)
-	p.uintItem("events_left_out", t.s.left+t.evicted())
-	p.uintItem("events_lost", t.snapshot.Stats.Lost)
-	p.string("warnings")
-	l := p.list()
+	p.UintItem("trace_events_dropped", t.s.trace.dropped)
+	p.UintItem("events_left_out", t.s.left+t.evicted())
+	p.UintItem("events_lost", t.snapshot.Stats.Lost)
+	p.String("warnings")
+	l := p.List()
 	for _, text := range t.snapshot.Warnings {
-		l.item()
-		p.string(untrusted.Clean(text))
+		l.Item()
+		p.String(untrusted.Clean(text))
 	}
-	l.end()
-	p.endDict()
+	l.End()
+	p.EndDict()
 }
 
 // evicted returns the number of the process's allocations that the ledger had no room for.

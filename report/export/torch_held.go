@@ -93,12 +93,4 @@ func (t *torch) olderBlocks(x *ledger.Tensors) []block {
 }
 
 // pathFrames writes the path of a holder as the stack of memory from before the attach.
-func (t *torch) pathFrames(b *block) {
-	t.list(siteKey{api: "\x00path\x00" + b.holder}, func() []callstack.Frame {
-		var list []callstack.Frame
-		for _, name := range slices.Backward(b.path) {
-			list = append(list, callstack.Frame{Function: name, Mark: true})
-		}
-		return append(list, callstack.Frame{Function: b.mark, Mark: true})
-	})
-}
+func (t *torch) pathFrames(b *block) { t.path(b.holder, b.path, b.mark) }

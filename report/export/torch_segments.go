@@ -23,9 +23,9 @@ type block struct {
 
 // segments writes the list of segments, by address, and returns how many devices it has.
 func (t *torch) segments() (devices int) {
-	l := t.p.list()
+	l := t.p.List()
 	put := func(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
-		l.item()
+		l.Item()
 		t.segment(device, address, c, frames, blocks)
 		devices = max(devices, int(device)+1)
 	}
@@ -60,7 +60,7 @@ func (t *torch) segments() (devices int) {
 		})
 		at += size
 	}
-	l.end()
+	l.End()
 	return devices
 }
 
@@ -164,75 +164,40 @@ func (t *torch) olderFree() map[int32]uint64 {
 
 // segment writes a segment. Its sizes follow its blocks, since it sums them while it writes them.
 func (t *torch) segment(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
-	p := t.p
-	p.dict()
-	p.uintItem("device", uint64(device))
-	p.uintItem("address", address)
-	p.string("frames")
-	frames()
-	p.string("blocks")
-	l := p.list()
-	at, active := address, uint64(0)
-	blocks(func(b block) {
-		if b.size == 0 {
-			return
-		}
-		l.item()
-		t.block(&b, at)
-		at += b.size
-		if !b.free {
-			active += b.size
-		}
-	})
-	l.end()
-	total := at - address
-	p.uintItem("total_size", total)
-	p.uintItem("allocated_size", active)
-	p.uintItem("active_size", active)
-	p.uintItem("requested_size", active)
-	stream, sort := uint64(streamWhole), "large"
+	s := segmentEntry{device: uint64(device), address: address, stream: streamWhole, expandable: c == mapped}
 	if c != whole {
-		stream = streamMapped
+		s.stream = streamMapped
 	}
-	if total <= segmentGrain {
-		sort = "small"
-	}
-	p.uintItem("stream", stream)
-	p.stringItem("segment_type", sort)
-	p.string("segment_pool_id")
-	p.uint(0)
-	p.uint(0)
-	p.op(opTuple2)
-	p.string("is_expandable")
-	p.bool(c == mapped)
-	p.endDict()
+	s.write(t.p, frames, func() {
+		l := t.p.List()
+		blocks(func(b block) {
+			if b.size == 0 {
+				return
+			}
+			l.Item()
+			t.block(&b, address+s.total)
+			s.total += b.size
+			if !b.free {
+				s.allocated += b.size
+			}
+		})
+		l.End()
+		s.active, s.requested, s.small = s.allocated, s.allocated, s.total <= segmentGrain
+	})
 }
 
 func (t *torch) block(b *block, address uint64) {
-	p := t.p
-	p.dict()
-	p.uintItem("address", address)
-	p.uintItem("size", b.size)
-	p.string("state")
+	e := blockEntry{address: address, size: b.size, requested: b.size, state: stateActive, holder: b.holder}
 	if b.free {
-		p.string("inactive")
-		p.uintItem("requested_size", 0)
-	} else {
-		p.string("active_allocated")
-		p.uintItem("requested_size", b.size)
+		e.requested, e.state = 0, stateInactive
 	}
-	p.string("frames")
-	t.blockFrames(b)
-	if b.holder != "" { // for programs; viewers ignore it
-		p.stringItem("holder", b.holder)
-	}
-	p.endDict()
+	e.write(t.p, func() { t.blockFrames(b) })
 }
 
 func (t *torch) blockFrames(b *block) {
 	switch {
 	case b.free:
-		t.p.op(opEmptyList)
+		t.p.List()
 	case len(b.path) > 0:
 		t.pathFrames(b)
 	case b.holder != "":

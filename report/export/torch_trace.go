@@ -3,8 +3,7 @@
 package export
 
 import (
-	"path"
-
+	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -13,7 +12,7 @@ import (
 // trace writes the entries of one device. Driver memory that is not PyTorch's is a segment and its
 // only block.
 func (t *torch) trace(device int32) {
-	l := t.p.list()
+	l := t.p.List()
 	if t.entries[device] == 0 {
 		return
 	}
@@ -27,19 +26,19 @@ func (t *torch) trace(device int32) {
 		}
 		for ; len(listed) > 0 && listed[0].after == i; listed = listed[1:] {
 			if b := &listed[0]; b.device == device {
-				l.item()
+				l.Item()
 				t.entry(&entry{time: e.time, address: b.start, size: b.size, action: tensorAlloc}, "alloc")
 			}
 		}
 	}
-	l.end()
+	l.End()
 }
 
 // actions writes the actions of an entry.
-func (t *torch) actions(l *list, e *entry) {
+func (t *torch) actions(l *pickle.ListWriter, e *entry) {
 	put := func(actions ...string) {
 		for _, a := range actions {
-			l.item()
+			l.Item()
 			t.entry(e, a)
 		}
 	}
@@ -70,21 +69,21 @@ func (t *torch) actions(l *list, e *entry) {
 
 func (t *torch) entry(e *entry, action string) {
 	p := t.p
-	p.dict()
-	p.stringItem("action", action)
+	p.Dict()
+	p.StringItem("action", action)
 	stream := uint64(streamWhole)
 	if e.action == segmentMap || e.action == segmentUnmap {
 		stream = streamMapped
 	}
 	if e.action == outOfMemory {
-		p.uintItem("device_free", e.address)
+		p.UintItem("device_free", e.address)
 	} else {
-		p.uintItem("addr", e.address)
+		p.UintItem("addr", e.address)
 	}
-	p.uintItem("size", e.size)
-	p.uintItem("stream", stream)
-	p.uintItem("time_us", t.wall(e.time))
-	p.string("frames")
+	p.UintItem("size", e.size)
+	p.UintItem("stream", stream)
+	p.UintItem("time_us", t.wall(e.time))
+	p.String("frames")
 	switch {
 	case e.older:
 		t.mark(markSegment)
@@ -93,7 +92,7 @@ func (t *torch) entry(e *entry, action string) {
 	default:
 		t.stack(e.stack, e.api)
 	}
-	p.endDict()
+	p.EndDict()
 }
 
 // wall returns a time in microseconds since 1970.
@@ -110,43 +109,4 @@ func (t *torch) stack(id uint64, api string) {
 		key.api = api
 	}
 	t.list(key, func() []callstack.Frame { return frames.Visible(t.st, id, untrusted.Clean(api)) })
-}
-
-// mark writes a list of one frame, which is a remark.
-func (t *torch) mark(text string) {
-	t.list(siteKey{api: "\x00" + text}, func() []callstack.Frame { return []callstack.Frame{{Function: text, Mark: true}} })
-}
-
-func (t *torch) list(key siteKey, of func() []callstack.Frame) {
-	if n, ok := t.lists[key]; ok {
-		t.p.get(n)
-		return
-	}
-	t.p.op(opEmptyList)
-	t.lists[key] = t.p.memoize()
-	l := list{p: t.p}
-	stack := of()
-	for i := range stack {
-		l.item()
-		t.frame(&stack[i])
-	}
-	l.end()
-}
-
-func (t *torch) frame(f *callstack.Frame) {
-	key := frameKey{untrusted.Clean(f.File), frames.Name(f), max(f.Line, 0)}
-	if key.file == "" && f.Mapping != nil {
-		key.file = untrusted.Clean(path.Base(f.Mapping.Path))
-	}
-	if n, ok := t.frames[key]; ok {
-		t.p.get(n)
-		return
-	}
-	t.p.op(opEmptyDict)
-	t.frames[key] = t.p.memoize()
-	t.p.op(opMark)
-	t.p.stringItem("filename", key.file)
-	t.p.uintItem("line", uint64(key.line))
-	t.p.stringItem("name", key.name)
-	t.p.endDict()
 }

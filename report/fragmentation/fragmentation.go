@@ -45,6 +45,9 @@ type Line struct {
 // NotSampled is the name of the line of blocks outside of the sample.
 const NotSampled = "[not sampled]"
 
+// Older is the name of the line of blocks from before the attach.
+const Older = "[before the attach]"
+
 const (
 	maxRows     = 50 // of a Cache
 	maxTogether = 4  // lines of a row
@@ -108,7 +111,7 @@ func newCache(x *ledger.Stuck, st callstack.Stacks) Cache {
 		of := set{StuckSet: &x.Sets[i]}
 		for k := range of.By {
 			by := &of.By[k]
-			if !by.Sampled {
+			if !by.Sampled && !by.Older {
 				c.Unsampled += by.Bytes
 			}
 			if n := b.number(by); !slices.Contains(of.left, n) {
@@ -143,7 +146,10 @@ func (r *Row) add(of *set) {
 
 // number returns that of the line of some blocks.
 func (b *builder) number(by *ledger.StuckBy) int {
-	if !by.Sampled {
+	switch {
+	case by.Older:
+		return b.line(lineKey{function: Older, holder: by.Holder}, callstack.Frame{Function: Older, Mark: true})
+	case !by.Sampled:
 		return b.line(lineKey{holder: by.Holder}, callstack.Frame{Function: NotSampled, Mark: true})
 	}
 	k := stackKey{by.Stack, by.API}

@@ -62,6 +62,7 @@ type LeaksReport struct {
 	Objects     []ObjectReport      `json:"objects,omitempty"`      // driver objects by process and kind; only usage_bytes includes their memory
 	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that allocated no GPU memory while traced, but hold some
 	Holders     []KeptReport        `json:"holders,omitempty"`      // who keeps the memory of each process that was walked
+	Allocators  []AllocatorReport   `json:"allocators,omitempty"`   // PyTorch's allocators that were read, for each process and device
 	Stuck       []StuckReport       `json:"stuck,omitempty"`        // which lines keep PyTorch's cache from the driver, the allocator with the most first
 }
 
@@ -304,7 +305,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 		r.Asleep = append(r.Asleep, siteReport(s, st, o, kept, x))
 	}
 	addTorch(r, s, st, o, kept)
-	r.Holders, r.Stuck = keptReports(s, kept), stuckReports(s, st, o)
+	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
 	r.Verdicts, r.Advice = verdictReports(s, report.Judge(s, st), kept)
 	for i := range s.Failures[:min(len(s.Failures), o.Limit())] {

@@ -43,6 +43,9 @@ const (
 	verdictLines
 	verdictBytes
 	growth
+	cacheBytes
+	allocatorRetries
+	allocatorPeak
 	gpuUsed
 	gpuTotal
 	gpuUntraced
@@ -123,6 +126,12 @@ var Families = [familyCount]Family{
 		Help: "Live bytes of the lines of code by verdict."},
 	growth: {Name: "vramprof_growth_bytes_per_second", Type: gauge, Labels: rowAnd("verdict"),
 		Help: "Growth of the lines of code that are leaking or growing, in bytes per second, over the horizon in which they grow."},
+	cacheBytes: {Name: "vramprof_pytorch_cache_bytes", Type: gauge, Labels: rowAnd("kind"),
+		Help: "PyTorch's cache by kind: idle (goes back with empty_cache), held (next to live tensors), small (pieces of at most 1 MiB next to large tensors), streams (only for other streams), pools (only for CUDA graphs or MemPools) or pending (a stream may still use it)."},
+	allocatorRetries: {Name: "vramprof_pytorch_allocation_retries", Type: gauge, Labels: rowAnd(),
+		Help: "How often PyTorch freed its cache and tried again, since its process began, of running processes."},
+	allocatorPeak: {Name: "vramprof_pytorch_peak_allocated_bytes", Type: gauge, Labels: rowAnd(),
+		Help: "Highest peak of tensors of one process since it began, as PyTorch counts it, or since the program reset it."},
 	gpuUsed: {Name: "vramprof_gpu_memory_used_bytes", Type: gauge, Labels: gpuLabels,
 		Help: "Used memory of the GPU as NVML reports it, corrected by what was booked since the reading."},
 	gpuTotal: {Name: "vramprof_gpu_memory_total_bytes", Type: gauge, Labels: gpuLabels,

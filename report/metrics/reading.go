@@ -59,6 +59,7 @@ func (c *Collector) read(s *ledger.Snapshot) *reading {
 	d.sumPlanes()
 	d.sumOutside()
 	d.findPeaks()
+	d.sumAllocators()
 	d.count()
 	d.countGone(c.census.gone)
 	d.judge(c.options.Verdicts.Latest())
@@ -100,6 +101,26 @@ func (d *reading) uuidOf(process int, device int32, kind ledger.Kind) string {
 }
 
 func (d *reading) runs(process int) bool { return d.s.Processes[process].End == 0 }
+
+// sumAllocators sums what was read of PyTorch's allocators.
+func (d *reading) sumAllocators() {
+	for i := range d.s.Caches {
+		c := &d.s.Caches[i]
+		if !d.runs(c.Process) {
+			continue
+		}
+		a := &d.row(c.Process, d.uuidOf(c.Process, c.Index, ledger.Tensor)).allocator
+		if a.kinds == nil {
+			a.kinds = map[report.CacheKind]uint64{}
+		}
+		for _, k := range report.CacheKinds {
+			a.kinds[k] += k.Of(&c.Cache)
+		}
+		a.read = true
+		a.retries += c.Counters.Retries
+		a.peak = max(a.peak, c.Counters.Allocated.Peak)
+	}
+}
 
 // sumPlanes sums the memory of running processes.
 func (d *reading) sumPlanes() {

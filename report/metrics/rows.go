@@ -25,11 +25,19 @@ type row struct {
 	outside    [len(outside)]uint64
 	overbooked uint64
 	peak, nvml uint64
+	allocator  allocatorRow
 	verdicts   [verdict.Leaking + 1]judged
 
 	memory   amounts // by kind
 	failures amounts // by error
 	ooms     uint64
+}
+
+// allocatorRow is what was read of the PyTorch allocators of running processes.
+type allocatorRow struct {
+	read          bool
+	kinds         map[report.CacheKind]uint64 // bytes of the caches
+	retries, peak uint64
 }
 
 type judged struct {

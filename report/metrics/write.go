@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -32,6 +33,13 @@ func (w *writer) row(r *row) {
 	}
 	if r.nvml > 0 {
 		add(nvmlPeakBytes, r.nvml)
+	}
+	if r.allocator.read {
+		for _, k := range report.CacheKinds {
+			add(cacheBytes, r.allocator.kinds[k], string(k))
+		}
+		add(allocatorRetries, r.allocator.retries)
+		add(allocatorPeak, r.allocator.peak)
 	}
 	w.verdictsOf(r)
 	for _, at := range r.memory.ordered() {

@@ -4,6 +4,7 @@ package text
 
 import (
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
@@ -21,6 +22,7 @@ func WriteCache(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	n := &notes{doubts: report.Doubts(s)}
 	viewTitle(p, s, n, o)
 	torchTable(p, s)
+	allocatorParts(p, s, o.Limit())
 	list := report.StuckCaches(s, st)
 	for i := range list {
 		stuckPart(p, s, &list[i], o.Limit())
@@ -180,5 +182,55 @@ func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 			rest += report.CacheBytes(x)
 		}
 		p.text(plain, siteIndent, format.Count(uint64(n), "more site")+" with "+format.Bytes(rest))
+	}
+}
+
+// allocatorParts writes what the cache of each allocator that was read is made of.
+func allocatorParts(p *page, s *ledger.Snapshot, limit int) {
+	for i := range s.Caches {
+		c := &s.Caches[i]
+		if s.Processes[c.Process].End != 0 || c.Reserved == 0 {
+			continue
+		}
+		p.line(plain, 0, "")
+		p.list(bold, 0, " ", "What PyTorch's cache is made of:", ownerName(s, c.Process, report.MaxName), "on "+format.Device(c.Index, ledger.Tensor))
+		p.line(plain, 0, "")
+		p.paragraph("", format.Bytes(c.Reserved)+" reserved = "+format.Bytes(c.Allocated)+" of tensors + "+format.Bytes(c.Cached)+" of cache")
+		kindRows(p, c)
+		arenaTable(p, c, limit)
+		p.line(plain, 0, "")
+		for _, text := range report.AllocatorTexts(s, c) {
+			p.paragraph("", text)
+		}
+	}
+}
+
+// kindRows writes what a cache is made of.
+func kindRows(p *page, c *ledger.AllocatorCache) {
+	for _, k := range report.CacheKinds {
+		if n := k.Of(&c.Cache); n > 0 {
+			p.paragraph(format.Pad("-", siteIndent)+format.Pad(format.Bytes(n), 10), k.Text())
+		}
+	}
+}
+
+// arenaTable writes the arenas of a cache, the largest first.
+func arenaTable(p *page, c *ledger.AllocatorCache, limit int) {
+	streams := report.StreamNames(&c.Cache)
+	rows := [][]string{{"pool", "stream", "segments", "reserved", "tensors", "free", "free run"}}
+	shown := c.Arenas[:min(len(c.Arenas), limit)]
+	for i := range shown {
+		a := &shown[i]
+		size := ", large"
+		if a.Small {
+			size = ", small"
+		}
+		rows = append(rows, []string{report.PoolName(a.Pool), streams[a.Stream] + size, strconv.FormatUint(a.Segments, 10),
+			format.Bytes(a.Reserved), format.Bytes(a.Allocated), format.Bytes(a.Free), format.Bytes(a.LargestFree)})
+	}
+	p.line(plain, 0, "")
+	p.table(rows)
+	if n := len(c.Arenas) - len(shown); n > 0 {
+		p.text(plain, siteIndent, format.Count(uint64(n), "more row"))
 	}
 }

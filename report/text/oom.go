@@ -26,6 +26,9 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	v.asker(p, st, options)
 	v.gpuPart(p, n, options.Limit())
 	v.allocatorPart(p)
+	if c := v.cache(); c != nil {
+		kindRows(p, c)
+	}
 	if c := v.stuck(st); c != nil {
 		stuckPart(p, s, c, min(options.Limit(), maxSummaryStuck))
 	}

@@ -5,6 +5,8 @@ package text
 import (
 	"fmt"
 	"math"
+	"strings"
+	"time"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
@@ -76,6 +78,9 @@ func (v *oomCase) why() string {
 // before the attach.
 func (v *oomCase) fragmentation() string {
 	cached := format.Bytes(v.cached()) + " are cached"
+	if c := v.cache(); c != nil && c.LargestFree < v.o.Size {
+		return fmt.Sprintf("%s, but the largest free run is %s: %s.", cached, format.Bytes(c.LargestFree), kindsText(c))
+	}
 	switch t := v.tensors; {
 	case t == nil || t.LargestFree == 0:
 		return cached + ", but in no free run that is large enough: fragmentation."
@@ -85,6 +90,38 @@ func (v *oomCase) fragmentation() string {
 		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since the attach: fragmentation.", cached, format.Bytes(t.LargestFree))
 	}
 	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, format.Bytes(v.tensors.LargestFree))
+}
+
+// cache returns what was read of the allocator that failed, soon before or after the error; nil: nothing.
+func (v *oomCase) cache() *ledger.AllocatorCache {
+	if !v.o.FromTorch() || v.process < 0 {
+		return nil
+	}
+	c := v.s.CacheOn(v.process, v.o.Device)
+	if c == nil || max(c.Time, v.s.End)-min(c.Time, v.s.End) > uint64(soon) {
+		return nil
+	}
+	return c
+}
+
+// soon is how far a reading of an allocator may be from an error that it explains.
+const soon = 10 * time.Second
+
+// kindsText returns "5.20 GiB next to live tensors, 400 MiB only for other streams".
+func kindsText(c *ledger.AllocatorCache) string {
+	var list []string
+	for _, k := range [...]struct {
+		bytes uint64
+		text  string
+	}{
+		{c.Held, "next to live tensors"}, {c.Streams, "only for other streams"}, {c.Private, "only for CUDA graphs or MemPools"},
+		{c.Pending, "still used by a stream"}, {c.Small, "in pieces of at most 1 MiB"}, {c.Idle, "in segments without a tensor"},
+	} {
+		if k.bytes > 0 {
+			list = append(list, format.Bytes(k.bytes)+" "+k.text)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // stuck returns what keeps the cache of the allocator that failed from the driver, nil if little of

@@ -4,13 +4,15 @@
 A point is one line of JSON:
     {"point": "step", "step": 3, "pid": 4711,
      "devices": [{"device": 0, "allocated": 1536, "reserved": 2097152, "free": …, "total": …,
-                  "older_reserved": …, "older_free": …, "held": 12, "stuck": …, "idle": …}],
+                  "older_reserved": …, "older_free": …, "held": 12, "stuck": …, "idle": …,
+                  "all_held": 15, "all_stuck": …, "all_idle": …}],
      "pinned": 4096,
      "lines": [{"device": 0, "own": ["jobs.py:105 forward", "train.py:41 step", …],
                 "leaf": "linear.py:125 forward", "bytes": 1024, "blocks": 2, "reached": 1}]}
 "older_…" is what is left of the segments that existed at mark(), and how much of it is free. Of the
 other segments, "held" counts those with tensors and free memory, "stuck" is this memory, and "idle" is
-that of segments without tensors; each mapping of expandable segments counts as one.
+that of segments without tensors; "all_…" are those of all segments. Each mapping of expandable segments
+counts as one.
 "pinned" is the pinned memory that Python can reach, such as tensors of a DataLoader. Bytes are the
 allocator's, which are rounded up. "own" lists the frames in this folder, innermost first; "leaf" is
 the innermost frame. Both are empty on threads of the backward pass. A block is reached if a search
@@ -110,24 +112,24 @@ def older(device):
     return reserved, free
 
 
-def units(segment):
-    """Yields (bytes, bytes in tensors) of what goes back to the driver at once: the segment, or each
+def units(segment, all_segments):
+    """Yields (bytes, bytes in tensors), unless it is older than mark() and not all are asked for, of what goes back to the driver at once: the segment, or each
     mapping of an expandable one."""
     start, size = segment["address"], segment["total_size"]
     step = size if not segment.get("is_expandable") else 2 << 20 if segment["segment_type"] == "small" else 20 << 20
     for at in range(start, start + size, step):
         end = min(at + step, start + size)
         live = (max(0, min(end, b["address"] + b["size"]) - max(at, b["address"])) for b in segment["blocks"] if b["state"] != "inactive")
-        if not any(d == segment["device"] and s < end and at < e for d, s, e in mark.segments):
+        if all_segments or not any(d == segment["device"] and s < end and at < e for d, s, e in mark.segments):
             yield end - at, sum(live)
 
 
-def stuck(device):
-    """Returns how many units of segments since mark() have both tensors and free memory, their free
-    bytes, and the bytes of those without tensors."""
+def stuck(device, all_segments=False):
+    """Returns how many units of segments since mark(), or of all, have both tensors and free memory, their
+    free bytes, and the bytes of those without tensors."""
     held = free = idle = 0
     for segment in torch.cuda.memory._snapshot()["segments"]:
-        for size, live in units(segment) if segment["device"] == device else ():
+        for size, live in units(segment, all_segments) if segment["device"] == device else ():
             idle += 0 if live else size
             if 0 < live < size:
                 held, free = held + 1, free + size - live
@@ -141,8 +143,9 @@ def point(name, step=0):
         free, total = torch.cuda.mem_get_info(d)
         older_reserved, older_free = older(d)
         held, stuck_bytes, idle = stuck(d)
+        all_held, all_stuck, all_idle = stuck(d, True)
         devices.append(dict(device=d, allocated=torch.cuda.memory_allocated(d), reserved=torch.cuda.memory_reserved(d), free=free, total=total,
-                            older_reserved=older_reserved, older_free=older_free, held=held, stuck=stuck_bytes, idle=idle))
+                            older_reserved=older_reserved, older_free=older_free, held=held, stuck=stuck_bytes, idle=idle, all_held=all_held, all_stuck=all_stuck, all_idle=all_idle))
     pinned = sum(s.nbytes() for s in found.values() if s.device.type == "cpu" and s.is_pinned())
     print(json.dumps(dict(point=name, step=step, pid=os.getpid(), devices=devices, pinned=pinned, lines=lines(found))), flush=True)
     if point.wait:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocator reads PyTorch's CUDA caching allocator from outside a running process: each block
+// Package allocator reads PyTorch's CUDA allocators from outside a running process: each block
 // and each counter, by the structure of its containers alone. It needs no symbols, no offsets of a
 // version and no probe. A layout that does not prove itself gives an error, never a guess.
 package allocator
@@ -38,6 +38,7 @@ type Block struct {
 // Segment is memory that the allocator got from the driver: adjacent mapped blocks.
 type Segment struct {
 	Address, Size uint64
+	Base          uint64 // of an expandable segment: the address of its first page; 0 for others
 	Stream        uint64
 	Pool          PoolID
 	Device        int
@@ -65,16 +66,25 @@ type Device struct {
 	// OffBytes bound how far the live blocks' number and bytes may be off.
 	Exact               bool
 	OffBlocks, OffBytes uint64
-	Contradicted        int // blocks whose neighbors disagree with them
+	// From and To are CLOCK_MONOTONIC in ns (tracer/clock) before the first and after the last read. LockFree reports
+	// that both ends saw the lock free: then the walk, with the events from From to To applied over it, is exact at To.
+	From, To     uint64
+	LockFree     bool
+	Contradicted int // blocks whose neighbors disagree with them
 }
 
 // Cost is what a reading took.
 type Cost struct{ Bytes, Calls int }
 
-// Snapshot is the state of the allocator, sorted by address.
+// Snapshot is the state of the allocator. Only the native backend has segments, counters, pools, requested sizes
+// and states of blocks: those of another one are all active.
 type Snapshot struct {
-	Blocks   []Block
-	Segments []Segment
+	Backend Backend
+	// Superset reports that some blocks may have been freed, and none is exact: PyTorch 2.6 never removes an address from
+	// the map of a pluggable allocator, with the size that it had first. Another version is known by what it removes.
+	Superset bool
+	Blocks   []Block   // by address
+	Segments []Segment // by device and address
 	Devices  []Device
 	Cost     Cost
 }

@@ -5,6 +5,19 @@ package allocator
 // arraySize is the size of a StatArray: of all pools, the small and the large, four words each.
 const arraySize = 96
 
+const maxArrays = 9 // since 2.0, with the requested bytes
+
+// arrays returns how many a version has.
+func (l *Layout) arrays() int {
+	if l.requested < 0 {
+		return maxArrays - 1
+	}
+	return maxArrays
+}
+
+// statsSize returns the size of the arrays and the two counts behind them.
+func (l *Layout) statsSize() int { return l.arrays()*arraySize + 16 }
+
 // sums are what the blocks of a walk add up to.
 type sums struct{ allocations, actives, allocated, active, reserved, requested uint64 }
 
@@ -37,28 +50,27 @@ func countersAt(b []byte, l *Layout) (c Counters) {
 	if l.stats == 0 {
 		return c
 	}
-	all := []*Stat{&c.Allocations, &c.Segments, &c.ActiveBlocks, &c.InactiveSplits, &c.Allocated, &c.Reserved, &c.Active, &c.InactiveSplit, &c.Requested}
-	if l.requested < 0 {
-		all = all[:8]
-	}
-	for i, s := range all {
+	all := [maxArrays]*Stat{&c.Allocations, &c.Segments, &c.ActiveBlocks, &c.InactiveSplits, &c.Allocated, &c.Reserved, &c.Active, &c.InactiveSplit, &c.Requested}
+	for i, s := range all[:l.arrays()] {
 		*s = statAt(b, l.stats+i*arraySize)
 	}
-	end := l.stats + len(all)*arraySize
+	end := l.stats + l.arrays()*arraySize
 	c.Retries, c.OutOfMemory = word(b, end), word(b, end+8)
 	return c
 }
 
 // findStats finds the one place where the counters equal the sums, and where those of all pools are
-// those of the small and of the large. 0: none, or more than one. Where nothing was freed yet, peaks and
-// totals equal the current values, 8 and 16 bytes behind them: the first place is the right one.
-func findStats(b []byte, s sums, requested bool) (found int) {
+// those of the small and of the large: 0 for none, or more than one. Where nothing was freed yet, peaks and
+// totals equal the current values, 8 and 16 bytes behind them: the first place is the right one. In motion, it
+// takes counters that are near the sums; a walk at rest proves them later.
+func findStats(b []byte, s sums, requested, resting bool) (found int) {
 	l := &Layout{requested: -1}
 	if requested {
 		l.requested = 0
 	}
-	for l.stats = 8; l.stats+8*arraySize <= len(b); l.stats += 8 {
-		if !s.equals(countersAt(b, l)) || !divided(b, l.stats) {
+	for l.stats = 8; l.stats+l.statsSize() <= len(b); l.stats += 8 {
+		c := countersAt(b, l)
+		if !s.equals(c) && (resting || !s.near(c)) || !divided(b, l.stats) {
 			continue
 		}
 		switch {
@@ -71,6 +83,19 @@ func findStats(b []byte, s sums, requested bool) (found int) {
 	return found
 }
 
+// near reports whether counters are off by a quarter at most, and not 0.
+func (s *sums) near(c Counters) bool {
+	for _, p := range [...][2]uint64{
+		{s.allocations, c.Allocations.Current}, {s.actives, c.ActiveBlocks.Current}, {s.allocated, c.Allocated.Current},
+		{s.active, c.Active.Current}, {s.reserved, c.Reserved.Current},
+	} {
+		if p[0] == 0 || p[1] > 1<<60 || apart(p[0], p[1]) > p[0]/4 {
+			return false
+		}
+	}
+	return true
+}
+
 // divided reports whether the first eight counters of all pools are the sums of their parts.
 func divided(b []byte, o int) bool {
 	for i := range 8 {
@@ -81,3 +106,5 @@ func divided(b []byte, o int) bool {
 	}
 	return true
 }
+
+func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }

@@ -18,13 +18,16 @@ const (
 	NoCounters                   // no counters equal the sums of the blocks
 	Contradicted                 // the allocator was at rest, but blocks, sums or counters disagree
 	TooMuch                      // above the limits on bytes or blocks
+	OtherBackend                 // the object in use is of a class that is not known
+	Uncounted                    // the backend keeps no counters
 )
 
 // Error reports that an allocator cannot be read.
 type Error struct {
 	Code   Code
-	Blocks int // that were looked at
-	Bad    int // of them, those that contradict
+	Blocks int    // that were looked at
+	Bad    int    // of them, those that contradict
+	Class  string // mangled: the process chooses it
 }
 
 func (e *Error) Error() string {
@@ -48,6 +51,10 @@ func (e *Error) Error() string {
 		return begin + fmt.Sprintf("%d of %d blocks, or their sums, contradict the rest", e.Bad, e.Blocks)
 	case TooMuch:
 		return begin + "it is larger than the limits on what is read"
+	case OtherBackend:
+		return begin + fmt.Sprintf("it is of an unknown class, %q", e.Class)
+	case Uncounted:
+		return begin + "its backend keeps no counters"
 	}
 	return begin + fmt.Sprintf("code %d", e.Code)
 }

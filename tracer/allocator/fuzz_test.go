@@ -82,7 +82,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, l := range []*Layout{nil, layout} {
 			const limit = 1 << 20
-			s, _, err := read(newReader(m, limit), l, 2)
+			s, err := newAllocator(m, l, limit).Walk(2)
 			if err == nil && (len(s.Blocks) > maxBlocks || s.Cost.Bytes > limit) {
 				t.Errorf("%d blocks, %+v", len(s.Blocks), s.Cost)
 			}

@@ -2,12 +2,7 @@
 
 package allocator
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/vramprof/vramprof/tracer/holders/peek"
-)
+import "slices"
 
 const (
 	objectSize = 4096 // of a device's allocator, at most
@@ -15,10 +10,12 @@ const (
 	poolSize   = 512  // of a PrivatePool, at most
 	maxDevices = 64
 	maxSample  = 2000 // blocks of each kind that prove a layout
+
+	activeRange = 160 // behind the last set, where the table of active blocks begins
 )
 
-// Layout is where one build of PyTorch has the fields of its allocator. Read finds it, and proves it
-// again in each walk. Keep it for a library's build; it has no addresses.
+// Layout is where one build of PyTorch has the fields of its allocator. A walk finds it, and proves it
+// again each time. It has no addresses: keep it for a library's build, in a Layouts. It never changes.
 type Layout struct {
 	sets   []int // of the default pools: offsets of the sets' headers in a device's allocator
 	pair   bool  // each pool has a set of blocks and one of unmapped blocks (since 2.1)
@@ -42,61 +39,6 @@ func (r *reader) setsOf(h []byte, at uint64) (sets []int) {
 	return sets
 }
 
-// libraryData returns the variables of libc10_cuda: writable mappings of the file, and memory behind them.
-func (r *reader) libraryData() (data []peek.Region) {
-	var end uint64
-	for _, g := range r.Regions() {
-		of := strings.Contains(g.Path, "libc10_cuda") || strings.Contains(g.Path, "libc10_hip")
-		if of || g.Path == "" && g.Start == end && end != 0 {
-			end = g.End
-			if g.Readable && g.Writable && g.Private && g.End-g.Start <= maxLib {
-				data = append(data, g)
-			}
-		}
-	}
-	return data
-}
-
-// devices finds the list of the devices' allocators among the library's variables: a std::vector of
-// pointers to objects with the same offsets of sets.
-func (r *reader) devices() (found []uint64, sets []int, err error) {
-	data := r.libraryData()
-	if len(data) == 0 {
-		return nil, nil, &Error{Code: NoLibrary}
-	}
-	for _, g := range data {
-		b := r.get(g.Start, int(g.End-g.Start))
-		for o := 0; o+24 <= len(b) && !r.over; o += 8 {
-			begin, end, room := word(b, o), word(b, o+8), word(b, o+16)
-			if begin >= end || end > room || (end-begin)%8 != 0 || end-begin > maxDevices*8 || room-begin > 2*maxDevices*8 || !r.pointer(begin) {
-				continue
-			}
-			if objects, s := r.deviceList(r.get(begin, int(end-begin))); len(s) > len(sets) || len(s) == len(sets) && len(objects) > len(found) {
-				found, sets = objects, s
-			}
-		}
-	}
-	if found == nil {
-		return nil, nil, &Error{Code: NoDevices}
-	}
-	return found, sets, nil
-}
-
-func (r *reader) deviceList(list []byte) (objects []uint64, sets []int) {
-	for i := 0; i < len(list); i += 8 {
-		at := word(list, i)
-		if !r.pointer(at) {
-			return nil, nil
-		}
-		s := r.setsOf(r.get(at, objectSize), at)
-		if len(s) < 2 || s[0] < 64 || sets != nil && !slices.Equal(s, sets) {
-			return nil, nil
-		}
-		objects, sets = append(objects, at), s
-	}
-	return objects, sets
-}
-
 // sample is what proves a layout: some blocks, and the set that each is in.
 type sample struct {
 	at    []uint64
@@ -105,14 +47,12 @@ type sample struct {
 }
 
 func (s *sample) load(r *reader, at []uint64) {
-	b := r.each(blockSize, at)
-	for i, a := range at {
-		s.image[a] = b[i*blockSize : (i+1)*blockSize]
-	}
+	r.each(blockSize, at, func(i int, b []byte) { s.image[at[i]] = slices.Clone(b) })
 }
 
-// few reports whether a twentieth at most contradicts: the process runs meanwhile.
-func few(bad, n int) bool { return n > 0 && bad*20 <= n }
+// few reports whether few contradict. While a process runs, many of a large sample may: what is not the
+// field that is looked for agrees nowhere.
+func few(bad, n int) bool { return n > 0 && (bad*20 <= n || n >= 100 && bad*2 < n) }
 
 // calibrate finds the layout.
 func (r *reader) calibrate(devices []uint64, sets []int) (*Layout, error) {
@@ -121,10 +61,12 @@ func (r *reader) calibrate(devices []uint64, sets []int) (*Layout, error) {
 	for _, d := range devices {
 		h := r.get(d, objectSize)
 		for i, o := range sets {
-			values, _ := r.set(h, o)
-			for _, a := range values[:min(len(values), maxSample)] {
-				s.at, s.pools[a] = append(s.at, a), d+uint64(l.poolAt(sets, i))
-			}
+			n := 0
+			r.set(h, o, func(a uint64) {
+				if n++; n <= maxSample {
+					s.at, s.pools[a] = append(s.at, a), d+uint64(l.poolAt(sets, i))
+				}
+			})
 		}
 		active, ok := r.findActive(h, l)
 		if !ok {
@@ -160,16 +102,15 @@ func (l *Layout) poolAt(sets []int, i int) int {
 // findActive finds the table of active blocks: the first table behind the last set.
 func (r *reader) findActive(h []byte, l *Layout) (blocks []uint64, ok bool) {
 	last := l.sets[len(l.sets)-1] + nodeSize
-	for o := last; o < last+160; o += 8 {
+	for o := last; o < last+activeRange; o += 8 {
 		if l.active != 0 && o != l.active {
 			continue
 		}
-		e, ok := r.table(h, o, 16)
-		if n := int(min(word(h, o+24), maxBlocks)); ok || len(e) > 100 && few(max(n-len(e), len(e)-n), len(e)) {
+		blocks = blocks[:0]
+		ok := r.table(h, o, 16, func(e []byte) { blocks = append(blocks, word(e, 8)) })
+		n := int(min(word(h, o+24), maxBlocks))
+		if ok || len(blocks) > 100 && few(max(n-len(blocks), len(blocks)-n), len(blocks)) {
 			l.active = o
-			for _, b := range e {
-				blocks = append(blocks, word(b, 8))
-			}
 			return blocks, true
 		}
 	}

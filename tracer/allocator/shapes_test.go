@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
@@ -19,16 +21,83 @@ var versions = []int{113, 200, 210, 260, 300, 301}
 // startShape starts a process with the structures of a version, and returns each block it has.
 func startShape(t testing.TB, version, segments int) (*peek.Process, []string) {
 	t.Helper()
-	dir := t.TempDir()
+	return startDivided(t, version, segments, 30)
+}
+
+// startDivided is startShape with at most some blocks in a segment.
+func startDivided(t testing.TB, version, segments, most int) (*peek.Process, []string) {
+	t.Helper()
+	cmd, told := runShape(t, version, segments, most)
+	return openProcess(t, cmd.Process.Pid), told
+}
+
+// startEnding is startShape, and returns a function that ends the process.
+func startEnding(t testing.TB) (p *peek.Process, end func()) {
+	t.Helper()
+	cmd, _ := runShape(t, 260, 20, 30)
+	return openProcess(t, cmd.Process.Pid), func() { cmd.Process.Kill(); cmd.Wait() }
+}
+
+func openProcess(t testing.TB, pid int) *peek.Process {
+	t.Helper()
+	p, err := peek.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// shapes has the folders of the programs that were built, by version.
+var shapes struct {
+	sync.Mutex
+	dirs map[int]string
+	root string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shapes.root != "" {
+		os.RemoveAll(shapes.root)
+	}
+	os.Exit(code)
+}
+
+// buildShape builds the program of a version once, as DIR/shape.
+func buildShape(t testing.TB, version int) (dir string) {
+	t.Helper()
+	shapes.Lock()
+	defer shapes.Unlock()
+	if dir := shapes.dirs[version]; dir != "" {
+		return dir
+	}
 	build := func(args ...string) {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
+	if shapes.root == "" {
+		root, err := os.MkdirTemp("", "shapes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes.root, shapes.dirs = root, map[int]string{}
+	}
+	dir = filepath.Join(shapes.root, fmt.Sprint(version))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	library, program := filepath.Join(dir, "libc10_cuda.so"), filepath.Join(dir, "shape")
-	build("g++", "-std=c++17", "-O0", "-shared", "-fPIC", fmt.Sprintf("-DVERSION=%d", version), "-o", library, "testdata/shapes.cpp")
+	build("g++", "-std=c++17", "-O0", "-shared", "-fPIC", "-Wl,--build-id", fmt.Sprintf("-DVERSION=%d", version), "-o", library, "testdata/shapes.cpp")
 	build("gcc", "-o", program, "testdata/main.c", library, "-Wl,-rpath,"+dir)
-	cmd := exec.Command(program, fmt.Sprint(segments))
+	shapes.dirs[version] = dir
+	return dir
+}
+
+// runShape starts the program of a version, and returns its output up to the end of its list.
+func runShape(t testing.TB, version, segments, most int) (cmd *exec.Cmd, told []string) {
+	t.Helper()
+	cmd = exec.Command(filepath.Join(buildShape(t, version), "shape"), fmt.Sprint(segments), fmt.Sprint(most))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -41,17 +110,11 @@ func startShape(t testing.TB, version, segments int) (*peek.Process, []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
-	var told []string
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "end" {
 		told = append(told, lines.Text())
 	}
-	p, err := peek.Open(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p, told
+	return cmd, told
 }
 
 // lines writes the blocks of a snapshot as shapes.cpp prints them.

@@ -4,56 +4,34 @@ package allocator
 
 import (
 	"bytes"
-	"cmp"
+	"math/bits"
 	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/clock"
 )
 
-// Read reads the allocator of a process. It tries at most some times to find each device at rest, and
-// takes the last walk otherwise. A nil layout is found; the one to keep for this build is returned.
-func Read(m Memory, known *Layout, tries int) (*Snapshot, *Layout, error) {
-	return read(newReader(m, maxBytes), known, tries)
-}
+const (
+	maxPools = 1 << 14 // private pools of a device
 
-func read(r *reader, known *Layout, tries int) (*Snapshot, *Layout, error) {
-	devices, sets, err := r.devices()
-	if err != nil {
-		return nil, known, err
-	}
-	l := known
-	if l == nil || !slices.Equal(l.sets, sets) {
-		if l, err = r.calibrate(devices, sets); err != nil {
-			return nil, known, err
-		}
-	} else {
-		copied := *l
-		l = &copied
-	}
-	snapshot := &Snapshot{}
-	for i, d := range devices {
-		var w *walk
-		for try := 0; try < max(1, tries) && (w == nil || !w.device.Exact); try++ {
-			if w = r.walk(l, d); w.resting && !w.device.Exact {
-				return nil, known, &Error{Code: Contradicted, Blocks: len(w.raw), Bad: w.device.Contradicted}
-			}
-		}
-		if r.over {
-			return nil, known, &Error{Code: TooMuch}
-		}
-		if l.stats == 0 {
-			return nil, known, &Error{Code: NoCounters, Blocks: len(w.raw)}
-		}
-		w.device.Index = i
-		w.export(snapshot, i)
-	}
-	slices.SortFunc(snapshot.Blocks, func(a, b Block) int { return cmp.Compare(a.Address, b.Address) })
-	snapshot.Cost = r.cost
-	return snapshot, l, nil
-}
+	// Reads of a lock until it is seen free: some at once, the others after a pause, since a thread may lose its CPU
+	// while it holds the lock. Pauses of one reading are at most 50 ms.
+	maxPolls  = 64
+	fastPolls = 24
+	pollPause = 250 * time.Microsecond
+	maxPauses = 200
+
+	// In a Block, by position: its stream, and the number of other streams that use it.
+	blockStream = 8
+	streamUses  = 40
+)
 
 // rawBlock is a block as the process has it.
 type rawBlock struct {
 	at, ptr, size, requested, prev, next, pool, stream uint64
-	state                                              State
+
+	state State
+	freed bool // it was active, but nothing waits for it: it was freed meanwhile, or its memory is another Block's by now
 }
 
 type poolKey struct {
@@ -61,135 +39,294 @@ type poolKey struct {
 	small bool
 }
 
-// walk is one reading of one device.
+// walk is one reading of one device. It keeps its buffers for the next one.
 type walk struct {
 	device  Device
-	raw     []rawBlock
-	index   map[uint64]int // by address of the Block
+	blocks  []rawBlock // by address of their memory
 	pools   map[uint64]poolKey
 	counted bool // all containers have as many entries as they say
+	blind   bool // a block could not be read
 	resting bool // the lock was free and no counter moved
+	twice   int  // blocks in two containers
+
+	keys    []uint64 // addresses of Blocks, with the state in the lowest bits
+	spare   []rawBlock
+	segment []int32 // of each block, in the snapshot; -1: unknown
 }
 
-// walk reads the containers of a device, then their blocks, then the counters again.
-func (r *reader) walk(l *Layout, d uint64) *walk {
-	h := r.get(d, objectSize)
-	w := &walk{pools: map[uint64]poolKey{}, counted: true}
-	var at []uint64
-	var states []State
-	add := func(values []uint64, ok bool, s State) {
-		w.counted = w.counted && ok
-		for _, a := range values[:min(len(values), maxBlocks-min(len(at), maxBlocks))] {
-			at, states = append(at, a), append(states, s)
-		}
-	}
-	addSets := func(h []byte, base uint64, sets []int, id PoolID) {
-		for i, o := range sets {
-			state := Inactive
-			if l.pair && i%2 == 1 {
-				state = Unmapped
+// sight is one look at a device's object.
+type sight struct {
+	object        []byte
+	before, after uint64 // CLOCK_MONOTONIC in ns, around the read
+	free          bool   // the lock
+}
+
+// look reads a device's object, again and again until its lock is free or the polls are used up.
+func (r *reader) look(d uint64) (s sight) {
+	for i := range maxPolls {
+		if i >= fastPolls {
+			if r.pauses == maxPauses {
+				break
 			}
-			values, ok := r.set(h, o)
-			add(values, ok, state)
-			w.pools[base+uint64(l.poolAt(sets, i))] = poolKey{id, i >= len(sets)/2}
+			r.pauses++
+			time.Sleep(pollPause)
+		}
+		s.before = clock.Now()
+		s.object = r.get(d, objectSize)
+		s.after = clock.Now()
+		if s.free = unlocked(s.object); s.free || r.over {
+			break
 		}
 	}
-	addSets(h, d, l.sets, PoolID{})
-	entries, ok := r.table(h, l.active, 16)
-	var active []uint64
-	for _, e := range entries {
-		active = append(active, word(e, 8))
+	return s
+}
+
+// unlocked reports whether the pthread_mutex_t that an object begins with is free.
+func unlocked(object []byte) bool { return word(object, 0)&0xffffffff == 0 }
+
+// read reads the containers of a device, then their blocks, then the counters again.
+func (w *walk) read(r *reader, l *Layout, d uint64) {
+	*w = walk{counted: true, pools: map[uint64]poolKey{}, blocks: w.blocks[:0], keys: w.keys[:0], spare: w.spare[:0], segment: w.segment[:0]}
+	begin := r.look(d)
+	w.collect(r, l, d, begin.object)
+	w.readBlocks(r, l)
+	w.sortBlocks()
+	end := r.look(d)
+	w.device.From, w.device.To, w.device.LockFree = begin.before, end.after, begin.free && end.free
+	w.check(l, begin.object, end.object)
+}
+
+// add notes a Block that a container leads to.
+func (w *walk) add(a uint64, s State) {
+	if a == 0 || a&7 != 0 || len(w.keys) == maxBlocks {
+		w.counted = false
+		return
 	}
-	add(active, ok, Active)
+	w.keys = append(w.keys, a|uint64(s))
+}
+
+// addSets adds the blocks of the pools in an object.
+func (w *walk) addSets(r *reader, l *Layout, object []byte, base uint64, sets []int, id PoolID) {
+	for i, o := range sets {
+		state := Inactive
+		if l.pair && i%2 == 1 {
+			state = Unmapped
+		}
+		ok := r.set(object, o, func(a uint64) { w.add(a, state) })
+		w.counted = w.counted && ok
+		w.pools[base+uint64(l.poolAt(sets, i))] = poolKey{id, i >= len(sets)/2}
+	}
+}
+
+// collect reads all containers.
+func (w *walk) collect(r *reader, l *Layout, d uint64, h []byte) {
+	w.addSets(r, l, h, d, l.sets, PoolID{})
+	if t, ok := r.tableAt(h, l.active); !ok {
+		w.counted = false
+	} else {
+		w.keys = slices.Grow(w.keys, int(min(t.count, maxBlocks)))
+		ok := r.entries(t, 16, func(e []byte) { w.add(word(e, 8), Active) })
+		w.counted = w.counted && ok
+	}
 	if l.graphs == 0 {
 		l.graphs = r.findGraphs(h, l)
 	}
 	if l.graphs != 0 {
-		entries, ok := r.table(h, l.graphs, 32)
-		w.counted = w.counted && ok
-		for _, e := range entries[:min(len(entries), 1<<14)] {
-			p := word(e, 24)
-			object := r.get(p, poolSize)
-			sets := r.setsOf(object, p)
-			if len(sets) != len(l.sets) {
-				w.counted = false
-				continue
-			}
-			addSets(object, p, sets, PoolID{word(e, 8), word(e, 16)})
-		}
+		w.collectPrivate(r, l, h)
 	}
-	w.readBlocks(r, l, at, states)
-	w.check(r, l, d, h)
-	return w
+	w.dropTwice()
+}
+
+// privatePool is an entry of the table of private pools.
+type privatePool struct {
+	id PoolID
+	at uint64
+}
+
+func (w *walk) collectPrivate(r *reader, l *Layout, h []byte) {
+	var pools []privatePool
+	ok := r.table(h, l.graphs, 32, func(e []byte) {
+		if len(pools) < maxPools {
+			pools = append(pools, privatePool{PoolID{word(e, 8), word(e, 16)}, word(e, 24)})
+		}
+	})
+	w.counted = w.counted && ok
+	for _, p := range pools {
+		object := r.get(p.at, poolSize)
+		sets := r.setsOf(object, p.at)
+		if len(sets) != len(l.sets) {
+			w.counted = false
+			continue
+		}
+		w.addSets(r, l, object, p.at, sets, p.id)
+	}
 }
 
 // findGraphs finds the table of private pools, whose entries are an id of two words and a pointer.
 func (r *reader) findGraphs(h []byte, l *Layout) int {
 	for o := l.active + tableSize; o+tableSize <= len(h); o += 8 {
-		if entries, ok := r.table(h, o, 32); ok && len(entries) > 0 {
-			if p := word(entries[0], 24); r.pointer(p) && len(r.setsOf(r.get(p, poolSize), p)) == len(l.sets) {
-				return o
-			}
+		pool := uint64(0)
+		ok := r.table(h, o, 32, func(e []byte) { pool = word(e, 24) })
+		if ok && r.pointer(pool) && len(r.setsOf(r.get(pool, poolSize), pool)) == len(l.sets) {
+			return o
 		}
 	}
 	return 0
 }
 
-func (w *walk) readBlocks(r *reader, l *Layout, at []uint64, states []State) {
-	n := max(l.ptr, l.size, l.prev, l.next, l.pool, l.requested) + 16
-	b := r.each(n, at)
-	w.raw, w.index = make([]rawBlock, 0, len(at)), make(map[uint64]int, len(at))
-	for i, a := range at {
-		x := b[min(i*n, len(b)):min((i+1)*n, len(b))]
-		k := rawBlock{at: a, ptr: word(x, l.ptr), size: word(x, l.size), prev: word(x, l.prev), next: word(x, l.next), pool: word(x, l.pool), stream: word(x, 8), state: states[i]}
-		if k.requested = k.size; l.requested >= 0 {
-			k.requested = word(x, l.requested)
+// dropTwice sorts the addresses and counts those of two containers, between which a block moved.
+func (w *walk) dropTwice() {
+	slices.Sort(w.keys)
+	kept := w.keys[:0]
+	for _, k := range w.keys {
+		if n := len(kept); n > 0 && (kept[n-1]^k)&^7 == 0 {
+			w.twice++
+			continue
 		}
-		if allocated := l.ptr + 8; k.state == Active && allocated < len(x) && x[allocated] == 0 {
-			k.state = PendingFree
-		}
-		w.index[a] = i
-		w.raw = append(w.raw, k)
+		kept = append(kept, k)
 	}
+	w.keys = kept
+}
+
+func (w *walk) readBlocks(r *reader, l *Layout) {
+	n := max(l.ptr, l.size, l.prev, l.next, l.pool, l.requested) + 16
+	w.blocks = slices.Grow(w.blocks, len(w.keys))
+	allocated, events := l.ptr+8, l.next+8
+	r.each(n, w.keys, func(i int, x []byte) {
+		a := w.keys[i]
+		b := rawBlock{at: a &^ 7, state: State(a & 7), ptr: word(x, l.ptr), size: word(x, l.size), prev: word(x, l.prev), next: word(x, l.next), pool: word(x, l.pool), stream: word(x, blockStream)}
+		if b.requested = b.size; l.requested >= 0 {
+			b.requested = word(x, l.requested)
+		}
+		switch {
+		case b.state == Active && x[allocated] == 0:
+			b.state = PendingFree
+			b.freed = word(x, events)&0xffffffff == 0 && word(x, streamUses) == 0
+		case b.state == Inactive && x[allocated] == 1: // meanwhile
+			b.state = Active
+		}
+		w.blind = w.blind || b.size == 0
+		w.blocks = append(w.blocks, b)
+	})
+}
+
+// position is a block's place in a list that is sorted.
+type position struct {
+	key   uint64
+	index uint32
+}
+
+// sortBlocks sorts the blocks by the address of their memory.
+func (w *walk) sortBlocks() {
+	if slices.IsSortedFunc(w.blocks, func(a, b rawBlock) int { return compare(a.ptr, b.ptr) }) {
+		return
+	}
+	order := make([]position, len(w.blocks))
+	for i, b := range w.blocks {
+		order[i] = position{b.ptr, uint32(i)}
+	}
+	sorted := slices.Grow(w.spare, len(w.blocks))
+	for _, p := range radix(order) {
+		sorted = append(sorted, w.blocks[p.index])
+	}
+	w.blocks, w.spare = sorted, w.blocks[:0]
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// radix sorts by keys, digit by digit from the lowest bit in which they differ.
+func radix(list []position) []position {
+	const digit = 11
+	differ := uint64(0)
+	for _, p := range list {
+		differ |= p.key ^ list[0].key
+	}
+	other := make([]position, len(list))
+	for shift := bits.TrailingZeros64(differ); shift < 64 && differ>>shift != 0; shift += digit {
+		var starts [1 << digit]uint32
+		for _, p := range list {
+			starts[p.key>>shift%(1<<digit)]++
+		}
+		sum := uint32(0)
+		for i, n := range starts {
+			starts[i], sum = sum, sum+n
+		}
+		for _, p := range list {
+			at := &starts[p.key>>shift%(1<<digit)]
+			other[*at] = p
+			*at++
+		}
+		list, other = other, list
+	}
+	return list
 }
 
 // check compares the blocks with each other and with the counters, and the counters before and after.
-func (w *walk) check(r *reader, l *Layout, d uint64, before []byte) {
+func (w *walk) check(l *Layout, before, after []byte) {
 	s := w.sum()
 	end := l.sets[0] - 8
 	if l.stats == 0 {
-		l.stats = findStats(before[:end], s, l.requested >= 0)
+		l.stats = findStats(before[:end], s, l.requested >= 0, w.device.LockFree && bytes.Equal(before[8:end], after[8:end]))
 	}
-	after := r.get(d, objectSize)
-	free := word(before, 0)&0xffffffff == 0 && word(after, 0)&0xffffffff == 0
-	w.resting = free && l.stats != 0 && bytes.Equal(before[8:end], after[8:end])
+	w.resting = w.device.LockFree && l.stats != 0 && bytes.Equal(before[8:end], after[8:end])
 	was, is := countersAt(before[:end], l), countersAt(after[:end], l)
 	w.device.Counters = is
-	agree := s.equals(was)
-	w.device.Exact = w.resting && agree && w.counted && w.device.Contradicted == 0
-	moved := func(a, b Stat) uint64 { return b.Allocated - a.Allocated + b.Freed - a.Freed }
+	w.device.Exact = w.resting && s.equals(was) && w.counted && w.device.Contradicted == 0
 	if !w.device.Exact {
+		w.dropGone()
 		w.device.OffBlocks = apart(s.allocations, was.Allocations.Current) + moved(was.Allocations, is.Allocations)
 		w.device.OffBytes = apart(s.allocated, was.Allocated.Current) + moved(was.Allocated, is.Allocated)
 	}
 }
 
-func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
+// dropGone makes those blocks inactive that were freed during the walk, and drops those whose Block was deleted: its
+// memory was something else by then.
+func (w *walk) dropGone() {
+	kept := w.blocks[:0]
+	for _, b := range w.blocks {
+		if b.freed {
+			b.state = Inactive
+		}
+		if b.sized() && b.ptr != 0 && b.ptr%64 == 0 {
+			kept = append(kept, b)
+		}
+	}
+	w.blocks = kept
+}
 
-// sum adds the blocks up and counts those that their neighbors contradict.
+// sized reports whether a block has a size that PyTorch gives out.
+func (b *rawBlock) sized() bool { return b.size != 0 && b.size%512 == 0 }
+
+// moved returns by how much a counter was moved, in both directions.
+func moved(was, is Stat) uint64 { return is.Allocated - was.Allocated + is.Freed - was.Freed }
+
+// sum adds the blocks up and counts those that their neighbors contradict: by address, the next block of a
+// segment is the neighbor in the list.
 func (w *walk) sum() (s sums) {
-	bad := len(w.raw) - len(w.index) // in two containers
-	for _, b := range w.raw {
+	bad := w.twice
+	last := ^uint64(0) // pool that was found last
+	for i, b := range w.blocks {
 		s.add(b)
-		_, pool := w.pools[b.pool]
-		ok := b.size != 0 && b.size%512 == 0 && pool
+		pool := b.pool == last
+		if !pool {
+			if _, pool = w.pools[b.pool]; pool {
+				last = b.pool
+			}
+		}
+		ok := pool && b.sized()
 		if b.next != 0 {
-			i, is := w.index[b.next]
-			ok = ok && is && w.raw[i].prev == b.at && w.raw[i].ptr == b.ptr+b.size && w.raw[i].pool == b.pool
+			ok = ok && i+1 < len(w.blocks) && follows(b, w.blocks[i+1])
 		}
 		if b.prev != 0 {
-			i, is := w.index[b.prev]
-			ok = ok && is && w.raw[i].next == b.at
+			ok = ok && i > 0 && w.blocks[i-1].at == b.prev && w.blocks[i-1].next == b.at
 		}
 		if !ok {
 			bad++
@@ -199,39 +336,17 @@ func (w *walk) sum() (s sums) {
 	return s
 }
 
-// export adds the blocks and segments of a device to a snapshot.
-func (w *walk) export(s *Snapshot, device int) {
-	at := make([]int, len(w.raw))
-	for i := range at {
-		at[i] = -1
-	}
-	for i, b := range w.raw {
-		if b.state == Unmapped || at[i] >= 0 || !w.begins(b) {
-			continue
-		}
-		key := w.pools[b.pool]
-		g := Segment{Address: b.ptr, Stream: b.stream, Pool: key.id, Small: key.small, Device: device}
-		for k, is := i, true; is && w.raw[k].state != Unmapped && at[k] < 0; k, is = w.nextOf(k) {
-			at[k] = len(s.Segments)
-			g.Size += w.raw[k].size
-			g.Blocks++
-		}
-		s.Segments = append(s.Segments, g)
-	}
-	for i, b := range w.raw {
-		key := w.pools[b.pool]
-		s.Blocks = append(s.Blocks, Block{Address: b.ptr, Size: b.size, Requested: b.requested, Stream: b.stream, Pool: key.id, Device: device, State: b.state, Small: key.small, Segment: at[i]})
-	}
-	s.Devices = append(s.Devices, w.device)
+func follows(b, next rawBlock) bool {
+	return next.at == b.next && next.prev == b.at && next.ptr == b.ptr+b.size && next.pool == b.pool
 }
 
-// begins reports whether a block is the first of a segment: nothing mapped is in front of it.
-func (w *walk) begins(b rawBlock) bool {
-	i, is := w.index[b.prev]
-	return b.prev == 0 || is && w.raw[i].state == Unmapped
-}
-
-func (w *walk) nextOf(i int) (int, bool) {
-	n, is := w.index[w.raw[i].next]
-	return n, is && w.raw[i].next != 0
+// rank orders walks of one device: exact ones, those that events of their window complete, the others.
+func (w *walk) rank() int {
+	switch {
+	case w.device.Exact:
+		return 2
+	case w.device.LockFree:
+		return 1
+	}
+	return 0
 }

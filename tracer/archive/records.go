@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // RecordVersion is the version of Record.
@@ -361,3 +363,6 @@ func readRecord(dir *os.Root, base string) (x Record, ok bool) {
 
 // Records returns the records of out-of-memory errors, newest first.
 func (a *Archive) Records() ([]Record, error) { return ReadRecords(a.dir) }
+
+// cleanLine bounds a line of code.
+func cleanLine(s string) string { return untrusted.Clean(s[:min(len(s), maxLine)]) }

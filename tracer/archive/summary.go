@@ -270,6 +270,3 @@ func (s *summary) index() *Index {
 	slices.SortStableFunc(x.Processes, func(a, b Process) int { return cmp.Compare(b.Peak, a.Peak) })
 	return x
 }
-
-// cleanLine bounds a line of code.
-func cleanLine(s string) string { return untrusted.Clean(s[:min(len(s), maxLine)]) }

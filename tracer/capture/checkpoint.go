@@ -29,42 +29,26 @@ const (
 // would take more than about most bytes. It returns whether it did: see ledger.Ledger.Checkpoint.
 type Checkpoints func(to ledger.Books, most int) bool
 
-// SetCheckpoints sets the source of checkpoints. The Writer calls it in Apply and Tell, before it
-// takes what it is told. Without it, the capture has none.
-func (w *Writer) SetCheckpoints(source Checkpoints) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.checkpoints = source
+// checkpointer makes the checkpoints of a Writer, whose mu guards it.
+type checkpointer struct {
+	source Checkpoints // nil: there are none
+	look   bool        // a batch was queued since the last look whether one is due
+	after  int64       // bytes in the file after the last checkpoint, or math.MaxInt64 while that is queued
+	step   int64       // checkpointStep; less in tests
 }
 
-// checkpoint queues a checkpoint if one is due. Once something was dropped there are no more: they
-// would show other books than those that follow from the inputs. The caller holds w.mu, and the
-// books have all inputs so far.
-func (w *Writer) checkpoint() {
-	w.passed = false
-	most := (w.stored.Bytes - w.checkpointed) / checkpointShare
-	if w.checkpoints == nil || w.closed || w.err != nil || w.opens || w.lost > 0 || w.stored.Bytes-w.checkpointed < w.step || len(w.rest) > 0 || len(w.queue) > cap(w.queue)/2 {
-		return
-	}
+// due reports whether a file that has stored bytes is to get another checkpoint.
+func (c *checkpointer) due(stored int64) bool { return c.source != nil && stored-c.after >= c.step }
+
+// take returns the frames of a checkpoint, which the caller queues. It returns false if they would be too
+// large.
+func (c *checkpointer) take(stored int64) ([]*wire.Inputs, bool) {
 	var to pieces
-	if !w.checkpoints(&to, int(most)) {
-		return
+	if !c.source(&to, int((stored-c.after)/checkpointShare)) {
+		return nil, false
 	}
-	if !w.batch.empty() {
-		w.pass()
-	}
-	w.checkpointed = math.MaxInt64 // until it is in the file
-	at := max(w.now, w.clock())    // no frame before it is later
-	w.send(&batch{checkpoint: to.list, first: at, last: at})
-}
-
-// lookForCheckpoint queues a checkpoint if one is due, before an input.
-func (w *Writer) lookForCheckpoint() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.passed {
-		w.checkpoint()
-	}
+	c.after = math.MaxInt64 // until it is in the file
+	return to.list, true
 }
 
 // pieces collects the frames of a checkpoint.
@@ -84,17 +68,6 @@ func (p *pieces) Tell(in ledger.Input) {
 	x, last := inputOf(in), p.list[len(p.list)-1]
 	last.Input = append(last.Input, x)
 	p.size += size(x)
-}
-
-// checkpoint writes the frames of a checkpoint. Each counts those that follow it.
-func (d *disk) checkpoint(b *batch) error {
-	for i, m := range b.checkpoint {
-		f := frame{kind: checkpointFrame, events: uint32(len(b.checkpoint) - 1 - i), first: b.first, last: b.last}
-		if err := d.write(f, m); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkpoint is where the frames of a whole checkpoint are.
@@ -142,39 +115,4 @@ func (c *checkpoints) before(time uint64) *checkpoint {
 		}
 	}
 	return nil
-}
-
-// booksAt returns books with all inputs up to a moment, and the Player that gave them these: from
-// the newest checkpoint on or, if it is malformed, from the begin.
-func (r *Reader) booksAt(time uint64) (*ledger.Ledger, *Player, error) {
-	l, p := r.NewLedger(), r.Player()
-	if c := r.checkpoints.before(time); c != nil {
-		switch restored, err := p.restore(c, l); {
-		case err != nil:
-			return nil, nil, err
-		case !restored:
-			l, p = r.NewLedger(), r.Player()
-		}
-	}
-	return l, p, p.PlayTo(time, l)
-}
-
-// restore gives empty books a checkpoint, and continues after it. It returns false if the checkpoint
-// is malformed.
-func (p *Player) restore(c *checkpoint, books *ledger.Ledger) (bool, error) {
-	for _, i := range c.frames {
-		if err := p.rec.load(&p.rec.frames[i], &p.inputs, &p.buffers); err != nil {
-			if isDamage(err) {
-				return false, nil
-			}
-			return false, err
-		}
-		for _, in := range p.inputs.Input {
-			if err := p.applier.apply(in, books); err != nil {
-				return false, nil
-			}
-		}
-	}
-	p.next = c.next
-	return books.Restored(), p.rec.reached()
 }

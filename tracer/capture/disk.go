@@ -6,13 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
+
+// File is the destination of a capture: an *os.File.
+type File interface {
+	WriteAt(b []byte, offset int64) (int, error)
+	Truncate(size int64) error
+}
 
 // disk writes frames.
 type disk struct {
@@ -106,6 +111,17 @@ func (d *disk) batch(b *batch, n *names) error {
 	return nil
 }
 
+// checkpoint writes the frames of a checkpoint. Each counts those that follow it.
+func (d *disk) checkpoint(b *batch) error {
+	for i, m := range b.checkpoint {
+		f := frame{kind: checkpointFrame, events: uint32(len(b.checkpoint) - 1 - i), first: b.first, last: b.last}
+		if err := d.write(f, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *disk) stacks(m *wire.Stacks) error {
 	return d.write(frame{kind: stacksFrame, first: d.last, last: d.last}, m)
 }
@@ -115,11 +131,23 @@ func (d *disk) end(m *wire.End) error {
 	return d.write(frame{kind: endFrame, first: at, last: at}, m)
 }
 
-// duration formats ns: "12m30s".
-func duration(ns uint64) string {
-	d := time.Duration(min(ns, 1<<62))
-	if d < 10*time.Second {
-		return d.Round(10 * time.Millisecond).String()
-	}
-	return d.Round(100 * time.Millisecond).String()
+// batchBytes is how much a batch has at most of inputs other than events, but for the last input.
+const batchBytes = 1 << 20
+
+// batch is the content of one frame.
+type batch struct {
+	inputs      wire.Inputs
+	size        int  // of inputs other than events
+	gap         bool // replaces dropped inputs
+	opened      bool // the mark after an opening
+	lost        int  // events in a gap
+	checkpoint  []*wire.Inputs
+	first, last uint64
+}
+
+func (b *batch) empty() bool { return b.inputs.Events == 0 && len(b.inputs.Input) == 0 }
+
+func (b *batch) clear() {
+	truncate(&b.inputs)
+	b.size, b.first, b.last = 0, 0, 0
 }

@@ -9,14 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// clean makes a file's text safe to print. It does not change text that vramprof wrote, if the
-// tracer cleaned it too.
-func clean(b []byte) string { return untrusted.Clean(string(b[:min(len(b), maxText)])) }
 
 // inputOf turns an input of the ledger into a message; applier.apply is the inverse.
 func inputOf(in ledger.Input) *wire.Input {
@@ -230,10 +225,11 @@ func size(in *wire.Input) int {
 
 // applier gives inputs to books.
 type applier struct {
-	blocks []ledger.Block // of the parts so far
-	pid    uint32
-	parts  uint32
-	walk   walkParts
+	blocks    []ledger.Block // of the parts so far
+	pid       uint32
+	parts     uint32
+	walk      walkParts
+	allocator allocatorParts
 }
 
 // maxBlocks bounds a list; the kernel half has space for fewer.
@@ -270,6 +266,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.TensorReading{Time: what.Tensors.GetTime(), Totals: totals})
 	case *wire.Input_Blocks:
 		return a.takeBlocks(what.Blocks, books)
+	case *wire.Input_Allocator:
+		return a.allocator.take(what.Allocator, books)
 	case *wire.Input_OpenWalk:
 		books.Tell(ledger.WalkOpened{PID: what.OpenWalk.GetPid(), Time: what.OpenWalk.GetTime()})
 	case *wire.Input_Walk:

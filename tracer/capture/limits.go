@@ -3,10 +3,9 @@
 package capture
 
 import (
-	"cmp"
 	"fmt"
 
-	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // Limits of reading: a base for every capture plus an amount per byte of the file. Real captures
@@ -51,33 +50,6 @@ func (l limit) exceeded(size int64) error {
 	return &LimitError{fmt.Sprintf("it has more than %d %s: no real capture of %d bytes has that many, so it is damaged or forged", l.of(size), l.what, size)}
 }
 
-// limits returns the ledger's limits for this file.
-func (r *Reader) limits() ledger.ReadLimits {
-	if r.options.Unlimited {
-		return ledger.ReadLimits{}
-	}
-	return ledger.ReadLimits{
-		Live: liveLimit.of(r.size), Sites: siteLimit.of(r.size), Processes: processLimit.of(r.size), Tensors: tensorsLimit.of(r.size), Steps: stepLimit.of(r.size),
-		Reached: func(which ledger.Limit) {
-			r.Stop(map[ledger.Limit]limit{
-				ledger.LimitLive: liveLimit, ledger.LimitSites: siteLimit, ledger.LimitProcesses: processLimit,
-				ledger.LimitTensors: tensorsLimit, ledger.LimitSteps: stepLimit,
-			}[which].exceeded(r.size))
-		},
-	}
-}
-
-// reached returns the error of the limit that was reached, or nil.
-func (r *Reader) reached() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stopped
-}
-
-// Stop makes all playing that goes on, and all further playing, fail with an error. It may be called
-// from any goroutine.
-func (r *Reader) Stop(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = cmp.Or(r.stopped, err)
-}
+// clean makes a file's text safe to print. It does not change text that vramprof wrote, if the
+// tracer cleaned it too.
+func clean(b []byte) string { return untrusted.Clean(string(b[:min(len(b), maxText)])) }

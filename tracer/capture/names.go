@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
 const (
@@ -180,101 +179,4 @@ func (n *names) write(d *disk) error {
 		}
 	}
 	return nil
-}
-
-// stackCoder holds the tables shared by all frames with stacks.
-type stackCoder struct {
-	texts    map[string]uint32
-	mappings map[callstack.Mapping]uint32
-	lines    map[line]uint32
-	m        *wire.Stacks // the frame being built
-	size     int          // approximate size of m in bytes
-	address  uint64
-}
-
-// line is a frame by indexes.
-type line struct {
-	function, system, file uint32
-	number, start          int32
-	address                uint64
-	mapping, flags         uint32
-}
-
-const (
-	flagPython = 1 << iota
-	flagInlined
-	flagMark
-)
-
-func newStackCoder() stackCoder {
-	return stackCoder{texts: map[string]uint32{"": 0}, mappings: map[callstack.Mapping]uint32{}, lines: map[line]uint32{}}
-}
-
-func (c *stackCoder) begin() {
-	c.m = &wire.Stacks{FirstText: uint32(len(c.texts)), FirstMapping: uint32(len(c.mappings)), FirstLine: uint32(len(c.lines))}
-	c.size, c.address = 0, 0
-}
-
-func (c *stackCoder) add(id uint64, frames []callstack.Frame) {
-	for i := range frames {
-		c.m.Line = append(c.m.Line, c.line(&frames[i]))
-	}
-	c.m.Id, c.m.Depth = append(c.m.Id, id), append(c.m.Depth, uint32(len(frames)))
-	c.size += 12 + 4*len(frames)
-}
-
-func (c *stackCoder) line(f *callstack.Frame) uint32 {
-	k := line{
-		function: c.text(f.Function), system: c.text(f.SystemName), file: c.text(f.File),
-		number: int32(f.Line), start: int32(f.StartLine), address: f.Address, mapping: c.mapping(f.Mapping),
-	}
-	if f.Python {
-		k.flags |= flagPython
-	}
-	if f.Inlined {
-		k.flags |= flagInlined
-	}
-	if f.Mark {
-		k.flags |= flagMark
-	}
-	if n, ok := c.lines[k]; ok {
-		return n
-	}
-	n := uint32(len(c.lines))
-	c.lines[k] = n
-	m := c.m
-	m.Function, m.SystemName, m.File = append(m.Function, k.function), append(m.SystemName, k.system), append(m.File, k.file)
-	m.Number, m.Start, m.Mapping, m.Flags = append(m.Number, k.number), append(m.Start, k.start), append(m.Mapping, k.mapping), append(m.Flags, k.flags)
-	m.Address = append(m.Address, int64(k.address-c.address))
-	c.address = k.address
-	c.size += 24
-	return n
-}
-
-func (c *stackCoder) text(s string) uint32 {
-	n, ok := c.texts[s]
-	if !ok {
-		n = uint32(len(c.texts))
-		c.texts[s] = n
-		c.m.Text = append(c.m.Text, []byte(s))
-		c.size += len(s) + 4
-	}
-	return n
-}
-
-// mapping returns an index + 1.
-func (c *stackCoder) mapping(m *callstack.Mapping) uint32 {
-	if m == nil {
-		return 0
-	}
-	n, ok := c.mappings[*m]
-	if !ok {
-		n = uint32(len(c.mappings))
-		c.mappings[*m] = n
-		c.m.MappingPath, c.m.MappingBuild = append(c.m.MappingPath, c.text(m.Path)), append(c.m.MappingBuild, c.text(m.BuildID))
-		c.m.MappingStart, c.m.MappingLimit = append(c.m.MappingStart, m.Start), append(c.m.MappingLimit, m.Limit)
-		c.m.MappingOffset = append(c.m.MappingOffset, m.Offset)
-		c.size += 32
-	}
-	return n + 1
 }

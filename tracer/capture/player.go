@@ -98,7 +98,7 @@ func (p *Player) load(time uint64) (bool, error) {
 		if !isDamage(err) {
 			return false, err
 		}
-		p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
+		p.rec.missing.add(missing{first: f.first, last: f.last, damaged: true})
 	}
 	return false, nil
 }
@@ -160,5 +160,25 @@ func (p *Player) apply(in *wire.Input, books ledger.Books) {
 // damaged records that the current frame is malformed.
 func (p *Player) damaged() {
 	f := &p.rec.frames[p.next-1]
-	p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
+	p.rec.missing.add(missing{first: f.first, last: f.last, damaged: true})
+}
+
+// restore gives empty books a checkpoint, and continues after it. It returns false if the checkpoint
+// is malformed.
+func (p *Player) restore(c *checkpoint, books *ledger.Ledger) (bool, error) {
+	for _, i := range c.frames {
+		if err := p.rec.load(&p.rec.frames[i], &p.inputs, &p.buffers); err != nil {
+			if isDamage(err) {
+				return false, nil
+			}
+			return false, err
+		}
+		for _, in := range p.inputs.Input {
+			if err := p.applier.apply(in, books); err != nil {
+				return false, nil
+			}
+		}
+	}
+	p.next = c.next
+	return books.Restored(), p.rec.reached()
 }

@@ -3,10 +3,10 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"sync"
@@ -19,13 +19,11 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const (
 	maxFrames = 4 << 20
 	maxParts  = 400_000 // messages and strings per frame
-	maxCached = 1 << 19 // frames of stacks, 70 MB
 )
 
 // indexed is a frame with the offset of its payload.
@@ -57,15 +55,11 @@ type Reader struct {
 	options ReadOptions
 	size    int64
 
-	loadStacks sync.Once
-	stacks     stackTables
+	missing gaps
+	stacks  stackCache
 
-	mu      sync.Mutex // guards the fields below
-	missing []missing
-	frameOf map[uint64][]callstack.Frame
-	segment map[uint64]bool
-	cached  int   // frames in frameOf
-	stopped error // the limit that was reached
+	mu      sync.Mutex // guards stopped
+	stopped error      // the limit that was reached
 }
 
 // ReadOptions control how a capture is read.
@@ -130,7 +124,7 @@ func NewReaderWith(file io.ReaderAt, size int64, o ReadOptions) (*Reader, error)
 	r := &Reader{
 		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), boot: clean(h.GetBoot()), session: clean(h.GetSession()), part: h.GetPart(),
 		time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
-		zstd: decoder, options: o, size: size, frameOf: map[uint64][]callstack.Frame{}, segment: map[uint64]bool{},
+		zstd: decoder, options: o, size: size, stacks: newStackCache(),
 	}
 	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
 	if err := s.all(); err != nil {
@@ -152,6 +146,21 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	return r.closer.Close()
+}
+
+// Stop makes all playing that goes on, and all further playing, fail with an error. It may be called
+// from any goroutine.
+func (r *Reader) Stop(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = cmp.Or(r.stopped, err)
+}
+
+// reached returns the error of the limit that was reached, or nil.
+func (r *Reader) reached() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stopped
 }
 
 // findBegin returns the time at which the ledger began, before all events.
@@ -248,87 +257,6 @@ func (r *Reader) Wall(at uint64) time.Time {
 	return r.wall.Add(time.Duration(at - r.time))
 }
 
-// NewLedger returns an empty ledger in its state at the begin of the session, for a Player to fill.
-func (r *Reader) NewLedger() *ledger.Ledger {
-	return ledger.New(ledger.Options{Begin: r.begin, Host: r.host, Limits: r.limits()})
-}
-
-// Play gives books all inputs up to a moment.
-func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().PlayTo(to, books) }
-
-// Snapshot plays the capture up to a moment and returns a snapshot, with the walks of each process
-// that are nearest to the moment, which may be later. From End on, it has the final state, including
-// warnings.
-func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
-	to := at
-	if at >= r.End() {
-		to = math.MaxUint64
-	}
-	l, p, err := r.booksAt(to)
-	if err != nil {
-		return nil, err
-	}
-	s := r.SnapshotOf(l, at)
-	l.AddStuck(s)
-	l.AddPeaks(s)
-	later := laterWalks{Ledger: l, s: s, told: map[uint32]bool{}}
-	if until := later.until(r.End()); until > at {
-		if err := p.PlayTo(until, &later); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// SnapshotOf returns a snapshot of a ledger that a Player has filled up to a moment, with the
-// capture's warnings.
-func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
-	s := r.taken(l, at, l.Snapshot)
-	if r.end != nil {
-		known := make(map[string]bool, len(s.Warnings)+len(r.endings))
-		for _, text := range s.Warnings {
-			known[text] = true
-		}
-		for _, text := range r.endings {
-			if !known[text] {
-				known[text] = true
-				s.Warnings = append(s.Warnings, text)
-			}
-		}
-	}
-	s.Warnings = append(s.Warnings, r.Warnings()...)
-	return s
-}
-
-// LevelsOf is SnapshotOf for one of many moments in a chart: see ledger.Ledger.Levels. It has no
-// warnings.
-func (r *Reader) LevelsOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
-	return r.taken(l, at, l.Levels)
-}
-
-func (r *Reader) taken(l *ledger.Ledger, at uint64, take func(uint64, time.Time) *ledger.Snapshot) *ledger.Snapshot {
-	at = min(max(at, r.begin), r.End())
-	l.MarkSegments(r.isSegment) // captures contain the marks only at intervals
-	return take(at, r.Wall(at))
-}
-
-// isSegment reports whether PyTorch's allocator took the memory that this stack allocated.
-func (r *Reader) isSegment(stack uint64) bool {
-	r.mu.Lock()
-	is, known := r.segment[stack]
-	r.mu.Unlock()
-	if known {
-		return is
-	}
-	is = slices.ContainsFunc(r.Stack(stack), func(f callstack.Frame) bool {
-		return f.Mapping != nil && callstack.IsTorchAllocator(f.Mapping.Path)
-	})
-	r.mu.Lock()
-	r.segment[stack] = is
-	r.mu.Unlock()
-	return is
-}
-
 type buffers struct{ file, payload []byte }
 
 var errFrame = errors.New("a frame cannot be read")
@@ -358,6 +286,31 @@ func (r *Reader) load(f *indexed, m proto.Message, b *buffers) error {
 		return errFrame
 	}
 	return nil
+}
+
+// Stack returns the frames of a stack, leaf first. It returns none for an unknown id.
+func (r *Reader) Stack(id uint64) []callstack.Frame {
+	r.stacks.load.Do(r.readStacks)
+	return r.stacks.of(id)
+}
+
+// readStacks reads all frames with stacks.
+func (r *Reader) readStacks() {
+	tables := &r.stacks.tables
+	bytes := 0
+	var paths []mappingTexts
+	for i := range r.frames {
+		f := &r.frames[i]
+		if f.kind != stacksFrame {
+			continue
+		}
+		var m wire.Stacks
+		bytes += int(f.size)
+		if bytes > maxStackBytes || r.load(f, &m, &buffers{}) != nil || !tables.add(&m, &paths) {
+			r.missing.add(missing{first: f.first, last: f.last, damaged: true, stacks: true})
+		}
+	}
+	tables.sort(paths)
 }
 
 func descriptor(m proto.Message) protoreflect.MessageDescriptor {

@@ -3,7 +3,6 @@
 package capture
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +60,7 @@ func (s *scan) take(f frame) error {
 	}
 	s.offset = payload + int64(f.length)
 	if s.lost || f.sequence != s.sequence {
-		s.r.miss(missing{first: s.last, last: max(s.last, f.first), damaged: true})
+		s.r.missing.add(missing{first: s.last, last: max(s.last, f.first), damaged: true})
 		s.lost = false
 	}
 	s.sequence = f.sequence + 1
@@ -70,14 +69,14 @@ func (s *scan) take(f frame) error {
 	case checksum(s.buffer) != f.sum && f.kind == checkpointFrame:
 		s.r.checkpoints.part.frames = nil // nothing else is missing
 	case checksum(s.buffer) != f.sum:
-		s.r.miss(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
+		s.r.missing.add(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
 	case f.kind == gapFrame:
-		s.r.miss(missing{first: f.first, last: f.last, events: uint64(f.events)})
+		s.r.missing.add(missing{first: f.first, last: f.last, events: uint64(f.events)})
 	case f.kind == openedFrame:
 		s.r.opened = f.last
 	default:
 		s.r.frames = append(s.r.frames, indexed{f, payload})
-		if len(s.r.missing) == 0 {
+		if s.r.missing.none() {
 			s.r.checkpoints.take(&f, len(s.r.frames)-1, s.last)
 		}
 		if s.unpacked += uint64(f.size); f.kind == inputsFrame {
@@ -137,66 +136,4 @@ func (s *scan) search() (found bool, err error) {
 		at, b = at+1, b[1:]
 	}
 	return false, nil
-}
-
-// missing is a part that the capture lacks.
-type missing struct {
-	first, last uint64
-	events      uint64 // dropped events
-	damaged     bool
-	stacks      bool // only names
-}
-
-// maxMissing bounds the recorded parts, maxListed the listed ones.
-const (
-	maxMissing = 1 << 12
-	maxListed  = 8
-)
-
-// miss records that a part is missing.
-func (r *Reader) miss(m missing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.missing {
-		if x := &r.missing[i]; x.damaged == m.damaged && x.stacks == m.stacks && m.first <= x.last && x.first <= m.last {
-			x.first, x.last = min(x.first, m.first), max(x.last, m.last)
-			if !m.damaged {
-				x.events += m.events
-			}
-			return
-		}
-	}
-	if len(r.missing) < maxMissing {
-		r.missing = append(r.missing, m)
-	}
-}
-
-// Warnings lists what is missing in the part of the capture that has been read.
-func (r *Reader) Warnings() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []string
-	sorted := slices.Clone(r.missing)
-	slices.SortFunc(sorted, func(a, b missing) int {
-		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.events, b.events))
-	})
-	for i, m := range sorted {
-		if i == maxListed {
-			list = append(list, fmt.Sprintf("more places where the capture is incomplete: %d", len(sorted)-i))
-			break
-		}
-		span := fmt.Sprintf("from %s to %s", since(r.begin, m.first), since(r.begin, m.last))
-		switch {
-		case m.stacks:
-			list = append(list, "the capture is damaged: names of stacks written at "+since(r.begin, m.last)+" are missing")
-		case m.damaged:
-			list = append(list, "the capture is damaged: inputs "+span+" are missing")
-		default:
-			list = append(list, fmt.Sprintf("the capture lacks inputs %s, including %d events: the disk was too slow", span, m.events))
-		}
-	}
-	if r.end == nil {
-		list = append(list, "the capture is incomplete (still being written, or vramprof was killed): it ends at "+since(r.begin, max(r.last, r.begin)))
-	}
-	return list
 }

@@ -15,12 +15,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// File is the destination of a capture: an *os.File.
-type File interface {
-	WriteAt(b []byte, offset int64) (int, error)
-	Truncate(size int64) error
-}
-
 // Options configures a Writer.
 type Options struct {
 	Host     string        // name of the machine
@@ -43,28 +37,9 @@ type Options struct {
 const (
 	defaultInterval = 750 * time.Millisecond
 	batchEvents     = 16 << 10
-	batchBytes      = 1 << 20 // of inputs other than events
-	maxQueue        = 64      // batches that wait for the disk, typically 200 KB each
+	maxQueue        = 64 // batches that wait for the disk, typically 200 KB each
 	blocksPart      = 32 << 10
 )
-
-// batch is the content of one frame.
-type batch struct {
-	inputs      wire.Inputs
-	size        int  // of inputs other than events
-	gap         bool // replaces dropped inputs
-	opened      bool // the mark after an opening
-	lost        int  // events in a gap
-	checkpoint  []*wire.Inputs
-	first, last uint64
-}
-
-func (b *batch) empty() bool { return b.inputs.Events == 0 && len(b.inputs.Input) == 0 }
-
-func (b *batch) clear() {
-	truncate(&b.inputs)
-	b.size, b.first, b.last = 0, 0, 0
-}
 
 // Writer appends to a capture. It is safe for concurrent use; only End waits for the disk. The
 // file, and the error of End, name what the Writer dropped.
@@ -94,10 +69,7 @@ type Writer struct {
 	err    error // no more can be written
 	upTo   uint64
 
-	checkpoints  Checkpoints
-	passed       bool  // a batch was queued since the last look at checkpoints
-	checkpointed int64 // bytes in the file after the last checkpoint
-	step         int64 // checkpointStep; less in tests
+	checkpoints checkpointer
 }
 
 // NewWriter writes the beginning of a capture to an empty file. The caller must close the file
@@ -121,7 +93,7 @@ func NewWriter(file File, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, step: cmp.Or(o.step, checkpointStep), stored: Stored{Bytes: d.offset, Time: began}, batch: &batch{}, coder: newEventCoder(),
+		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, checkpoints: checkpointer{step: cmp.Or(o.step, checkpointStep)}, stored: Stored{Bytes: d.offset, Time: began}, batch: &batch{}, coder: newEventCoder(),
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)
@@ -183,7 +155,7 @@ func (w *Writer) note(b *batch) {
 	opened := w.stored.Opened || w.err == nil && b != nil && b.opened
 	w.stored = Stored{Bytes: w.disk.offset, Events: w.disk.events, Time: w.disk.last, Opened: opened}
 	if b != nil && b.checkpoint != nil {
-		w.checkpointed = w.disk.offset
+		w.checkpoints.after = w.disk.offset
 	}
 }
 
@@ -219,19 +191,11 @@ func (w *Writer) failure() error {
 	return nil
 }
 
-// since formats a time relative to begin: "12m30s".
-func since(begin, time uint64) string {
-	if time < begin {
-		return "0s"
-	}
-	return duration(time - begin)
-}
-
 // pass queues the current batch for the writing goroutine. An empty batch is queued too: it records
 // that nothing happened. If the queue is full, the batch becomes a gap. The caller holds w.mu.
 func (w *Writer) pass() {
 	b := w.batch
-	w.passed = true
+	w.checkpoints.look = true
 	now := w.clock()
 	if b.empty() {
 		b.first = now

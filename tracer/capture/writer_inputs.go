@@ -21,7 +21,7 @@ func (w *Writer) Apply(e *ledger.Event) {
 	if w.closed || w.err != nil {
 		return
 	}
-	if w.passed {
+	if w.checkpoints.look {
 		w.checkpoint()
 	}
 	w.now = max(w.now, e.Time)
@@ -75,6 +75,10 @@ func (w *Writer) Tell(in ledger.Input) {
 		w.addAt(in.Time, inputOf(in))
 	case ledger.BlockList:
 		w.addBlocks(in)
+	case ledger.AllocatorReading:
+		for _, part := range allocatorInputs(&in) {
+			w.addAt(in.Time, part)
+		}
 	case ledger.Walk:
 		for _, part := range walkInputs(&in) {
 			w.addAt(in.Time, part)
@@ -93,5 +97,41 @@ func (w *Writer) addBlocks(in ledger.BlockList) {
 		if list = list[n:]; len(list) == 0 {
 			return
 		}
+	}
+}
+
+// SetCheckpoints sets the source of checkpoints. The Writer calls it in Apply and Tell, before it
+// takes what it is told. Without it, the capture has none.
+func (w *Writer) SetCheckpoints(source Checkpoints) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checkpoints.source = source
+}
+
+// checkpoint queues a checkpoint if one is due. Once something was dropped there are no more: they
+// would show other books than those that follow from the inputs. The caller holds w.mu, and the
+// books have all inputs so far.
+func (w *Writer) checkpoint() {
+	w.checkpoints.look = false
+	if !w.checkpoints.due(w.stored.Bytes) || w.closed || w.err != nil || w.opens || w.lost > 0 || len(w.rest) > 0 || len(w.queue) > cap(w.queue)/2 {
+		return
+	}
+	list, ok := w.checkpoints.take(w.stored.Bytes)
+	if !ok {
+		return
+	}
+	if !w.batch.empty() {
+		w.pass()
+	}
+	at := max(w.now, w.clock()) // no frame before it is later
+	w.send(&batch{checkpoint: list, first: at, last: at})
+}
+
+// lookForCheckpoint queues a checkpoint if one is due, before an input.
+func (w *Writer) lookForCheckpoint() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.checkpoints.look {
+		w.checkpoint()
 	}
 }

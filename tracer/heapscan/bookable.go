@@ -12,8 +12,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// maxPath is the most bytes of a path in the books.
-const maxPath = 512
+const (
+	maxPath = 512 // bytes of a path in the books
+
+	// Of one walk.
+	mostHolders  = 4096
+	mostStorages = 1 << 20
+)
 
 // bookable returns what the ledger needs of a result; blocks are those that PyTorch's allocator gave
 // out since the attach. The holders of most bytes come first, and those beyond mostHolders are left

@@ -90,9 +90,7 @@ const (
 	// What a walk keeps of an object is less than this.
 	bytesPerObject = 64
 
-	mostHolders     = 4096 // of one walk
-	mostStorages    = 1 << 20
-	mostAllocations = 1 << 16
+	mostAllocations = 1 << 16 // of one walk
 
 	// nice is how much less urgent than the traced processes the search in a copy is.
 	nice = 5

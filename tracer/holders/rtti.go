@@ -100,10 +100,7 @@ func (r *rtti) classOfTable(vtable uint64) *class {
 	}
 	c, known := r.tables[vtable]
 	if !known {
-		// The offset to the object's begin is 0, or negative in the table of a second base.
-		if top := int64(r.U64(vtable - 16)); top <= 0 && top > -1<<24 {
-			c = r.classOfInfo(r.U64(vtable-8), 0)
-		}
+		c = r.classOfInfo(peek.TypeInfo(r, vtable), 0)
 		if len(r.tables) < 1<<20 {
 			r.tables[vtable] = c
 		}
@@ -120,9 +117,8 @@ func (r *rtti) classOfInfo(info uint64, depth int) *class {
 	if !peek.Pointer(info) || !r.inFile(info) || !r.inFile(r.U64(info)) {
 		return nil
 	}
-	name, ok := r.Text(r.U64(info+8) & (peek.AddressEnd - 1))
-	name = strings.TrimPrefix(name, "*")
-	if !ok || !mangled(name) {
+	name, ok := peek.TypeName(r, info)
+	if !ok {
 		return nil
 	}
 	c := &class{name: name, roles: roleOf(name)}
@@ -143,19 +139,6 @@ func (r *rtti) classOfInfo(info uint64, depth int) *class {
 		}
 	}
 	return c
-}
-
-// mangled reports whether a string can be the name of a type: "N3c1010TensorImplE", "7MyClass".
-func mangled(s string) bool {
-	if s == "" || len(s) > 500 {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s[0] >= '0' && s[0] <= '9' || s[0] >= 'A' && s[0] <= 'Z'
 }
 
 func roleOf(name string) (r role) {

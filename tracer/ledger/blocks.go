@@ -14,6 +14,8 @@ type extent struct {
 	time       uint64 // of the allocation or mapping
 	site       uint32
 	mapped     bool // it is mapped by the virtual memory API
+	older      bool // of a segment from before the attach: there is no site, but a device
+	device     int32
 }
 
 // cursor walks through blocks in order of their addresses.

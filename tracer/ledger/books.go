@@ -111,7 +111,7 @@ func (in Carried) tell(l *Ledger)       { l.takeCarried(&in) }
 func (in Untraced) tell(l *Ledger) {
 	l.eachAlive(func(p *process) {
 		if !p.purged {
-			p.loseTensors(in.From)
+			loseTensors(&p.torch, in.From)
 		}
 	})
 }

@@ -31,6 +31,7 @@ func (s *Snapshot) Only(keep func(*Process) bool) *Snapshot {
 	out.Walks = onlyOf(s.Walks, index, func(x *Walked) *int { return &x.Process })
 	out.Peaks = onlyOf(s.Peaks, index, func(x *Peak) *int { return &x.Process })
 	out.Stuck = onlyOf(s.Stuck, index, func(x *Stuck) *int { return &x.Process })
+	out.Caches = onlyOf(s.Caches, index, func(x *AllocatorCache) *int { return &x.Process })
 	out.Balances = onlyOf(s.Balances, index, func(x *Balance) *int { return &x.Process })
 	out.System = onlyOf(s.System, index, func(x *System) *int { return &x.Process })
 	if s.Highest != nil {

@@ -86,6 +86,7 @@ const (
 	carriedOlderBlocks // storages of such memory
 	carriedRecents     // the recent past of sites of a process; earlier captures have none
 	carriedRounding    // what the driver rounds up by; likewise
+	carriedAllocator   // blocks of PyTorch's allocators as they were read from outside; likewise
 )
 
 // none is the number of no process.

@@ -24,7 +24,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[contexts]():      "poolSet primaries releases objects strays crowded |",
 		reflect.TypeFor[poolSet]():       "gpuMap pools selected own atEnd | noPools poolOf",
 		reflect.TypeFor[gpuMap]():        "torch devices misnamed readings system |",
-		reflect.TypeFor[torch]():         "heap tensors blockList freeRuns asleep |",
+		reflect.TypeFor[torch]():         "heap tensors blockList freeRuns asleep allocator |",
 		reflect.TypeFor[heap]():          "member sites totals peak graphs endings walks olderFreed | unused siteOf classes recent live entries high pages clients purged archived unsized past",
 		reflect.TypeFor[member]():        "Process held beyond | session number user left",
 		reflect.TypeFor[undo]():          "lastFree released |",

@@ -27,6 +27,7 @@ func (o *opener) rest(p *process, sites []*site) {
 	o.exports(p, sites)
 	o.frees(p)
 	o.blocks(p)
+	o.allocator(p)
 	o.walks(p)
 }
 
@@ -78,6 +79,8 @@ func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 		takeOlder(c, p)
 	case carriedOlderBlocks:
 		takeOlderBlocks(c, p)
+	case carriedAllocator:
+		takeAllocator(c, p)
 	default:
 		c.Bad = true
 	}

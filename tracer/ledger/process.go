@@ -80,6 +80,7 @@ func (p *process) purge() {
 	p.physical, p.primaries, p.pages, p.clients = nil, nil, nil, nil
 	p.atEnd = p.poolsHold(nil)
 	p.dropList()
+	p.dropAllocator()
 	p.dropHeldBlocks()
 	p.dropOpenWalk()
 	p.countMappings()

@@ -137,7 +137,7 @@ func (p *driver) extents() []extent {
 				continue
 			}
 			if n := p.entries.at(b).site; p.sites[n].mayBeSegment() {
-				list = append(list, extent{x.Start, x.End, x.Value.time, n, true})
+				list = append(list, extent{start: x.Start, end: x.End, time: x.Value.time, site: n, mapped: true})
 			}
 		}
 	}

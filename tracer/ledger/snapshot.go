@@ -8,21 +8,22 @@ import "time"
 // is time.Time; all sizes are bytes.
 type Snapshot struct {
 	Host      string
-	Begin     uint64    // when the session began
-	Opened    uint64    // when the capture began, if an earlier one has its session's begin; else 0
-	End       uint64    // when the snapshot was taken
-	Wall      time.Time // wall clock time of End
-	Processes []Process // by PID, then Begin
-	Sites     []Site    // by live bytes, largest first; ties by process, stack, API
-	Failures  []Failure // by count, largest first
-	Releases  []Release // by process, then cause
-	Pools     []Pool    // by process, then device and handle
-	Tensors   []Tensors // by process, then device
-	Objects   []Object  // by process, then kind, largest count first
-	Walks     []Walked  // by process, then time
-	Peaks     []Peak    // by process, of those that have ended; nil without AddPeaks
-	Stuck     []Stuck   // by process, then device; nil without AddStuck
-	Highest   *Snapshot // see AddHighest; nil: as this one
+	Begin     uint64           // when the session began
+	Opened    uint64           // when the capture began, if an earlier one has its session's begin; else 0
+	End       uint64           // when the snapshot was taken
+	Wall      time.Time        // wall clock time of End
+	Processes []Process        // by PID, then Begin
+	Sites     []Site           // by live bytes, largest first; ties by process, stack, API
+	Failures  []Failure        // by count, largest first
+	Releases  []Release        // by process, then cause
+	Pools     []Pool           // by process, then device and handle
+	Tensors   []Tensors        // by process, then device
+	Objects   []Object         // by process, then kind, largest count first
+	Walks     []Walked         // by process, then time
+	Peaks     []Peak           // by process, of those that have ended; nil without AddPeaks
+	Stuck     []Stuck          // by process, then device; nil without AddStuck
+	Caches    []AllocatorCache // by process, then device; of allocators that were read from outside
+	Highest   *Snapshot        // see AddHighest; nil: as this one
 	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU that NVML lists
@@ -238,7 +239,8 @@ type Tensors struct {
 	OlderCached uint64 // rest of the segments that are older than the attach
 	Segments    uint64 // live bytes of segments allocated since the attach
 	Cached      uint64 // part of Segments that is not given out
-	LargestFree uint64 // longest run of free bytes in those segments
+	// Longest run of free bytes in those segments, and in older ones where the allocator was read.
+	LargestFree uint64
 	// Part of LiveBytes whose physical memory was unmapped, though PyTorch still counts it.
 	Asleep uint64
 	// Lower bound of the same for Older: free memory of older segments is taken to sleep first.

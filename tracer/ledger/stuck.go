@@ -12,7 +12,8 @@ import (
 // (expandable segments), each mapping goes back by itself, and counts as a segment here.
 //
 // It is of segments allocated since the attach: Free + Idle = Tensors.Cached, unless the blocks
-// outside of the sample were listed at another moment. Then neither sum exceeds Cached.
+// outside of the sample were listed at another moment. Then neither sum exceeds Cached. If the allocator was read,
+// it is of older segments too, and Cached is Cached + OlderCached here.
 type Stuck struct {
 	Process int
 	Device  int32
@@ -26,6 +27,7 @@ type Stuck struct {
 	Listed   uint64 // when the blocks outside of the sample were listed; 0: never
 	Unlisted uint64 // bytes of live blocks whose place is not known
 	Outdated uint64 // bytes of blocks that were listed, and freed since
+	Whole    bool   // it is of segments from before the attach too
 
 	units  []stuckUnit
 	blocks []stuckBlock // by address
@@ -43,6 +45,7 @@ type StuckSet struct {
 // StuckBy is the blocks in the segments of a set that one stack allocated and one holder keeps.
 type StuckBy struct {
 	Sampled       bool // otherwise Stack and API are unknown
+	Older         bool // not Sampled, as they are from before the attach
 	Stack         uint64
 	API           string
 	Holder        int    // index into Held of the process's latest Walked; -1: unknown
@@ -66,13 +69,19 @@ type stuckBlock struct {
 }
 
 // stuckStacks are the stacks of a process's blocks. The first is that of blocks outside of the
-// sample.
+// sample, the second that of older blocks.
 type stuckStacks []stuckStack
 
 type stuckStack struct {
 	stack uint64
 	api   string
 }
+
+const (
+	unsampledStack = iota
+	olderStack
+	firstStack
+)
 
 // keepList keeps a sorted list of blocks for AddStuck. It belongs to the ledger.
 func (p *torch) keepList(list []Block) {
@@ -139,7 +148,7 @@ func (p *process) addStuck(s *Snapshot, index int) {
 	for i := range p.tensors {
 		t := &p.tensors[i]
 		if x := s.TensorsOn(index, t.device); x != nil && t.device >= 0 && t.now.reserved != 0 && x.Cached+x.OlderCached > 0 { // otherwise blocks have no addresses
-			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.blockList.time}
+			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.blockList.time, Whole: s.CacheOn(index, t.device) != nil}
 		}
 	}
 	if len(at) == 0 {
@@ -157,6 +166,10 @@ func (p *process) addStuck(s *Snapshot, index int) {
 // device is on the only one.
 func (p *process) findStuck(only int32, at map[int32]*Stuck) {
 	extents := p.extents()
+	if older := p.allocator.olderExtents(extents); len(older) > 0 {
+		extents = append(extents, older...)
+		slices.SortFunc(extents, func(a, b extent) int { return cmp.Compare(a.start, b.start) })
+	}
 	blocks, stacks := p.blocksOf()
 	for _, x := range at {
 		x.stacks = stacks
@@ -165,13 +178,8 @@ func (p *process) findStuck(only int32, at map[int32]*Stuck) {
 	pieces := blockPieces{blocks: blocks}
 	for i := range extents {
 		x := &extents[i]
-		site := p.sites[x.site]
-		device := site.device
-		if device == UnknownDevice {
-			device = only
-		}
-		to := at[device]
-		if to == nil || !site.segment {
+		to := at[p.deviceOf(x, only)]
+		if to == nil || !x.older && !p.sites[x.site].segment {
 			continue
 		}
 		u := stuckUnit{size: x.end - x.start, first: uint32(len(to.blocks))}
@@ -186,6 +194,17 @@ func (p *process) findStuck(only int32, at map[int32]*Stuck) {
 		}
 		to.add(&u)
 	}
+}
+
+// deviceOf returns the device of a segment; only is that of an unknown one.
+func (p *process) deviceOf(x *extent, only int32) int32 {
+	if x.older {
+		return x.device
+	}
+	if device := p.sites[x.site].device; device != UnknownDevice {
+		return device
+	}
+	return only
 }
 
 // blockPieces walks through blocks in order of their addresses, as cursor does.
@@ -232,7 +251,7 @@ func (x *Stuck) add(u *stuckUnit) {
 // blocksOf returns the live blocks of a process on its GPUs by address: those of the sample, and
 // the others as they were listed last.
 func (p *process) blocksOf() ([]stuckBlock, stuckStacks) {
-	stacks, at := stuckStacks{{}}, map[stuckStack]uint32{}
+	stacks, at := make(stuckStacks, firstStack), map[stuckStack]uint32{}
 	most := uint64(0)
 	for i := range p.tensors {
 		most += p.tensors[i].sampled
@@ -256,7 +275,9 @@ func (p *process) blocksOf() ([]stuckBlock, stuckStacks) {
 		}
 	}
 	p.spend(len(p.sites) + 32*len(sampled) + 8*len(p.blockList.blocks))
-	slices.SortFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
+	sampled = append(sampled, p.allocator.olderBlocks(olderStack)...)
+	slices.SortStableFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
+	sampled = slices.CompactFunc(sampled, func(a, b stuckBlock) bool { return a.address == b.address }) // an older one was freed since
 	others := p.unsampled()
 	if len(others) == 0 {
 		return sampled, stacks
@@ -275,21 +296,25 @@ func (p *process) blocksOf() ([]stuckBlock, stuckStacks) {
 
 // fit compares what was found with the allocator's own totals, and makes it at most as much.
 func (x *Stuck) fit(t *Tensors) {
-	if found := x.Free + x.Idle; found > t.Cached {
-		x.Unlisted = found - t.Cached
-	} else {
-		x.Outdated += t.Cached - found
+	cached := t.Cached
+	if x.Whole {
+		cached += t.OlderCached
 	}
-	if x.Free > t.Cached {
+	if found := x.Free + x.Idle; found > cached {
+		x.Unlisted = found - cached
+	} else {
+		x.Outdated += cached - found
+	}
+	if x.Free > cached {
 		free := make([]uint64, len(x.units))
 		for i := range x.units {
 			free[i] = x.units[i].free
 		}
-		free, _ = apportion(t.Cached, free)
+		free, _ = apportion(cached, free)
 		for i := range x.units {
 			x.units[i].free = free[i]
 		}
-		x.Free = t.Cached
+		x.Free = cached
 	}
-	x.Idle = min(x.Idle, t.Cached-x.Free)
+	x.Idle = min(x.Idle, cached-x.Free)
 }

@@ -39,6 +39,9 @@ func (p *process) holderOf(b *stuckBlock, next *int) int {
 	if w == nil || len(w.list) == 0 {
 		return -1
 	}
+	if b.stack == olderStack {
+		return w.olderHolder(b)
+	}
 	for *next < len(w.blocks) && w.blocks[*next].address < b.address {
 		*next++
 	}
@@ -52,6 +55,15 @@ func (p *process) holderOf(b *stuckBlock, next *int) int {
 	}
 	if e, ok := p.live[liveKey{b.address, Blocks}]; b.time != 0 && (!ok || max(p.entries.at(e).time, 1) != b.time) {
 		return -1 // another block may have taken the address before the walk
+	}
+	return int(x.holder)
+}
+
+// olderHolder is holderOf for a block from before the attach.
+func (w *walks) olderHolder(b *stuckBlock) int {
+	x := w.older.find(b.address)
+	if x == nil || x.gone || x.size != b.size || int(x.holder) >= len(w.list[len(w.list)-1].Held) {
+		return -1
 	}
 	return int(x.holder)
 }
@@ -93,7 +105,7 @@ func (d *divider) number(stack uint32, holder int) uint32 {
 		n = uint32(len(d.pairs))
 		d.numbers[pair] = n
 		of := d.x.stacks[stack]
-		d.pairs = append(d.pairs, StuckBy{Sampled: stack != 0, Stack: of.stack, API: of.api, Holder: holder})
+		d.pairs = append(d.pairs, StuckBy{Sampled: stack >= firstStack, Older: stack == olderStack, Stack: of.stack, API: of.api, Holder: holder})
 		d.found, d.in = append(d.found, StuckBy{}), append(d.in, -1)
 	}
 	return n

@@ -57,6 +57,7 @@ func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	}
 	v.failures()
 	v.objects()
+	v.caches()
 	v.walks()
 	return s
 }

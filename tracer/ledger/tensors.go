@@ -17,6 +17,7 @@ type torch struct {
 	blockList blockList
 	freeRuns  []freeRun // by device, in segments
 	asleep    asleep
+	allocator *allocator // nil: it was not read
 }
 
 // tensors has the books of one process's PyTorch allocator on one device.
@@ -175,7 +176,7 @@ func (p *torch) dropTensor(key liveKey, n uint32, time uint64) {
 
 // loseTensors ends all blocks: which of them live is not known any more. Their addresses must not keep the stacks of
 // blocks that have gone.
-func (p *torch) loseTensors(time uint64) {
+func loseTensors(p *torch, time uint64) {
 	p.spend(len(p.live))
 	var keys []liveKey
 	for key := range p.live {

@@ -107,15 +107,19 @@ func (l *Ledger) AddStuck(s *Snapshot) {
 }
 
 // AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that ended
-// after the snapshot was taken and is as of its moment. If no walk has found anything yet, and one is
+// after the snapshot was taken and is as of its moment, and its Caches by the latest reading. If no walk has found anything yet, and one is
 // under way, that walk counts as failed.
 func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	p := l.walkOf(pid, s.End)
-	if p == nil || p.walks == nil {
+	if p == nil {
 		return
 	}
-	if index := slices.IndexFunc(s.Processes, func(x Process) bool { return x.ID() == p.ID() }); index >= 0 {
+	index := slices.IndexFunc(s.Processes, func(x Process) bool { return x.ID() == p.ID() })
+	if index >= 0 && p.walks != nil {
 		p.replaceWalks(s, index)
+	}
+	if index >= 0 && p.allocator != nil {
+		p.replaceCaches(s, index)
 	}
 }
 

@@ -115,7 +115,13 @@ func (j *joined) givenOut(s *Storage) bool {
 	_, freed := j.opened.freed[key]
 	_, live := j.live[key]
 	before := set.find(address)
-	if given || freed || live || before != nil && before.gone || before == nil && s.InMotion && len(set.blocks) > 0 {
+	if given || freed || live {
+		return true
+	}
+	if j.allocator.olderAt(address) != 0 {
+		return false
+	}
+	if before != nil && before.gone || before == nil && s.InMotion && len(set.blocks) > 0 {
 		return true
 	}
 	i, _ := slices.BinarySearchFunc(j.segments, address, func(x extent, address uint64) int {
@@ -130,7 +136,9 @@ func (j *joined) givenOut(s *Storage) bool {
 // addOlder sums a storage that seems to be older than the attach.
 func (j *joined) addOlder(s *Storage, bytes uint64) {
 	rank := rankOf(s.InMotion)
-	if before := j.walks.older.find(s.Address); before != nil && before.size == bytes {
+	if size := j.allocator.olderAt(s.Address); size != 0 {
+		bytes, rank = size, foundTwice
+	} else if before := j.walks.older.find(s.Address); before != nil && before.size == bytes {
 		rank = foundTwice
 	}
 	j.older[s.Holder].add(bytes, rank)

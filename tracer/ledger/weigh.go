@@ -153,6 +153,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 			out.LargestFree = max(out.LargestFree, r.bytes)
 		}
 	}
+	out.LargestFree = max(out.LargestFree, min(p.allocator.largestFree(t.device), out.OlderCached))
 	if b := session.balanceOn(index, t.device, v.onlyUUID); b >= 0 {
 		balance := &session.Balances[b]
 		out.Foreign = minus(balance.Baseline, v.olderSegments(&t.first, here))

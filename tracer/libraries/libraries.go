@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
@@ -52,6 +53,10 @@ type Mapped struct {
 }
 
 var ownPID = uint32(os.Getpid())
+
+// processPatience limits the look at the mappings of one process: some 0.1 ms, but a busy machine
+// delays it by half a second.
+const processPatience = 2 * time.Second
 
 // Version returns the version of the mapped file. It returns deadline.ErrStuck as OpenFile does.
 func (l Mapped) Version() (fileid.ID, error) {

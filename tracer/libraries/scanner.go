@@ -34,9 +34,6 @@ type Scanner struct {
 }
 
 const (
-	// processPatience limits the look at the mappings of one process: some 0.1 ms, but a busy machine
-	// delays it by half a second.
-	processPatience = 2 * time.Second
 	// allPatience limits the iterator over all processes, some 5 ms for 1,000, and the look at each alone
 	// if one of them holds the iterator. One that is left out by mistake is scanned a second later.
 	allPatience = 500 * time.Millisecond

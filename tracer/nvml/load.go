@@ -32,6 +32,32 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
+// versions lists the versions of each function that this package calls, the newest first, which all
+// take the same arguments but for lists of processes. All but those in required are optional.
+var versions = map[string][]string{
+	"nvmlInit":                                {"_v2", ""},
+	"nvmlShutdown":                            {""},
+	"nvmlSystemGetDriverVersion":              {""},
+	"nvmlDeviceGetCount":                      {"_v2", ""},
+	"nvmlDeviceGetHandleByIndex":              {"_v2", ""},
+	"nvmlDeviceGetUUID":                       {""},
+	"nvmlDeviceGetName":                       {""},
+	"nvmlDeviceGetMemoryInfo":                 {""},
+	"nvmlDeviceGetMinorNumber":                {""},
+	"nvmlDeviceGetComputeRunningProcesses":    {"_v3", "_v2", ""},
+	"nvmlDeviceGetGraphicsRunningProcesses":   {"_v3", "_v2", ""},
+	"nvmlDeviceGetMPSComputeRunningProcesses": {"_v3", "_v2", ""},
+	"nvmlDeviceGetMigMode":                    {""},
+	"nvmlDeviceGetMaxMigDeviceCount":          {""},
+	"nvmlDeviceGetMigDeviceHandleByIndex":     {""},
+	"nvmlDeviceGetGpuInstanceId":              {""},
+	"nvmlDeviceGetComputeInstanceId":          {""},
+	"nvmlDeviceGetAddressingMode":             {""},
+	"nvmlDeviceGetNumaNodeId":                 {""},
+}
+
+var required = []string{"nvmlInit", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"}
+
 // loaded is a library in this process. There is one at a time.
 type loaded struct{ handle unsafe.Pointer }
 

@@ -79,17 +79,6 @@ func whole(gpus []ledger.GPU) (list []ledger.GPU) {
 	return list
 }
 
-// inOrder sorts GPUs by CUDA's default order. It returns false if the position of a GPU is unknown.
-func inOrder(gpus []ledger.GPU, order []string) bool {
-	for _, gpu := range gpus {
-		if !slices.Contains(order, gpu.UUID) {
-			return false
-		}
-	}
-	slices.SortStableFunc(gpus, func(a, b ledger.GPU) int { return slices.Index(order, a.UUID) - slices.Index(order, b.UUID) })
-	return true
-}
-
 func uuidText(u [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }

@@ -114,6 +114,17 @@ func sameModel(gpus []ledger.GPU) bool {
 	return true
 }
 
+// inOrder sorts GPUs by CUDA's default order. It returns false if the position of a GPU is unknown.
+func inOrder(gpus []ledger.GPU, order []string) bool {
+	for _, gpu := range gpus {
+		if !slices.Contains(order, gpu.UUID) {
+			return false
+		}
+	}
+	slices.SortStableFunc(gpus, func(a, b ledger.GPU) int { return slices.Index(order, a.UUID) - slices.Index(order, b.UUID) })
+	return true
+}
+
 // hollow reports whether a GPU is in MIG mode without an instance that CUDA could use.
 func (h *host) hollow(gpu ledger.GPU) bool {
 	return h.partitions[gpu.UUID].divided && len(h.instances[gpu.UUID]) == 0

@@ -19,57 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is the outcome of one check.
-type Status string
-
-const (
-	OK   Status = "ok"
-	Warn Status = "warn" // tracing works with a limitation or a risk
-	Fail Status = "fail" // tracing cannot work
-)
-
-// ExitMissing is the exit code for a missing privilege or kernel feature.
-const ExitMissing = 4
-
-// Result is the outcome of one check with its explanation.
-type Result struct {
-	Name   string // "kernel"
-	Status Status
-	Detail string // what the check found
-	Remedy string // what to do about it, or ""
-	Code   int    // exit code if vramprof ends because of this: 0, or ExitMissing
-}
-
-// ExitCode returns the highest Code of the results.
-func ExitCode(results []Result) int {
-	code := 0
-	for _, r := range results {
-		code = max(code, r.Code)
-	}
-	return code
-}
-
-// Env is what Check examines. It skips the checks of nil fields.
-type Env struct {
-	Root     fs.FS  // the root file system: proc, sys
-	Arch     string // as in GOARCH
-	Release  string // uname -r
-	Version  string // uname -v
-	Features []Feature
-	Calls    []Call
-	Commands bool                                            // vramprof will start programs and hold them
-	SelfTest func(context.Context) error                     // see ReturnProbeSelfTest
-	NVML     func(context.Context) (version string, _ error) // asks the driver for its version
-}
-
-// Feature is a part of BPF that older kernels lack.
-type Feature struct {
-	Name    string
-	Have    func() error // nil if the kernel has it, ebpf.ErrNotSupported if not
-	Needed  bool
-	Without string // the consequence of not having it, unless Needed
-}
-
 // ReadHost returns the Env of this machine, except for NVML.
 func ReadHost() (Env, error) {
 	var name unix.Utsname
@@ -147,10 +96,6 @@ func Check(ctx context.Context, env Env) []Result {
 	return shown
 }
 
-func fail(name, detail, remedy string) Result {
-	return Result{Name: name, Status: Fail, Detail: detail, Remedy: remedy, Code: ExitMissing}
-}
-
 func checkKernel(env Env) (Kernel, Result) {
 	signature, _ := fs.ReadFile(env.Root, "proc/version_signature")
 	kernel, err := ParseKernel(env.Release, env.Version, string(signature))
@@ -190,15 +135,6 @@ func checkUprobes(env Env) Result {
 		return fail("uprobes", "the kernel lacks uprobes: "+reason(err), "use a kernel with CONFIG_UPROBE_EVENTS=y; in a container, mount /sys")
 	}
 	return Result{Name: "uprobes", Status: OK, Detail: "perf events"}
-}
-
-// reason removes the operation from a path error and prefixes the path with "/".
-func reason(err error) string {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return "/" + path.Path + ": " + path.Err.Error()
-	}
-	return err.Error()
 }
 
 func checkLockdown(env Env) Result {

@@ -5,7 +5,6 @@ package preflight
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime"
 	"strings"
@@ -13,13 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Call is a system call that tracing needs. A container's seccomp filter or security module may
-// forbid it even if the capability is present.
-type Call struct {
-	Name string
-	Try  func() error // returns EPERM, EACCES or ENOSYS if the call is forbidden
-}
 
 // hostCalls returns the calls, each tried in a way that changes nothing.
 func hostCalls() []Call {
@@ -167,13 +159,4 @@ func checkParanoid(env Env, effective uint64) Result {
 		with = "CAP_SYS_ADMIN"
 	}
 	return Result{Name: "perf paranoid", Status: OK, Detail: level + ", has no effect with " + with}
-}
-
-// read returns the trimmed content of a small file, or "" if it cannot be read.
-func read(env Env, name string) string {
-	b, err := fs.ReadFile(env.Root, name)
-	if err != nil {
-		return ""
-	}
-	return string(b)
 }

@@ -3,13 +3,11 @@
 package preflight
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -78,16 +76,6 @@ func checkCapabilities(env Env) (r Result, effective uint64) {
 			Remedy: "give it CAP_KILL"}, effective
 	}
 	return Result{Name: name, Status: OK, Detail: who + " with all needed capabilities"}, effective
-}
-
-// lacks reports whether the kernel lacks a feature.
-func (env Env) lacks(feature string) bool {
-	for _, f := range env.Features {
-		if f.Name == feature {
-			return errors.Is(f.Have(), ebpf.ErrNotSupported)
-		}
-	}
-	return false
 }
 
 func hasAny(effective uint64, capabilities []int) bool {

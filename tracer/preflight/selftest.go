@@ -8,7 +8,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"syscall"
 
@@ -221,23 +220,4 @@ func run(ctx context.Context, path string) error {
 		return errors.New("return probes change what a function returns")
 	}
 	return fmt.Errorf("self-test program: %w", err)
-}
-
-// programFile is the program in a file that can be probed and started.
-type programFile struct {
-	path   string
-	remove func()
-}
-
-func inTempDir(program []byte) (*programFile, error) {
-	dir, err := os.MkdirTemp("", "vramprof-selftest-") // mode 0700
-	if err != nil {
-		return nil, err
-	}
-	f := &programFile{path: dir + "/selftest", remove: func() { os.RemoveAll(dir) }}
-	if err := os.WriteFile(f.path, program, 0o700); err != nil {
-		f.remove()
-		return nil, err
-	}
-	return f, nil
 }

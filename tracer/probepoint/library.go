@@ -43,6 +43,12 @@ type Function struct {
 	Shape    string // "push", "cmpl+je", "endbr64+push", "single-step"
 }
 
+// table is a symbol table in the file. count may exceed the entries that exist.
+type table struct {
+	symbols, count   uint64
+	names, namesSize uint64
+}
+
 // Open reads the headers of f. If f is not a regular 64-bit ELF file for this machine, the error
 // wraps ErrNotELF. The caller keeps ownership of f and must keep it open while it calls Functions.
 func Open(f *os.File) (*Library, error) {

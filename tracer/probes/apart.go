@@ -20,20 +20,6 @@ import (
 // that maps the file later, and a forked child, has them from its scan on, so its first calls can be
 // missing.
 
-// maxApart limits the probes in single processes, counted by process and file. At each call of a function,
-// the kernel asks all probes of the function which process they are for: with 200 processes, a pair of
-// driver calls took 65 µs longer.
-const maxApart = 128
-
-// apart is the processes in which one file is probed by itself, by pid.
-type apart map[uint32]alone
-
-// alone is the probes in one process. The kernel removes them from its memory as the process ends.
-type alone struct {
-	probes  *Set
-	started uint64 // of the process, as procfs.StartTicks: its pid may be used again
-}
-
 // probesApart reports whether a file may be probed in single processes. It may not where a probe in one
 // process is felt in another: if that one stalls readers of its memory, since the kernel takes a lock of
 // each process that maps the file; and if it has a breakpoint where a function is probed, whose trap the

@@ -2,11 +2,7 @@
 
 package probes
 
-import (
-	"time"
-
-	"github.com/vramprof/vramprof/tracer/libraries"
-)
+import "time"
 
 // A file that could not be compared is looked at again: the first time with the next Review, later
 // after growing pauses.
@@ -25,24 +21,4 @@ type doubt struct {
 func (d *doubt) later(now time.Time) {
 	d.pause = min(max(2*d.pause, leastPause), mostPause)
 	d.next = now.Add(d.pause)
-}
-
-// probeDoubted probes the files again that could not be compared, if it is time.
-func (s *Files) probeDoubted(now time.Time) {
-	var again []libraries.Mapped
-	for key, d := range s.doubts {
-		x := s.known[key]
-		if x == nil || !x.noApart {
-			delete(s.doubts, key)
-			continue
-		}
-		if now.Before(d.next) {
-			continue
-		}
-		d.later(now)
-		again = append(again, s.takeUnpatched(key)...)
-	}
-	if len(again) > 0 {
-		s.Probe(again)
-	}
 }

@@ -3,24 +3,16 @@
 package probes
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/vramprof/vramprof/tracer/cudaapi"
-	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/patches"
 	"github.com/vramprof/vramprof/tracer/probepoint"
-	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // Options connect Files to the tracer. Files calls the functions in the goroutine that calls its
@@ -92,6 +84,15 @@ type file struct {
 	idle    uint64           // count of Retire since which no process maps it; 0: one does
 }
 
+// apart is the processes in which one file is probed by itself, by pid.
+type apart map[uint32]alone
+
+// alone is the probes in one process. The kernel removes them from its memory as the process ends.
+type alone struct {
+	probes  *Set
+	started uint64 // of the process, as procfs.StartTicks: its pid may be used again
+}
+
 // Limits of the number of probed files. A process has about four. One that loads new copies of a
 // library in a loop would otherwise exhaust the goroutine's time and the kernel's memory.
 const (
@@ -102,6 +103,11 @@ const (
 	// 6.6): each takes up to 0.1 s, also after SIGKILL, and a file has some 65.
 	maxFilesOneByOne = 256
 )
+
+// maxApart limits the probes in single processes, counted by process and file. At each call of a function,
+// the kernel asks all probes of the function which process they are for: with 200 processes, a pair of
+// driver calls took 65 µs longer.
+const maxApart = 128
 
 // NewFiles returns Files that attaches with prober.
 func NewFiles(prober *Prober, options Options) *Files {
@@ -120,121 +126,6 @@ func newFiles(prober attacher, options Options, most int) *Files {
 	}
 }
 
-// Probe probes the files in found that are not probed yet and that traced processes, or this
-// process, map. It sorts found. PyTorch's libraries come first: a tensor that is missed in a
-// segment that is seen would count as PyTorch's cache. The runtime comes before the driver, whose
-// calls would else be reported under their own names.
-//
-// A file that a process has changed in its memory is not probed there; see patched.go.
-func (s *Files) Probe(found []libraries.Mapped) {
-	s.mapped.note(found)
-	s.takeBack(found)
-	s.probeFoundApart(found)
-	s.probeRequests(found)
-	order := [...]int{cudaapi.Torch: 0, cudaapi.Runtime: 1, cudaapi.Driver: 2}
-	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
-	probed := map[libraries.FileKey]bool{}
-	for _, l := range found {
-		switch {
-		case !l.IsOwn() && !s.options.Traced(l.PID), probed[l.File]:
-		case s.isProbed(l):
-			probed[l.File] = true
-			s.known[l.File].mappedBy(l)
-		default:
-			s.probe(l)
-		}
-	}
-}
-
-// isProbed reports whether a file is probed, or could not be probed and has not changed since. A
-// file may be overwritten, and after its deletion another file may get its inode number.
-func (s *Files) isProbed(l libraries.Mapped) bool {
-	known, tried := s.known[l.File]
-	if !tried || known.probes != nil { // a probe keeps the inode in use
-		return tried
-	}
-	id, err := l.Version()
-	return err != nil || id == known.version
-}
-
-// probe attaches to one file. If that fails, it warns, and the file is tried again only after a
-// change.
-func (s *Files) probe(l libraries.Mapped) {
-	defer func() {
-		s.driverUnseen = s.driverUnseen || l.Layer == cudaapi.Driver && !l.Program && !l.IsOwn() && !s.has(l.File)
-	}()
-	if !s.mayProbe(l) {
-		return
-	}
-	f, err := l.OpenFile()
-	if isGone(err) || errors.Is(err, deadline.ErrStuck) {
-		s.putBack(l)
-		return
-	}
-	x := &file{holder: l.Holder(), first: l, version: identify(l, f)}
-	x.mappedBy(l)
-	s.known[l.File] = x
-	s.tried[l.Holder()]++
-	if err != nil {
-		s.options.Warn(0, err.Error())
-		return
-	}
-	defer f.Close()
-	if l.Layer == cudaapi.Torch && s.options.NoTensors {
-		return
-	}
-	x.origin = originOf(l, f)
-	if x.code, err = s.readCode(f, l); err == nil && s.refuse(x, f) {
-		s.probeApart(x, s.mapped.of(l.File))
-		return
-	}
-	var set *Set
-	if err == nil {
-		set, err = s.attach(f, l, 0)
-	}
-	if errors.Is(err, deadline.ErrStuck) {
-		s.postpone(x)
-		return
-	}
-	if err != nil {
-		x.origin.close()
-		if !l.Program { // most programs do not contain cudart
-			s.options.Warn(l.PID, fmt.Sprintf("probe %s of process %d: %v", l.Name, l.PID, err))
-		}
-		return
-	}
-	x.probes = set
-	if l.Layer == cudaapi.Torch {
-		s.tensors.Store(true)
-	}
-	// A call that was entered before is found in the stacks of its driver calls.
-	s.prober.name(set, func() (uint64, bool) { return s.options.FileID(l) })
-	s.options.Probed(l, len(set.functions))
-}
-
-// putBack has a file tried again when the process that maps it is scanned again: it maps the file
-// elsewhere, or stalls who opens or reads it.
-func (s *Files) putBack(l libraries.Mapped) {
-	if l.Holder() != ownPID {
-		s.places.Give(l.Holder())
-	}
-	if procfs.Exists(l.PID) && s.options.Again != nil {
-		s.options.Again(l.PID)
-	}
-}
-
-// postpone forgets a file whose reads are stalled, so that it is tried again.
-func (s *Files) postpone(x *file) {
-	x.origin.close()
-	delete(s.known, x.first.File)
-	s.tried[x.holder]--
-	s.putBack(x.first)
-}
-
-// isGone reports whether a file could not be opened because it was unmapped since the scan, or its
-// process has ended.
-func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
-
 func (s *Files) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
 	if l.Layer == cudaapi.Torch && s.options.Prepare != nil {
 		if err := s.options.Prepare(); err != nil {
@@ -251,47 +142,6 @@ func (x *file) mappedBy(l libraries.Mapped) {
 	}
 }
 
-// Review detaches probes of the runtime that report what the driver's report too, and attaches them
-// again for a look; see wrapper. It also probes files again whose code has changed, and those that
-// could not be compared. It is to be called every second.
-func (s *Files) Review() {
-	s.probeChanged()
-	s.probeDoubted(time.Now())
-	s.reviewWrappers()
-}
-
-func (s *Files) reviewWrappers() {
-	for _, x := range s.known {
-		if x.probes == nil || x.origin.file == nil || x.mapped.PID == 0 {
-			continue
-		}
-		fileID := func() (uint64, bool) { return s.options.FileID(x.mapped) }
-		if err := s.prober.review(x.origin.file, x.probes, fileID, s.options.Pace, s.driverUnseen); err != nil {
-			s.options.Warn(0, fmt.Sprintf("probe %s: %v", x.mapped.Name, err))
-		}
-	}
-}
-
-// identify returns the version of a file; f is nil if it could not be opened.
-func identify(l libraries.Mapped, f *os.File) (id fileid.ID) {
-	if f != nil {
-		id, _ = fileid.Stat(int(f.Fd()))
-	} else {
-		id, _ = l.Version()
-	}
-	return id
-}
-
-// mayProbe reports whether one more file of a process may be probed, and counts it.
-func (s *Files) mayProbe(l libraries.Mapped) bool {
-	pid := l.Holder()
-	if pid == ownPID || s.tried[pid] < maxFilesOfProcess && s.places.Take(pid, s.options.Owner(pid)) {
-		return true
-	}
-	s.options.Warn(pid, fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", pid))
-	return false
-}
-
 // has reports whether a file is probed in all processes.
 func (s *Files) has(key libraries.FileKey) bool {
 	return s.known[key] != nil && s.known[key].probes != nil
@@ -299,27 +149,6 @@ func (s *Files) has(key libraries.FileKey) bool {
 
 // HaveTensors reports whether any PyTorch that reports its tensors was probed.
 func (s *Files) HaveTensors() bool { return s.tensors.Load() }
-
-// ProbeLoader probes the dynamic loader f, unless it is probed already: held processes stop each
-// time it has loaded libraries.
-func (s *Files) ProbeLoader(f *os.File) error {
-	var key libraries.FileKey
-	var st unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &st) == nil {
-		key = libraries.FileKey{Device: uint32(st.Dev), Inode: st.Ino}
-	}
-	if s.loaders[key] != nil {
-		return nil
-	}
-	set, err := s.prober.AttachLoader(f)
-	if err == nil {
-		s.loaders[key] = set
-	}
-	return err
-}
-
-// HaveLoaders reports whether any dynamic loader is probed.
-func (s *Files) HaveLoaders() bool { return len(s.loaders) > 0 }
 
 // Functions returns the names of the probed functions of each file, in no order.
 func (s *Files) Functions() (list [][]string) {
@@ -338,4 +167,32 @@ func (s *Files) Functions() (list [][]string) {
 		list = append(list, names)
 	}
 	return list
+}
+
+// drop detaches the probes from files, and forgets them.
+func (s *Files) drop(keys []libraries.FileKey) {
+	var sets []*Set
+	for _, key := range keys {
+		x := s.known[key]
+		sets = append(sets, s.takeProbes(x)...)
+		x.origin.close()
+		if x.holder != ownPID {
+			s.places.Give(x.holder)
+		}
+		delete(s.known, key)
+	}
+	detach(sets...)
+}
+
+// takeProbes returns the probes of a file, which has none any more, for the caller to detach.
+func (s *Files) takeProbes(x *file) (sets []*Set) {
+	if x.probes != nil {
+		sets = append(sets, x.probes)
+	}
+	for pid, here := range x.apart {
+		sets = append(sets, here.probes)
+		s.apart.Give(pid)
+	}
+	x.probes, x.apart = nil, nil
+	return sets
 }

@@ -81,19 +81,6 @@ func (s *Files) putOff(list []patches.Patch) []patches.Patch {
 	})
 }
 
-// probeChanged probes files again whose code has changed on disk.
-func (s *Files) probeChanged() {
-	var again []libraries.Mapped
-	for key := range s.known {
-		if s.forgetChanged(key) {
-			again = append(again, s.mapped.of(key)...)
-		}
-	}
-	if len(again) > 0 {
-		s.Probe(again)
-	}
-}
-
 // forgetChanged detaches the probes from a file whose code has changed since it was probed, and
 // forgets it: the kernel would set breakpoints for instructions that are no more.
 func (s *Files) forgetChanged(key libraries.FileKey) bool {
@@ -118,20 +105,6 @@ func (s *Files) forgetChanged(key libraries.FileKey) bool {
 	s.detachFrom(x)
 	s.drop([]libraries.FileKey{key})
 	return true
-}
-
-// probeUnpatched probes the files in all processes that no process has changed in its memory any more.
-// found lists what all processes map now.
-func (s *Files) probeUnpatched(found []libraries.Mapped) {
-	s.mapped = mappedFiles{}
-	s.mapped.note(found)
-	var again []libraries.Mapped
-	for key := range s.known {
-		again = append(again, s.takeUnpatched(key)...)
-	}
-	if len(again) > 0 {
-		s.Probe(again)
-	}
 }
 
 // takeUnpatched forgets a file that no process has changed in its memory any more, and returns its
@@ -206,64 +179,3 @@ var consequence = map[cudaapi.Layer]string{
 
 // PatchRemedy is what a user can do to have a file probed that a process changed in its memory.
 const PatchRemedy = "start the process with UCX_MEM_CUDA_HOOK_MODE=none, or detach the debugger"
-
-// mappedFiles are the parts of files that processes map, by file and process.
-type mappedFiles map[libraries.FileKey]map[uint32][]libraries.Mapped
-
-// maxParts limits the parts of a file in a process that are known. A process that has more can only
-// hide its own patches.
-const maxParts = 64
-
-// note takes the mappings of processes, which replace what was known of the same files in them.
-func (m mappedFiles) note(found []libraries.Mapped) {
-	type key struct {
-		file libraries.FileKey
-		pid  uint32
-	}
-	seen := map[key]bool{}
-	for _, l := range found {
-		parts := m[l.File]
-		if parts == nil {
-			parts = map[uint32][]libraries.Mapped{}
-			m[l.File] = parts
-		}
-		if k := (key{l.File, l.PID}); !seen[k] {
-			seen[k] = true
-			delete(parts, l.PID)
-		}
-		if len(parts[l.PID]) < maxParts {
-			parts[l.PID] = append(parts[l.PID], l)
-		}
-	}
-}
-
-// of returns all mappings of a file.
-func (m mappedFiles) of(key libraries.FileKey) (list []libraries.Mapped) {
-	for _, parts := range m[key] {
-		list = append(list, parts...)
-	}
-	return list
-}
-
-// ofProcesses returns all mappings of some processes.
-func (m mappedFiles) ofProcesses(pids map[uint32]bool) (list []libraries.Mapped) {
-	for _, parts := range m {
-		for pid := range pids {
-			list = append(list, parts[pid]...)
-		}
-	}
-	return list
-}
-
-// ofFile returns the mappings of a file.
-func ofFile(found []libraries.Mapped, key libraries.FileKey) (list []libraries.Mapped) {
-	for _, l := range found {
-		if l.File == key {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
-// pathOf returns a path to an open file, also if it was deleted.
-func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -8,20 +8,16 @@
 package probes
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"maps"
-	"os"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/cudaapi"
-	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
 // Prober attaches the kernel half's programs to the functions in a file. Goroutines of its own load
@@ -44,141 +40,118 @@ type Prober struct {
 	reports  Reports
 }
 
-// Set is the probes in one file. It keeps the links because the garbage collector closes those that
-// nothing references. It belongs to the goroutine that attached it.
-type Set struct {
-	links     []link.Link // of entries
-	returns   []link.Link
-	functions []probepoint.Function
-	reports   *reportProbe // of PyTorch; nil without
+// StopProgram is the program that ends a stack walk. It is the only program of the unwinder among
+// the probes.
+const StopProgram = "kprobe_unwind_stop"
 
-	wrappers []*wrapper
-	library  bool        // the file is a library
-	code     *codeOfFile // nil until a wrapper's probes are detached
-	unnamed  uint64      // calls of code.unnamed before
-	prober   *Prober     // has code and the numbers of wrappers
-	pid      uint32      // the only process that has the probes; 0: all have them
+// Prepare sets the attach type of the programs in spec: uprobe_multi if the kernel has it (Linux
+// 6.6). It reports whether it does.
+func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
+	if features.HaveBPFLinkUprobeMulti() != nil {
+		return false
+	}
+	// StopProgram must have the same attach type as the programs that tail-call it. library_loaded
+	// must not be a perf event, because nothing else needs CAP_SYS_ADMIN.
+	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", "request_enter", "request_return", StopProgram} {
+		spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
+	}
+	return true
 }
 
-// Functions returns the probed functions. The caller must not change them.
-func (s *Set) Functions() []probepoint.Function { return s.functions }
-
-// CanAttachToOne reports whether functions can be probed in a single process.
-func (p *Prober) CanAttachToOne() bool { return p.one }
-
-// Attach probes the functions of l in its file f, which may be closed afterwards: in one process, or
-// in all that map the file with pid 0. It attaches all probes or none.
-func (p *Prober) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
-	if l.Layer != cudaapi.Torch {
-		return p.attach(f, l, pid)
-	}
-	set, err := p.attachTorch(f, pid)
-	if errors.Is(err, errNoReports) {
-		if version := torchVersion(l); version != "" {
-			err = fmt.Errorf("PyTorch %s: %w", version, err)
-		}
-	}
-	return set, err
+// since reports whether the kernel is this version or a later one.
+func since(major, minor uint32) bool {
+	code, err := features.LinuxVersionCode()
+	return err == nil && code >= major<<16|minor<<8
 }
 
-func (p *Prober) functions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, error) {
-	return probedFunctions(f, layer)
+// Load starts to load the programs of spec, which use maps, and returns at once: the kernel
+// verifies them while the caller reads the unwind tables of processes, which takes about as long.
+// Load calls loaded with the loaded programs, and each of steps at once. These calls run in
+// goroutines of their own; Wait waits for them.
+func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool,
+	loaded func(map[string]*ebpf.Program) error, steps ...func() error) *Prober {
+	p := &Prober{multi: multi, one: !multi || since(6, 10), errs: make([]error, 1+len(steps))}
+	p.reports.prober = p
+	p.code = runtimeCode{parts: maps["runtime_parts"], files: map[uint64]*codeOfFile{}}
+	p.loading.Go(func() {
+		if p.errs[0] = p.load(spec, maps, types); p.errs[0] == nil {
+			p.errs[0] = loaded(p.programs)
+		}
+	})
+	for i, step := range steps {
+		p.loading.Go(func() { p.errs[1+i] = step() })
+	}
+	return p
 }
 
-// probedFunctions returns the functions that Attach and AttachBrief probe in a file.
-func probedFunctions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, error) {
-	library, err := probepoint.Open(f)
-	if err != nil {
-		return nil, err
+func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (err error) {
+	if p.programs, err = loadApart(spec, maps, types); err != nil {
+		return fmt.Errorf("load the probes: %w", err)
 	}
-	if layer == cudaapi.Torch {
-		return library.Functions(slices.AppendSeq(slices.Clone(failureFunctions), maps.Keys(reportFunctions))), nil
+	by := p.programs
+	p.allocEnter, p.callEnter, p.callReturn, p.libraryLoaded = by["alloc_enter"], by["call_enter"], by["call_return"], by["library_loaded"]
+	p.blockReported, p.blockFailed = by["block_reported"], by["block_failed"]
+	p.requestEnter, p.requestReturn = by["request_enter"], by["request_return"]
+	if p.wrappers, err = newWrapperTable(maps["wrappers"]); err != nil {
+		return err
 	}
-	return library.Functions(append(cudaapi.Names(layer, false), cudaapi.Names(layer, true)...)), nil
+	if cookie := maps["cookie"]; cookie != nil {
+		p.stubs, err = newStubs(cookie, p.allocEnter, p.callEnter, p.callReturn, p.blockReported, p.blockFailed, p.libraryLoaded, p.requestEnter, p.requestReturn)
+	}
+	return err
 }
 
-// attach probes every function of the library's layer that the file has.
-func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
-	library, err := probepoint.Open(f)
-	if err != nil {
-		return nil, err
+// loadApart loads all programs of spec at the same time: the verifier takes one processor for each.
+func loadApart(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (map[string]*ebpf.Program, error) {
+	var mu sync.Mutex
+	var errs []error
+	var wait sync.WaitGroup
+	programs, rest := map[string]*ebpf.Program{}, *spec
+	rest.Programs = nil
+	for name, program := range spec.Programs {
+		one := rest.Copy()
+		one.Programs = map[string]*ebpf.ProgramSpec{name: program}
+		wait.Go(func() {
+			c, err := ebpf.NewCollectionWithOptions(one, bpf.Options(types, maps))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			defer c.Close()
+			programs[name] = c.DetachProgram(name)
+		})
 	}
-	found := library.Functions(cudaapi.Names(l.Layer, false))
-	if len(found) == 0 {
-		return nil, errors.New("it has none of the traced functions")
+	wait.Wait()
+	if len(errs) > 0 {
+		closeAll(programs)
+		return nil, errs[0]
 	}
-	// This link leads to the opened file even if the file was deleted.
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-	if err != nil {
-		return nil, err
-	}
-	set := &Set{functions: found, prober: p, pid: pid}
-	if pid == 0 {
-		p.takeWrappers(set, l) // in single processes, their probes stay
-	}
-	var allocations, others, returns, requests targets
-	for _, at := range found {
-		id, row := cudaapi.Named(at.Name, l.Layer)
-		if set.hasWrapper(uint64(id)) {
-			continue
-		}
-		if row.Role == cudaapi.Requests {
-			requests.add(at.Probe, uint64(id))
-			continue
-		}
-		if row.Role != cudaapi.Initializes {
-			returns.add(at.Probe, uint64(id))
-		}
-		if row.TakesStack() {
-			allocations.add(at.Probe, uint64(id))
-		} else {
-			others.add(at.Probe, uint64(id))
-		}
-	}
-	// Return probes come first: an entry without its return would leave a call open.
-	for _, step := range []struct {
-		program *ebpf.Program
-		targets targets
-	}{{p.callReturn, returns}, {p.requestReturn, requests}, {p.requestEnter, requests}, {p.callEnter, others}, {p.allocEnter, allocations}} {
-		isReturn := step.program == p.callReturn || step.program == p.requestReturn
-		if err := p.attachAll(set, executable, step.program, step.targets, isReturn); err != nil {
-			set.Close()
-			return nil, err
-		}
-	}
-	for _, w := range set.wrappers {
-		if err := p.attachWrapper(executable, w); err != nil {
-			set.Close()
-			return nil, err
-		}
-	}
-	return set, nil
+	return programs, nil
 }
 
-// takeWrappers gives the wrappers in the file probes of their own, as far as the kernel half's table
-// has room.
-func (p *Prober) takeWrappers(set *Set, l libraries.Mapped) {
-	set.library = !l.Program
-	for _, at := range set.functions {
-		id, row := cudaapi.Named(at.Name, l.Layer)
-		if !row.IsWrapper() || at.Size == 0 {
-			continue
-		}
-		number := p.wrappers.take()
-		if number == 0 {
-			return
-		}
-		w := &wrapper{number: number, at: at, cookie: uint64(id) | uint64(number)<<bpf.WrapperShift, program: p.callEnter}
-		if row.TakesStack() {
-			w.program = p.allocEnter
-		}
-		set.wrappers = append(set.wrappers, w)
+func closeAll(programs map[string]*ebpf.Program) {
+	for _, program := range programs {
+		program.Close()
 	}
 }
 
-// hasWrapper reports whether a function of the table has probes of its own.
-func (s *Set) hasWrapper(id uint64) bool {
-	return slices.ContainsFunc(s.wrappers, func(w *wrapper) bool { return w.function() == id })
+// Wait returns when all programs are loaded, or the first error.
+func (p *Prober) Wait() error {
+	p.loading.Wait()
+	return cmp.Or(p.errs...)
+}
+
+// Programs returns the programs by name. It must follow a Wait without an error.
+func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs }
+
+// Close waits like Wait, and unloads the programs. Attached probes keep theirs.
+func (p *Prober) Close() {
+	p.loading.Wait()
+	p.stubs.close()
+	p.wrappers.close()
+	closeAll(p.programs)
 }
 
 type targets struct{ addresses, cookies []uint64 }
@@ -230,55 +203,4 @@ func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOption
 	defer stub.Close() // the probe keeps it loaded
 	at.Cookie = 0
 	return attach("probe", stub, &at)
-}
-
-// AttachBrief probes the functions of a layer that report the current context or device, in processes
-// as Attach does. Programs call them often, so these probes are attached only for a moment.
-func (p *Prober) AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set, error) {
-	library, err := probepoint.Open(f)
-	if err != nil {
-		return nil, err
-	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-	if err != nil {
-		return nil, err
-	}
-	set := &Set{functions: library.Functions(cudaapi.Names(layer, true)), pid: pid}
-	var all targets
-	for _, at := range set.functions {
-		id, _ := cudaapi.Named(at.Name, layer)
-		all.add(at.Probe, uint64(id))
-	}
-	if err := p.attachAll(set, executable, p.callReturn, all, true); err != nil {
-		set.Close()
-		return nil, err
-	}
-	if err := p.attachAll(set, executable, p.callEnter, all, false); err != nil {
-		set.Close()
-		return nil, err
-	}
-	return set, nil
-}
-
-// AttachLoader probes the dynamic loader f: held processes stop each time it has loaded libraries.
-func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
-	library, err := probepoint.Open(f)
-	if err != nil {
-		return nil, err
-	}
-	found := library.Functions([]string{"_dl_debug_state"})
-	if len(found) == 0 {
-		return nil, errors.New("it has no _dl_debug_state")
-	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-	if err != nil {
-		return nil, err
-	}
-	set := &Set{functions: found}
-	var at targets
-	at.add(found[0].Probe, 0)
-	if err := p.attachAll(set, executable, p.libraryLoaded, at, false); err != nil {
-		return nil, fmt.Errorf("attach _dl_debug_state: %w", err)
-	}
-	return set, nil
 }

@@ -4,7 +4,6 @@ package probes
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,86 +120,6 @@ func (t *wrapperTable) close() {
 
 // function returns the wrapper's row in the probe table.
 func (w *wrapper) function() uint64 { return w.cookie & (1<<bpf.WrapperShift - 1) }
-
-// attachWrapper attaches the probes of w: the return first, as an entry without its return would
-// leave a call open.
-func (p *Prober) attachWrapper(x *link.Executable, w *wrapper) (err error) {
-	var at targets
-	at.add(w.at.Probe, w.cookie)
-	var probes Set
-	defer func() {
-		if err != nil {
-			probes.Close()
-			w.entered, w.exits = nil, nil
-		}
-	}()
-	if err := p.attachAll(&probes, x, p.callReturn, at, true); err != nil {
-		return err
-	}
-	if err := p.attachAll(&probes, x, w.program, at, false); err != nil {
-		return err
-	}
-	w.exits, w.entered = probes.returns[0], probes.links[0]
-	w.stage, w.seen = stageProbed, p.wrappers.calls(w.number)
-	return nil
-}
-
-// review detaches the probes of wrappers that are not needed, and attaches those that may be. f is
-// the wrappers' file. fileID returns the unwinder's id of it, and false while it is unknown. With keep,
-// all wrappers have their probes from now on.
-func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error {
-	now := time.Now()
-	lost := keep || set.code != nil && set.code.unnamed != 0 && p.wrappers.calls(set.code.unnamed).alone != set.unnamed
-	var executable *link.Executable
-	var wait sync.WaitGroup
-	defer wait.Wait()
-	for _, w := range set.wrappers {
-		switch calls := p.wrappers.calls(w.number); w.stage {
-		case stageProbed:
-			switch {
-			case calls.alone != w.seen.alone || lost:
-				w.stage = stageKept
-			case calls.inside-w.seen.inside >= enoughCalls && p.name(set, fileID):
-				w.stage, w.since = stageDetached, now
-				wait.Go(func() { w.detach(p.wrappers) }) // at the same time, as in Set.Close
-			}
-		case stageDetached:
-			if !lost && now.Sub(w.since) < pace.Look {
-				continue
-			}
-			if executable == nil {
-				var err error
-				// Leads to the file even if its path is gone.
-				if executable, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err != nil {
-					return err
-				}
-			}
-			if err := p.attachWrapper(executable, w); err != nil {
-				w.since = now // try again later
-				return fmt.Errorf("attach %s: %w", w.at.Name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// name tells the kernel half where the code of the wrappers is. It returns false if it cannot be told:
-// then their probes stay.
-func (p *Prober) name(set *Set, fileID func() (uint64, bool)) bool {
-	if set.code != nil || len(set.wrappers) == 0 {
-		return true
-	}
-	id, ok := fileID()
-	if !ok {
-		return false
-	}
-	code, err := p.code.add(id, set.wrappers, set.library, p.wrappers)
-	if err != nil {
-		return false // there is no room
-	}
-	set.code, set.unnamed = code, p.wrappers.calls(code.unnamed).alone
-	return true
-}
 
 // detach detaches the probes of w. Calls that are open count as ended before the first of their returns
 // is missed: until then, a driver call of the thread's next call would seem to be inside.

@@ -10,26 +10,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// A stack that nobody uses goes in two steps, since the kernel half sends each stack only once: when
-// it was unused for a while, the kernel half forgets that it was sent, and sends it again with the
-// next allocation from there. When it was unused as long again, nothing that was on its way at the
-// first step can name it any more, and its frames go.
-type stage uint8
-
-const (
-	stageKept stage = iota
-	stageForgotten
-)
-
 // Unused is how long a stack is not used until each of the two steps. What is not booked yet counts
 // as unused: events on their way, at most some seconds, and records of out-of-memory errors. A call
 // that has begun and not returned counts as a use.
 const Unused = time.Minute
-
-func newStack(pid uint32) *stack { return &stack{pid: pid} }
-
-// use notes that a stack was in use at a time.
-func (x *stack) use(now time.Time) { x.stage, x.since = stageKept, now }
 
 // Forgotten is a stack of a process that the kernel half shall send again.
 type Forgotten struct {

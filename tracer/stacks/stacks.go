@@ -54,6 +54,22 @@ type stack struct {
 	since time.Time // when it was sent, or last found in use; of a forgotten one, when it was forgotten
 }
 
+// A stack that nobody uses goes in two steps, since the kernel half sends each stack only once: when
+// it was unused for a while, the kernel half forgets that it was sent, and sends it again with the
+// next allocation from there. When it was unused as long again, nothing that was on its way at the
+// first step can name it any more, and its frames go.
+type stage uint8
+
+const (
+	stageKept stage = iota
+	stageForgotten
+)
+
+func newStack(pid uint32) *stack { return &stack{pid: pid} }
+
+// use notes that a stack was in use at a time.
+func (x *stack) use(now time.Time) { x.stage, x.since = stageKept, now }
+
 const (
 	// Max is how many stacks a Store keeps at most: as many as the ledger has sites, 5 KB for one
 	// of 30 frames. A process has a share of them, as the stacks of a hostile one never repeat.

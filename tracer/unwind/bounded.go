@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"errors"
 	"os"
 	"sync/atomic"
 
@@ -11,6 +12,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
+
+// maxBytesOfFile is how much the profiler may read from one file; it reads 16 MiB of the largest library
+// of Debian's PyTorch.
+const maxBytesOfFile = 256 << 20
+
+var errBudget = errors.New("the file has more to read than any library")
 
 // boundedFile is a file from which at most maxBytesOfFile bytes are read.
 type boundedFile struct {

@@ -17,6 +17,22 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
+// CodeFile identifies a file that is mapped as code. It is the real file below overlayfs.
+type CodeFile struct {
+	Device  uint32 // the kernel's dev_t
+	Inode   uint64
+	Address uint64 // of the inode in the kernel's memory
+	Size    uint64 // bytes
+	Changed uint64 // ns, time of the last change of content or owner
+}
+
+// Code lists a process's mappings of code.
+type Code struct {
+	Files map[uint64]CodeFile // by start of the mapping
+	// Hash of the mappings, equal for processes with equal mappings; 0: unknown.
+	Layout uint64
+}
+
 // codes holds the mappings of code of all loaded processes. With them the kernel half walks stacks
 // of processes that are not loaded yet, and Decode finds the files of such stacks.
 type codes struct {
@@ -39,9 +55,6 @@ type knownFile struct {
 
 // maxSegments limits the segments of one file; libraries have one or two.
 const maxSegments = 16
-
-// SetCodes sets the kernel half's map "codes", which may be nil. It must be called before Load.
-func (u *Unwinder) SetCodes(kernel *ebpf.Map) { u.codes.kernel = kernel }
 
 // fileMemory is how long a file that no process maps is remembered: the profiler remembers it for 6
 // hours, in which it does not report it again.
@@ -96,6 +109,19 @@ func (c *codes) evict(now time.Time, mapped map[host.FileID]bool) (dropped []*kn
 		}
 	}
 	return dropped
+}
+
+// ids returns the ids of some files as in NewFile.
+func (c *codes) ids(of map[host.FileID]bool) map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := map[string]bool{}
+	for id, known := range c.files {
+		if of[id] {
+			ids[known.id.StringNoQuotes()] = true
+		}
+	}
+	return ids
 }
 
 // note adds the mappings of a draft whose files the kernel has identified. It returns the mappings

@@ -69,8 +69,8 @@ func TestFilesThatNobodyMapsAreForgotten(t *testing.T) {
 	if u.codes.files[host.FileIDFromLibpf(last)] == nil {
 		t.Error("the latest file is forgotten")
 	}
-	u.problemOf(7, "of a process that ended")
-	u.problem("of none")
+	u.problems.add(7, "of a process that ended")
+	u.problems.add(0, "of none")
 	u.layouts.bySum[1] = []*layout{{spans: map[lpm.Prefix]span{{}: {file: uint64(host.FileIDFromLibpf(last))}}}}
 	told := false
 	u.Evict(time.Now().Add(fileMemory+time.Minute), func(pid uint32) bool { return pid == 7 }, func(mapped func(string) bool) {

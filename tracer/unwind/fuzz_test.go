@@ -220,7 +220,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(head)
 	f.Add(append(head, 0, 0, 0, 0, 0, 0, 0x20, 0x10, 1, 2, 3, 4, 5, 6, 7, 8))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		u := Unwinder{broken: true} // no process manager: only the checks run
+		var u Unwinder
+		u.broken.Store(true) // no process manager: only the checks run
 		s, err := u.Decode(raw)
 		if err == nil && (len(s.Frames) != 1 || s.Frames[0].Error == "") {
 			t.Errorf("got %+v", s)

@@ -3,17 +3,12 @@
 package unwind
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
 	"os"
-	"slices"
-	"strconv"
-	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -23,20 +18,13 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
-// Limits of what the profiler reads from one process.
-const (
-	maxMappings = 8192 // executable mappings; PyTorch's processes have some 300
-	// Read from one file; 16 MiB for the largest library of Debian's PyTorch.
-	maxBytesOfFile = 256 << 20
-	readPatience   = 500 * time.Millisecond
-)
+// maxMappings limits the executable mappings of one process; PyTorch's processes have some 300.
+const maxMappings = 8192
 
 var (
-	errBudget  = errors.New("the file has more to read than any library")
 	errNoDebug = errors.New("separate debug files are not read for unwind tables")
 	errRegular = errors.New("not a regular file")
 )
@@ -100,7 +88,7 @@ func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32
 		callback(m)
 	}
 	if n > maxMappings {
-		g.u.problemOf(uint32(g.PID()), fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
+		g.u.problems.add(uint32(g.PID()), fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
 	}
 	return failed, nil
 }
@@ -115,7 +103,7 @@ func (g guarded) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	if namedPython(m.Path) { // the profiler needs its tables in full
 		return relocate(f), nil
 	}
-	if g.u.cache != nil {
+	if g.u.tables.kept.dir != nil {
 		f.record(m.Path, g.code.Files[m.Vaddr])
 		g.u.tables.kept.opened = f
 	}
@@ -153,6 +141,22 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// holdsPython reports whether a file exports CPython's state. A program linked with libpython does
+// not.
+func (g guarded) holdsPython(m *process.RawMapping) bool {
+	f, err := g.open(m)
+	if err != nil {
+		return false
+	}
+	file, err := pfelf.NewFileOwned(f)
+	if err != nil {
+		return false // NewFileOwned has closed f
+	}
+	defer file.Close()
+	_, err = file.LookupSymbolAddress("_PyRuntime")
+	return err == nil
 }
 
 // GetMappingFileLastModified returns the epoch if the file cannot be opened, or if its identity
@@ -204,31 +208,6 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 // is not worth checksums over gigabytes of files that the process names.
 func (g guarded) OpenELF(string) (*pfelf.File, error) { return nil, errNoDebug }
 
-// memory is the memory of a process. After one read has timed out, all later reads fail at once:
-// the profiler makes dozens of reads while it holds a lock on the tables of all processes.
-type memory struct {
-	pid   uint32
-	stuck atomic.Bool
-}
-
-func (m *memory) ReadAt(p []byte, off int64) (int, error) {
-	if m.stuck.Load() {
-		return 0, deadline.ErrStuck
-	}
-	size := len(p)
-	b, err := deadline.Call(readPatience, func() ([]byte, error) {
-		b := make([]byte, size) // the caller may reuse p after a timeout
-		return b, readMemory(m.pid, uint64(off), b)
-	})
-	if errors.Is(err, deadline.ErrStuck) {
-		m.stuck.Store(true)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return copy(p, b), nil
-}
-
 // fencedTables turns a panic over a damaged file into an error.
 type fencedTables struct {
 	nativeunwind.StackDeltaProvider
@@ -241,120 +220,4 @@ func (f fencedTables) GetIntervalDataForFile(ref *pfelf.Reference) (data *stackd
 		}
 	}()
 	return f.StackDeltaProvider.GetIntervalDataForFile(ref)
-}
-
-var errBroken = errors.New("the unwinder has stopped")
-
-// survive recovers from a panic in Load: the process is never loaded again. If the panic has left
-// the process manager locked, the unwinder stops using it.
-func (u *Unwinder) survive(pid uint32) {
-	r := recover()
-	if r == nil {
-		return
-	}
-	u.refused[pid] = true
-	u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
-	_, err := deadline.Call(time.Second, func() (bool, error) {
-		u.manager.CleanupPIDs()
-		u.manager.ProcessedUntil(0)
-		return true, nil
-	})
-	if err != nil {
-		u.guardMu.Lock()
-		u.broken = true
-		u.guardMu.Unlock()
-		u.problem("the unwinder has stopped after an internal error: later stacks are missing")
-	}
-}
-
-func (u *Unwinder) isBroken() bool {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	return u.broken
-}
-
-// memoryOf returns the memory of a process, the same one until the process is forgotten.
-func (u *Unwinder) memoryOf(pid uint32) *memory {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	m := u.memories[pid]
-	if m == nil {
-		m = &memory{pid: pid}
-		u.memories[pid] = m
-	}
-	return m
-}
-
-// forgetGuards removes the state of processes that have ended; u.mu is held.
-func (u *Unwinder) forgetGuards() {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	for pid := range u.memories {
-		if unix.Kill(int(pid), 0) == unix.ESRCH {
-			delete(u.memories, pid)
-			delete(u.refused, pid)
-			u.tables.shares.forget(pid)
-		}
-	}
-}
-
-// userOf returns the real user of a process from /proc/PID/status, or noUser if the process has ended.
-// The owner of /proc/PID is root if the process is not dumpable.
-func userOf(pid uint32) uint32 {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return noUser
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, 4096))
-	_, rest, _ := bytes.Cut(text, []byte("\nUid:\t"))
-	id, _, _ := bytes.Cut(rest, []byte("\t"))
-	user, err := strconv.ParseUint(string(id), 10, 32)
-	if err != nil {
-		return noUser
-	}
-	return uint32(user)
-}
-
-// maxProblems limits the list of problems.
-const maxProblems = 16
-
-// problem is a sentence about a process, or about none with pid 0.
-type problem struct {
-	pid  uint32
-	text string
-}
-
-// problem adds a text to Problems.
-func (u *Unwinder) problem(text string) { u.problemOf(0, text) }
-
-// problemOf adds a text to Problems until Evict finds that the process has ended.
-func (u *Unwinder) problemOf(pid uint32, text string) {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	if x := (problem{pid, text}); len(u.problems) < maxProblems && !slices.Contains(u.problems, x) {
-		u.problems = append(u.problems, x)
-	}
-}
-
-// Problems returns at most 16 texts, each with a process whose stacks are truncated or missing, and
-// the reason. The texts contain untrusted names.
-func (u *Unwinder) Problems() []string {
-	u.guardMu.Lock()
-	defer u.guardMu.Unlock()
-	var list []string
-	for _, x := range u.problems {
-		list = append(list, x.text)
-	}
-	for _, m := range u.memories {
-		if m.stuck.Load() && len(list) < maxProblems {
-			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))
-		}
-	}
-	if u.tables != nil {
-		list = append(list, u.tables.shares.refused(maxProblems-len(list))...)
-	}
-	list = append(list, u.layouts.refused(maxProblems-len(list))...)
-	slices.Sort(list)
-	return list
 }

@@ -40,8 +40,8 @@ func mapped(t *testing.T, path string, owner int) (guarded, *process.RawMapping)
 	}
 	t.Cleanup(func() { _ = unix.Munmap(b) })
 	pid := libpf.PID(os.Getpid())
-	u := &Unwinder{memories: map[uint32]*memory{}}
-	return guarded{Process: process.New(pid, pid), memory: u.memoryOf(uint32(pid)), u: u},
+	u := &Unwinder{tables: &tables{}}
+	return guarded{Process: process.New(pid, pid), memory: u.memories.of(uint32(pid)), u: u},
 		&process.RawMapping{Vaddr: uint64(uintptr(unsafe.Pointer(&b[0]))), Length: uint64(os.Getpagesize()), Flags: elf.PF_R | elf.PF_X, Path: path, Inode: 1}
 }
 
@@ -110,12 +110,12 @@ func TestReadsOfAFileAreLimited(t *testing.T) {
 }
 
 func TestMemoryThatWasStuckOnceIsNotReadAgain(t *testing.T) {
-	m := &memory{pid: uint32(os.Getpid())}
+	u := &Unwinder{}
+	m := u.memories.of(uint32(os.Getpid()))
 	m.stuck.Store(true)
 	if _, err := m.ReadAt(make([]byte, 8), 0); !errors.Is(err, deadline.ErrStuck) {
 		t.Errorf("got %v", err)
 	}
-	u := &Unwinder{memories: map[uint32]*memory{m.pid: m}}
 	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "reads of its memory time out") {
 		t.Errorf("problems %q", list)
 	}

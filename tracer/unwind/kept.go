@@ -36,11 +36,11 @@ type kept struct {
 // keptTables is the profiler's source of tables. It passes on no rules: tables numbers them.
 type keptTables struct {
 	nativeunwind.StackDeltaProvider
-	u *Unwinder
+	kept *kept
 }
 
 func (k keptTables) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
-	kept := &k.u.tables.kept
+	kept := k.kept
 	kept.table, kept.keep = nil, false
 	_, err := ref.GetELF()
 	cached := err == nil && kept.begin(ref.FileName())

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
@@ -20,40 +21,19 @@ import (
 // ones, share one, and a child has its parent's layout from the fork on. A layout is immutable: a
 // process whose mappings change gets another one.
 
-// span is the tree's value for one prefix of addresses.
-type span struct{ file, bias uint64 }
-
-// marker is the prefix under which the profiler stores that a process is known.
-var marker = lpm.Prefix{Key: 0, Length: 64}
-
-// layout describes a process's mappings of code, and its Python. It is immutable but for number,
-// hash, members, and spans of a layout that was refused.
-type layout struct {
-	number uint32 // in the kernel's maps; 0: not loaded
-	hash   uint64 // the kernel's hash of the mappings; 0: unknown
-	sum    uint64 // checksum of spans and python
-	spans  map[lpm.Prefix]span
-	python []byte // a support.PyProcInfo; nil without Python
-	user   uint32
-	cut    bool // some of the process's mappings are missing
-
-	mappings []process.RawMapping // of the first process, as passed to the profiler
-	members  map[uint32]bool      // by pid; true: the profiler knows the process
-}
-
 // layouts holds all layouts. Unwinder.mu is held while its methods run, except where they state
 // otherwise.
 type layouts struct {
-	prefixes, pythons *ebpf.Map
-	seed              maphash.Seed
-	room              room
-	next              uint32
-	bySum             map[uint64][]*layout
-	byHash            map[uint64]*layout
-	waiting           map[*layout]bool // for space in the kernel
-	settled           []uint32         // pids whose layouts no longer wait, for the next Forget
-	waitingSpans      int
-	draft             *draft // of the process being loaded
+	tree
+	seed         maphash.Seed
+	room         room
+	next         uint32
+	bySum        map[uint64][]*layout
+	byHash       map[uint64]*layout
+	waiting      map[*layout]bool // for space in the kernel
+	settled      []uint32         // pids whose layouts no longer wait, for the next Forget
+	waitingSpans int
+	draft        *draft // of the process being loaded
 
 	mu       sync.Mutex // guards the fields below, and layout.members; held briefly
 	byNumber map[uint32]*layout
@@ -72,7 +52,7 @@ type draft struct {
 
 func newLayouts(maps map[string]*ebpf.Map) layouts {
 	return layouts{
-		prefixes: maps["pid_page_to_mapping_info"], pythons: maps["py_procs"], seed: maphash.MakeSeed(),
+		tree: tree{maps["pid_page_to_mapping_info"], maps["py_procs"]}, seed: maphash.MakeSeed(),
 		room: newRoom(), bySum: map[uint64][]*layout{}, byHash: map[uint64]*layout{},
 		waiting: map[*layout]bool{}, byNumber: map[uint32]*layout{}, of: map[uint32]*layout{}, refusals: map[*layout]string{},
 	}
@@ -102,6 +82,19 @@ func (l *layouts) spanAt(pid uint32, address uint64) (s span, ok bool) {
 		}
 	}
 	return span{}, false
+}
+
+// files returns the files of all layouts.
+func (l *layouts) files() map[host.FileID]bool {
+	mapped := map[host.FileID]bool{}
+	for _, list := range l.bySum {
+		for _, at := range list {
+			for _, s := range at.spans {
+				mapped[host.FileID(s.file)] = true
+			}
+		}
+	}
+	return mapped
 }
 
 // join assigns a process a layout.

@@ -3,30 +3,23 @@
 package unwind
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/deadline"
 )
 
-// CodeFile identifies a file that is mapped as code. It is the real file below overlayfs.
-type CodeFile struct {
-	Device  uint32 // the kernel's dev_t
-	Inode   uint64
-	Address uint64 // of the inode in the kernel's memory
-	Size    uint64 // bytes
-	Changed uint64 // ns, time of the last change of content or owner
-}
-
-// Code lists a process's mappings of code.
-type Code struct {
-	Files map[uint64]CodeFile // by start of the mapping
-	// Hash of the mappings, equal for processes with equal mappings; 0: unknown.
-	Layout uint64
-}
+// SetCodes sets the kernel half's map "codes", which may be nil. It must be called before Load.
+func (u *Unwinder) SetCodes(kernel *ebpf.Map) { u.codes.kernel = kernel }
 
 // Load updates the kernel's tables for one process. When it returns, the tables are in the kernel.
 // It returns the number of the process's layout, for the kernel half's struct process; 0 means that
@@ -37,12 +30,12 @@ type Code struct {
 func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.isBroken() || u.refused[pid] {
+	if u.broken.Load() || u.refused[pid] {
 		return 0
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memoryOf(pid), u: u}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memories.of(pid), u: u}
 	if u.CodeOf != nil {
 		if code, ok := u.CodeOf(pid); ok {
 			p.code, layout = code, code.Layout
@@ -50,7 +43,9 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	}
 	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
-	u.judgePythons(p)
+	for _, text := range u.pythons.unsupported(p.holdsPython) {
+		u.problems.add(0, text)
+	}
 	_ = p.Close()
 	u.tables.wait()
 	over := u.layouts.draft.over
@@ -59,7 +54,7 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	}
 	at := u.layouts.commit(pid, userOf(pid), layout)
 	if over > 0 {
-		u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
+		u.problems.add(pid, fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
 	}
 	if at == nil {
 		return 0
@@ -99,17 +94,31 @@ func (u *Unwinder) Adopt(pid, number uint32) bool { return u.layouts.adopt(pid, 
 // learn registers a process that has a loaded layout with the profiler, without reading from the
 // process. u.mu is held.
 func (u *Unwinder) learn(pid uint32, at *layout) {
-	if u.isBroken() || u.refused[pid] {
+	if u.broken.Load() || u.refused[pid] {
 		return
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memoryOf(pid), u: u, like: at}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memories.of(pid), u: u, like: at}
 	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
 	u.layouts.draft = nil
 	_ = p.Close()
 	u.layouts.join(pid, at, true)
+}
+
+// ReportExecutable implements the process manager's callback for each new file, inside Load.
+func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
+	file, path := meta.MappingFile.Value(), strings.Clone(meta.Mapping.Path)
+	u.fileMu.Lock()
+	u.files[file.FileID] = path
+	u.fileMu.Unlock()
+	if dropped := u.codes.noteFile(file.FileID, path, file.GnuBuildID); len(dropped) > 0 {
+		u.forgetPaths(dropped)
+		u.epoch++
+	}
+	u.pythons.note(file.FileID, *meta.Mapping)
+	u.tellFile(file.FileID, file.GnuBuildID, meta.Mapping)
 }
 
 // Forget releases the tables of processes that have ended. Their stacks cannot be decoded
@@ -119,8 +128,11 @@ func (u *Unwinder) Forget() (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	gone := func(pid uint32) bool { return unix.Kill(int(pid), 0) == unix.ESRCH }
-	u.forgetGuards()
-	if u.isBroken() {
+	for _, pid := range u.memories.forget(gone) {
+		delete(u.refused, pid)
+		u.tables.shares.forget(pid)
+	}
+	if u.broken.Load() {
 		return nil
 	}
 	inKernel := u.inKernel()
@@ -137,4 +149,46 @@ func (u *Unwinder) Forget() (settled []uint32) {
 	u.layouts.settle()
 	settled, u.layouts.settled = u.layouts.settled, nil
 	return append(settled, u.tables.shares.retry(time.Now())...)
+}
+
+// forgetPaths drops the paths of files that codes has dropped.
+func (u *Unwinder) forgetPaths(dropped []*knownFile) {
+	u.fileMu.Lock()
+	defer u.fileMu.Unlock()
+	for _, known := range dropped {
+		delete(u.files, known.id)
+	}
+}
+
+// tellFile calls onFile with a file that the process being loaded maps.
+func (u *Unwinder) tellFile(id libpf.FileID, buildID string, m *process.RawMapping) {
+	if u.onFile == nil || m.IsVDSO() {
+		return
+	}
+	u.fileMu.RLock()
+	path := u.files[id]
+	u.fileMu.RUnlock()
+	u.onFile(NewFile{ID: id.StringNoQuotes(), Path: path, BuildID: buildID, PID: u.loading, Start: m.Vaddr, End: m.Vaddr + m.Length})
+}
+
+var errBroken = errors.New("the unwinder has stopped")
+
+// survive recovers from a panic in Load: the process is never loaded again. If the panic has left
+// the process manager locked, the unwinder stops using it.
+func (u *Unwinder) survive(pid uint32) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	u.refused[pid] = true
+	u.problems.add(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
+	_, err := deadline.Call(time.Second, func() (bool, error) {
+		u.manager.CleanupPIDs()
+		u.manager.ProcessedUntil(0)
+		return true, nil
+	})
+	if err != nil {
+		u.broken.Store(true)
+		u.problems.add(0, "the unwinder has stopped after an internal error: later stacks are missing")
+	}
 }

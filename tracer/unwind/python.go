@@ -7,14 +7,11 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"go.opentelemetry.io/ebpf-profiler/util"
 )
 
 const (
@@ -22,25 +19,6 @@ const (
 	python311 = 0x030b
 	python314 = 0x030e
 )
-
-// UpdateProcData stores how to walk the Python stacks of the process being loaded, with
-// corrections.
-func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
-	if kind == libpf.Python {
-		info := *(*support.PyProcInfo)(data)
-		correctOffsets(&info)
-		t.u.layouts.setPython(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)))
-	}
-	return nil
-}
-
-// DeleteProcData removes that.
-func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
-	if kind == libpf.Python {
-		t.u.layouts.setPython(nil)
-	}
-	return nil
-}
 
 // correctOffsets corrects fields that the profiler does not set, or sets wrong.
 func correctOffsets(info *support.PyProcInfo) {
@@ -58,15 +36,6 @@ func correctOffsets(info *support.PyProcInfo) {
 			info.NoneStructAddr |= 1
 		}
 	}
-}
-
-// UpdateInterpreterOffsets notes a file with an interpreter that the profiler supports.
-func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, ranges []util.Range) error {
-	if len(t.u.known) >= maxFiles {
-		clear(t.u.known) // judgePythons looks up new files only
-	}
-	t.u.known[file] = true
-	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
 }
 
 // namedPython reports whether a file's name is one that CPython has.
@@ -96,39 +65,43 @@ type pythonFile struct {
 	mapping process.RawMapping
 }
 
-// notePython adds a new file of the process being loaded to u.pythons if it may contain CPython.
-func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
+// pythons judges new files that may contain CPython. Only the goroutine that holds Unwinder.mu calls its
+// methods.
+type pythons struct {
+	supported map[host.FileID]bool // files with an interpreter that the profiler supports
+	found     []pythonFile         // new files of the process being loaded
+}
+
+// support notes a file with an interpreter that the profiler supports.
+func (p *pythons) support(file host.FileID) {
+	if p.supported == nil {
+		p.supported = map[host.FileID]bool{}
+	}
+	if len(p.supported) >= maxFiles {
+		clear(p.supported) // unsupported looks up new files only
+	}
+	p.supported[file] = true
+}
+
+// note adds a new file of the process being loaded if it may contain CPython.
+func (p *pythons) note(id libpf.FileID, m process.RawMapping) {
 	if namedPython(m.Path) {
 		m.Path = strings.Clone(m.Path)
-		u.pythons = append(u.pythons, pythonFile{host.FileIDFromLibpf(id), m})
+		p.found = append(p.found, pythonFile{host.FileIDFromLibpf(id), m})
 	}
 }
 
-// judgePythons reports new files with a CPython that the profiler does not support. It supports the
-// default build of versions up to 3.14.
-func (u *Unwinder) judgePythons(p guarded) {
-	for _, f := range u.pythons {
-		if !u.known[f.id] && p.holdsPython(&f.mapping) {
-			u.problem(fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not support this build, such as a free-threaded one or a version after 3.14 (stacks show the interpreter's C functions)", f.mapping.Path))
+// unsupported returns a sentence about each new file with a CPython that the profiler does not support,
+// by a function that reports whether a file holds one. The profiler supports the default build of
+// versions up to 3.14.
+func (p *pythons) unsupported(holdsPython func(*process.RawMapping) bool) (texts []string) {
+	for _, f := range p.found {
+		if !p.supported[f.id] && holdsPython(&f.mapping) {
+			texts = append(texts, fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not support this build, such as a free-threaded one or a version after 3.14 (stacks show the interpreter's C functions)", f.mapping.Path))
 		}
 	}
-	u.pythons = nil
-}
-
-// holdsPython reports whether a file exports CPython's state. A program linked with libpython does
-// not.
-func (g guarded) holdsPython(m *process.RawMapping) bool {
-	f, err := g.open(m)
-	if err != nil {
-		return false
-	}
-	file, err := pfelf.NewFileOwned(f)
-	if err != nil {
-		return false // NewFileOwned has closed f
-	}
-	defer file.Close()
-	_, err = file.LookupSymbolAddress("_PyRuntime")
-	return err == nil
+	p.found = nil
+	return texts
 }
 
 // isShim reports whether a frame is the one that CPython 3.12 inserts below each call from C into

@@ -8,12 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
-	"unsafe"
 
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/support"
-
-	"github.com/vramprof/vramprof/internal/procmem"
 )
 
 // The profiler computes wrong lines from Python 3.10 on, so this file computes them again. In 3.10
@@ -74,68 +70,39 @@ type codeLines struct {
 // trusted is how long a cached code object is used without reading it again.
 const trusted = time.Second
 
-// correctLines replaces the lines of Python frames in s, which was decoded from u.raw, for Python
-// 3.10 and later. A line that cannot be read is 0.
-func (u *Unwinder) correctLines(s *Stack) {
-	at, _ := u.layouts.layoutOf(s.PID)
-	if !hasPython(s.Frames) || at == nil || at.python == nil {
-		return
-	}
-	info := *(*support.PyProcInfo)(unsafe.Pointer(unsafe.SliceData(at.python)))
-	layout, wrong := layoutOf(&info)
-	if !wrong {
-		return
-	}
-	lineOf := lineOf311
-	if info.Version == python310 {
-		lineOf = lineOf310
-	}
-	raw := u.rawFrames()
-	for i := range s.Frames {
-		f := &s.Frames[i]
-		if f.Function == "" {
-			continue
-		}
-		f.Line = 0
-		// The profiler converts each frame that the kernel half sends to one frame.
-		if len(raw) == len(s.Frames) && raw[i].Type().IsInterpType(libpf.Python) && len(raw[i]) == 3 {
-			at := raw[i].Variable(1) // checksum of the code object | index of the instruction << 32
-			if c := u.linesOf(codeKey{s.PID, uint32(at), raw[i].Variable(0)}, &layout); c != nil {
-				f.Line = lineOf(c.table, c.first, int32(at>>32))
-			}
-		}
-	}
+// lineCache holds the line tables of code objects that Decode has read.
+type lineCache struct {
+	tables cache[codeKey, *codeLines]
+	size   int // bytes of the younger tables
 }
 
-func hasPython(frames []Frame) bool {
-	for _, f := range frames {
-		if f.Function != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// linesOf reads a code object from the process. It returns the cached one if the read fails; nil if
-// there is none.
-func (u *Unwinder) linesOf(key codeKey, layout *codeLayout) *codeLines {
-	known, _ := u.lines.get(key)
+// of reads a code object from the memory of its process. It returns the cached one if the read fails; nil
+// if there is none.
+func (l *lineCache) of(from *memories, key codeKey, layout *codeLayout) *codeLines {
+	known, _ := l.tables.get(key)
 	if known != nil && time.Since(known.read) < trusted {
 		return known
 	}
-	read, err := readCode(u.memoryOf(key.pid), key, layout, known)
+	read, err := readCode(from.of(key.pid), key, layout, known)
 	if err != nil {
 		return known
 	}
 	if read.read = time.Now(); read == known {
 		return known
 	}
-	if u.linesSize += len(read.table) + 128; u.linesSize > maxTables/2 {
-		u.lines.turn()
-		u.linesSize = len(read.table) + 128
+	if l.size += len(read.table) + 128; l.size > maxTables/2 {
+		l.tables.turn()
+		l.size = len(read.table) + 128
 	}
-	u.lines.put(key, read)
+	l.tables.put(key, read)
 	return read
+}
+
+// age drops the tables that were not used for long.
+func (l *lineCache) age(now time.Time) {
+	if l.tables.age(now) {
+		l.size = 0
+	}
 }
 
 // readCode reads first line and line table of a code object. It returns known if that is still
@@ -260,12 +227,4 @@ func varint(b []byte) (n uint32, rest []byte) {
 func readAt(m io.ReaderAt, b []byte, address uint64) error {
 	_, err := m.ReadAt(b, int64(address))
 	return err
-}
-
-// readMemory reads len(b) bytes at an address of a process.
-func readMemory(pid uint32, address uint64, b []byte) error {
-	if err := procmem.Read(int(pid), b, address); err != nil {
-		return fmt.Errorf("read %d bytes of process %d at %#x: %w", len(b), pid, address, err)
-	}
-	return nil
 }

@@ -103,17 +103,18 @@ func TestCodeObjectsAreReadFromTheProcess(t *testing.T) {
 func TestLinesOfAFreedCodeObjectAreCached(t *testing.T) {
 	code, _ := codeObject(7, []byte{4, 1, 4, 1})
 	key := codeKey{uint32(os.Getpid()), 7, uint64(uintptr(unsafe.Pointer(&code[0])))}
-	u := Unwinder{memories: map[uint32]*memory{}}
-	if c := u.linesOf(key, &layout310); c == nil || lineOf310(c.table, c.first, 2) != 9 {
+	var l lineCache
+	var m memories
+	if c := l.of(&m, key, &layout310); c == nil || lineOf310(c.table, c.first, 2) != 9 {
 		t.Fatalf("lines %v, want 9 for instruction 2", c)
 	}
-	u.lines.young[key].read = time.Time{}
+	l.tables.young[key].read = time.Time{}
 	code[layout310.firstLine/8] = 8 // no longer matches the checksum
-	if c := u.linesOf(key, &layout310); c == nil || lineOf310(c.table, c.first, 0) != 8 {
+	if c := l.of(&m, key, &layout310); c == nil || lineOf310(c.table, c.first, 0) != 8 {
 		t.Errorf("lines %v of what is gone, want 8 for instruction 0", c)
 	}
 	key.sum = 9
-	if c := u.linesOf(key, &layout310); c != nil {
+	if c := l.of(&m, key, &layout310); c != nil {
 		t.Errorf("lines %v of what was never read, want none", c)
 	}
 }
@@ -121,23 +122,25 @@ func TestLinesOfAFreedCodeObjectAreCached(t *testing.T) {
 func TestANewCodeObjectAtTheSameAddressHasItsOwnLines(t *testing.T) {
 	code, _ := codeObject(7, []byte{4, 1, 4, 1})
 	key := codeKey{uint32(os.Getpid()), 7, uint64(uintptr(unsafe.Pointer(&code[0])))}
-	u := Unwinder{memories: map[uint32]*memory{}}
-	u.linesOf(key, &layout310).read = time.Time{}
+	var l lineCache
+	var m memories
+	l.of(&m, key, &layout310).read = time.Time{}
 	_, others := codeObject(7, []byte{4, 3, 4, 1})
 	code[layout310.lineTable/8] = uint64(uintptr(unsafe.Pointer(&others[0])))
-	if c := u.linesOf(key, &layout310); c == nil || lineOf310(c.table, c.first, 0) != 10 {
+	if c := l.of(&m, key, &layout310); c == nil || lineOf310(c.table, c.first, 0) != 10 {
 		t.Errorf("lines %v, want 10 for instruction 0", c)
 	}
 }
 
 func TestCachedLineTablesAreLimited(t *testing.T) {
-	u := Unwinder{memories: map[uint32]*memory{}}
+	var l lineCache
+	var m memories
 	code, _ := codeObject(7, make([]byte, maxLineTable))
 	for i := range 64 {
 		code[layout310.firstLine/8] = uint64(i)
-		u.linesOf(codeKey{uint32(os.Getpid()), uint32(i), uint64(uintptr(unsafe.Pointer(&code[0])))}, &layout310)
-		if n := len(u.lines.young) + len(u.lines.old); u.linesSize > maxTables/2 || n > maxTables/maxLineTable {
-			t.Fatalf("%d bytes of %d tables are remembered, want at most %d", u.linesSize, n, maxTables)
+		l.of(&m, codeKey{uint32(os.Getpid()), uint32(i), uint64(uintptr(unsafe.Pointer(&code[0])))}, &layout310)
+		if n := len(l.tables.young) + len(l.tables.old); l.size > maxTables/2 || n > maxTables/maxLineTable {
+			t.Fatalf("%d bytes of %d tables are remembered, want at most %d", l.size, n, maxTables)
 		}
 	}
 }

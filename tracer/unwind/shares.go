@@ -3,9 +3,13 @@
 package unwind
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -261,26 +265,23 @@ func (s *shares) used() (n amounts) {
 	return n
 }
 
-// Room is how much of a table in the kernel is taken that unwind tables share.
-type Room struct {
-	Name       string // "files", "rows", "pages of code" or "rules"
-	Used, Size int
-}
-
-// Rooms returns how much is taken of each table that unwind tables share, how often a file had no room
-// since the start, and a sentence about a process that lacks tables now; "" if none does.
-func (u *Unwinder) Rooms() (list []Room, refused uint64, example string) {
-	s := u.tables.shares
-	for i, n := range s.used() {
-		list = append(list, Room{amountNames[i], n, s.tables[i].Size()})
-	}
-	if texts := s.refused(1); len(texts) > 0 {
-		example = texts[0]
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return list, s.refusals, example
-}
-
 // noUser is the user of processes that ended before their user was read.
 const noUser = math.MaxUint32
+
+// userOf returns the real user of a process from /proc/PID/status, or noUser if the process has ended.
+// The owner of /proc/PID is root if the process is not dumpable.
+func userOf(pid uint32) uint32 {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return noUser
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, 4096))
+	_, rest, _ := bytes.Cut(text, []byte("\nUid:\t"))
+	id, _, _ := bytes.Cut(rest, []byte("\t"))
+	user, err := strconv.ParseUint(string(id), 10, 32)
+	if err != nil {
+		return noUser
+	}
+	return uint32(user)
+}

@@ -8,19 +8,20 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/util"
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
-
-const bytesOfRow = 8 // in the kernel: elements of an array are multiples of 8 bytes
 
 // tables replaces the profiler's functions that load a file's table into the kernel. Each update of
 // a map of maps waits for an RCU grace period, so updates run in parallel, and wait returns when
@@ -46,10 +47,10 @@ func (t *tables) UpdateUnwindInfo(index uint16, rule stackdeltatypes.UnwindInfo)
 	return t.EbpfHandler.UpdateUnwindInfo(index, rule)
 }
 
-func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
+func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder, cache *unwindcache.Dir) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		slots: make(chan struct{}, 64), u: u, shares: newShares(handler.UpdateUnwindInfo), kept: kept{dir: u.cache},
+		slots: make(chan struct{}, 64), u: u, shares: newShares(handler.UpdateUnwindInfo), kept: kept{dir: cache},
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = list[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
@@ -188,6 +189,41 @@ func (t *tables) DeleteStackDeltaPage(file host.FileID, page uint64) error {
 	return nil
 }
 
+// UpdatePidPageMappingInfo adds one prefix to the draft of the process being loaded.
+func (t *tables) UpdatePidPageMappingInfo(_ libpf.PID, prefix lpm.Prefix, file, bias uint64) error {
+	return t.u.layouts.put(prefix, span{file, bias})
+}
+
+// DeletePidPageMappingInfo removes prefixes from the draft.
+func (t *tables) DeletePidPageMappingInfo(_ libpf.PID, prefixes []lpm.Prefix) (uint64, error) {
+	return t.u.layouts.drop(prefixes), nil
+}
+
+// UpdateProcData stores how to walk the Python stacks of the process being loaded, with
+// corrections.
+func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
+	if kind == libpf.Python {
+		info := *(*support.PyProcInfo)(data)
+		correctOffsets(&info)
+		t.u.layouts.setPython(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)))
+	}
+	return nil
+}
+
+// DeleteProcData removes that.
+func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
+	if kind == libpf.Python {
+		t.u.layouts.setPython(nil)
+	}
+	return nil
+}
+
+// UpdateInterpreterOffsets notes a file with an interpreter that the profiler supports.
+func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, ranges []util.Range) error {
+	t.u.pythons.support(file)
+	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
+}
+
 // start runs an update on a goroutine, at most cap(t.slots) at a time.
 func (t *tables) start(update func()) {
 	t.slots <- struct{}{}
@@ -199,43 +235,3 @@ func (t *tables) start(update func()) {
 
 // wait returns when all started updates are done.
 func (t *tables) wait() { t.pending.Wait() }
-
-// tlsBaseOffset returns the offset of the thread pointer in task_struct: thread.fsbase on x86-64,
-// thread.uw.tp_value on arm64.
-func tlsBaseOffset(kernel *btf.Spec) (uint64, error) {
-	var task *btf.Struct
-	if err := kernel.TypeByName("task_struct", &task); err != nil {
-		return 0, err
-	}
-	for _, path := range [][]string{{"thread", "fsbase"}, {"thread", "uw", "tp_value"}} {
-		if offset, ok := fieldOffset(task, path); ok {
-			return uint64(offset), nil
-		}
-	}
-	return 0, fmt.Errorf("neither thread.fsbase nor thread.uw.tp_value exists")
-}
-
-func fieldOffset(t btf.Type, path []string) (uint32, bool) {
-	if len(path) == 0 {
-		return 0, true
-	}
-	var members []btf.Member
-	switch t := btf.UnderlyingType(t).(type) {
-	case *btf.Struct:
-		members = t.Members
-	case *btf.Union:
-		members = t.Members
-	}
-	for _, m := range members {
-		rest := path
-		if m.Name == path[0] {
-			rest = path[1:]
-		} else if m.Name != "" {
-			continue
-		}
-		if offset, ok := fieldOffset(m.Type, rest); ok {
-			return m.Offset.Bytes() + offset, true
-		}
-	}
-	return 0, false
-}

@@ -11,13 +11,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/log"
@@ -25,7 +25,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
 	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	pmebpf "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -49,29 +48,25 @@ type Unwinder struct {
 	CodeOf   func(pid uint32) (Code, bool)
 	InKernel func() map[uint32]uint32
 
-	mu      sync.Mutex       // serializes Load and Forget
-	cache   *unwindcache.Dir // nil: none
+	mu      sync.Mutex // serializes Load and Forget
 	onFile  func(NewFile)
-	loading uint32               // pid
-	refused map[uint32]bool      // processes whose files made the profiler panic
-	known   map[host.FileID]bool // files with an interpreter that the profiler supports
-	pythons []pythonFile         // new files of the process being loaded
-	epoch   int64                // rises when the profiler is to report all files again
+	loading uint32          // pid
+	refused map[uint32]bool // processes whose files made the profiler panic
+	pythons pythons
+	epoch   int64 // rises when the profiler is to report all files again
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
 
-	guardMu  sync.Mutex // held briefly
-	broken   bool       // the process manager no longer answers
-	memories map[uint32]*memory
-	problems []problem
+	broken   atomic.Bool // the process manager no longer answers
+	memories memories
+	problems problems
 
 	// Used by Decode only.
-	record    support.Trace
-	raw       libpf.EbpfTrace
-	trace     *libpf.Trace // set by ReportTraceEvent
-	mappings  cache[libpf.FrameMapping, *File]
-	lines     cache[codeKey, *codeLines]
-	linesSize int // bytes of the younger lines
+	record   support.Trace
+	raw      libpf.EbpfTrace
+	trace    *libpf.Trace // set by ReportTraceEvent
+	mappings cache[libpf.FrameMapping, *File]
+	lines    lineCache
 }
 
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
@@ -101,14 +96,14 @@ func New(kernel *btf.Spec, cache *unwindcache.Dir, onFile func(NewFile)) (*Unwin
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, cache: cache, onFile: onFile, files: map[libpf.FileID]string{},
-		refused: map[uint32]bool{}, known: map[host.FileID]bool{}, memories: map[uint32]*memory{}, layouts: newLayouts(coll.Maps)}
+	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{},
+		refused: map[uint32]bool{}, layouts: newLayouts(coll.Maps)}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
 		u.Close()
 		return nil, fmt.Errorf("bind the unwinder's maps: %w", err)
 	}
-	u.tables = newTables(handler, coll.Maps, inner, u)
+	u.tables = newTables(handler, coll.Maps, inner, u, cache)
 	u.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    interpreters,
 		MonitorInterval:       time.Hour, // nobody reads its metrics
@@ -116,7 +111,7 @@ func New(kernel *btf.Spec, cache *unwindcache.Dir, onFile func(NewFile)) (*Unwin
 		EbpfHandler:           u.tables,
 		TraceReporter:         u,
 		ExecutableReporter:    u,
-		StackDeltaProvider:    fencedTables{keptTables{elfunwindinfo.NewStackDeltaProvider(), u}},
+		StackDeltaProvider:    fencedTables{keptTables{elfunwindinfo.NewStackDeltaProvider(), &u.tables.kept}},
 		FrameCacheSize:        65536,
 	})
 	if err != nil {
@@ -137,18 +132,17 @@ func (u *Unwinder) Close() {
 	}
 }
 
-// ReportExecutable implements the process manager's callback for each new file, inside Load.
-func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
-	file, path := meta.MappingFile.Value(), strings.Clone(meta.Mapping.Path)
-	u.fileMu.Lock()
-	u.files[file.FileID] = path
-	u.fileMu.Unlock()
-	if dropped := u.codes.noteFile(file.FileID, path, file.GnuBuildID); len(dropped) > 0 {
-		u.forgetPaths(dropped)
-		u.epoch++
+// Problems returns at most 16 texts, each with a process whose stacks are truncated or missing, and
+// the reason. The texts contain untrusted names.
+func (u *Unwinder) Problems() []string {
+	list := u.problems.texts()
+	list = append(list, u.memories.stuck(maxProblems-len(list))...)
+	if u.tables != nil {
+		list = append(list, u.tables.shares.refused(maxProblems-len(list))...)
 	}
-	u.notePython(file.FileID, *meta.Mapping)
-	u.tellFile(file.FileID, file.GnuBuildID, meta.Mapping)
+	list = append(list, u.layouts.refused(maxProblems-len(list))...)
+	slices.Sort(list)
+	return list
 }
 
 // Discard the profiler's log, which is for its developers: this package counts and reports

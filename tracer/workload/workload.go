@@ -12,17 +12,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"unicode/utf8"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-const (
-	maxValue  = 253      // bytes; the longest name in Kubernetes
-	maxCgroup = 64 << 10 // bytes: 13 hierarchies of version 1 with the longest path
-)
+// maxCgroup limits the bytes of /proc/PID/cgroup: 13 hierarchies of version 1 with the longest path.
+const maxCgroup = 64 << 10
 
 // Host reads the workloads of this machine's processes. It is not safe for concurrent use.
 type Host struct {
@@ -78,24 +73,6 @@ func Parse(cgroup []byte, environ []string, host string, pods func(uid string) (
 	}
 	v.ranks(&w, p.unranked)
 	return w
-}
-
-// clean makes a value safe for terminals and labels. Truncated values end in "…".
-func clean(s string) string { return cut(s, maxValue) }
-
-func cut(s string, limit int) string {
-	const ellipsis = "…"
-	if len(s) > 8*limit {
-		s = s[:8*limit]
-	}
-	if s = strings.TrimSpace(untrusted.Clean(s)); len(s) <= limit {
-		return s
-	}
-	n := limit - len(ellipsis)
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + ellipsis
 }
 
 // cgroupOf reads /proc/PID/cgroup. The kernel generates it from its own data, so the process cannot

@@ -5,13 +5,36 @@ package dwarf
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"time"
 )
 
+// Lookup appends the calls that contain pc to dst, innermost first; the last one is not inlined. It
+// appends nothing if the address is unknown. It may append calls even if it returns ErrLimit.
+func (d *Data) Lookup(dst []Call, pc uint64) ([]Call, error) {
+	if d.broken != nil {
+		return dst, d.broken
+	}
+	start := time.Now()
+	d.start(start)
+	defer func() { d.spent += time.Since(start) }()
+	if !d.indexed {
+		if err := d.index(); err != nil {
+			d.broken, d.units, d.spans = fmt.Errorf("index of units: %w", err), nil, nil
+			return dst, d.broken
+		}
+	}
+	s, ok := find(d.spans, pc)
+	if !ok {
+		return dst, nil
+	}
+	return d.calls(dst, &d.units[s.off], pc)
+}
+
 const (
-	infoWindow = 64 << 10 // window for reading all entries of a unit
-	maxHops    = 8        // from an inlined call over its origin to its declaration
-	maxInlined = 256      // nesting of inlined calls
+	maxHops    = 8   // from an inlined call over its origin to its declaration
+	maxInlined = 256 // nesting of inlined calls
 )
 
 // scan reads all entries of u and returns the functions that have code. Functions may be nested
@@ -21,7 +44,7 @@ func (d *Data) scan(u *unit) (funcs []span, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newCursor(d.s.Info, u.first, infoWindow)
+	c := newCursor(d.s.Info, u.first, unitWindow)
 	for c.err == nil && c.tell() < u.end {
 		if err := d.tick(1); err != nil {
 			return nil, err
@@ -61,6 +84,17 @@ func (d *Data) scan(u *unit) (funcs []span, err error) {
 	}
 	slices.SortFunc(funcs, compareSpans)
 	return slices.Clip(funcs), c.err
+}
+
+// funcs returns the address ranges of the functions of u.
+func (d *Data) funcs(u *unit) ([]span, error) {
+	t := d.tables(u)
+	if !t.scanned {
+		t.scanned = true
+		t.funcs, t.err = d.scan(u)
+		d.size += int64(cap(t.funcs)) * 24
+	}
+	return t.funcs, t.err
 }
 
 // inlined is one inlined call on the path from a function to an address.
@@ -218,4 +252,27 @@ func (d *Data) entryAt(off uint64) (entry, bool) {
 	}
 	e := readEntry(c, u, a)
 	return e, c.err == nil
+}
+
+// path returns the name of a file of u, or "" if the table lacks it.
+func (d *Data) path(u *unit, t *lineTable, file uint32) string {
+	if uint64(file) >= uint64(len(t.files)) {
+		return ""
+	}
+	f := t.files[file]
+	name := d.str(u, f.name)
+	if name == "" {
+		return ""
+	}
+	var dir string
+	if f.dir < uint64(len(t.dirs)) && !path.IsAbs(name) {
+		dir = d.str(u, t.dirs[f.dir])
+	}
+	if dir != "" || !path.IsAbs(name) {
+		name = path.Join(dir, name)
+	}
+	if !path.IsAbs(name) {
+		name = path.Join(d.str(u, u.compDir), name)
+	}
+	return path.Clean(name)
 }

@@ -43,6 +43,9 @@ func (s Section) String(off uint64) (string, error) {
 	}
 }
 
+// unitWindow is a cursor's window for reading all entries of a unit, or its line table.
+const unitWindow = 64 << 10
+
 // cursor reads little-endian values from a section through a small window. After the first error,
 // err is set and every value is 0.
 type cursor struct {

@@ -98,28 +98,6 @@ func (d *Data) tick(n int) error {
 	return d.broken
 }
 
-// Lookup appends the calls that contain pc to dst, innermost first; the last one is not inlined. It
-// appends nothing if the address is unknown. It may append calls even if it returns ErrLimit.
-func (d *Data) Lookup(dst []Call, pc uint64) ([]Call, error) {
-	if d.broken != nil {
-		return dst, d.broken
-	}
-	start := time.Now()
-	d.start(start)
-	defer func() { d.spent += time.Since(start) }()
-	if !d.indexed {
-		if err := d.index(); err != nil {
-			d.broken, d.units, d.spans = fmt.Errorf("index of units: %w", err), nil, nil
-			return dst, d.broken
-		}
-	}
-	s, ok := find(d.spans, pc)
-	if !ok {
-		return dst, nil
-	}
-	return d.calls(dst, &d.units[s.off], pc)
-}
-
 func (d *Data) start(now time.Time) {
 	d.deadline = now.Add(d.limits.Time - d.spent)
 	if d.alt != nil {
@@ -142,41 +120,46 @@ func (d *Data) tables(u *unit) *tables {
 	return t
 }
 
-func (d *Data) abbrevs(u *unit) ([]abbrev, error) {
-	t := d.tables(u)
-	if t.abbrevs == nil {
-		table, err := d.readAbbrevs(u, 0)
-		if err != nil {
-			return nil, err
+// str looks up a string attribute. It returns "" if the attribute is damaged or not a string.
+func (d *Data) str(u *unit, v value) string {
+	sec, off := d.s.Str, v.u
+	switch v.form {
+	case formString:
+		sec = d.s.Info
+	case formInLine:
+		sec = d.s.Line
+	case formLineStrp:
+		sec = d.s.LineStr
+	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
+		c := newCursor(d.s.StrOffsets, u.strBase+v.u*uint64(u.offsetSize()), 8)
+		if off = c.offset(u.wide); c.err != nil {
+			return ""
 		}
-		t.abbrevs = table
-		for _, a := range table {
-			d.size += 48 + int64(cap(a.attrs))*16
+	case formGNUStrpAlt, formStrpSup:
+		if d.alt == nil {
+			return ""
 		}
+		sec = d.alt.s.Str
+	case formStrp:
+	default:
+		return ""
 	}
-	return t.abbrevs, nil
+	s, err := sec.String(off)
+	if err != nil {
+		return ""
+	}
+	return s
 }
 
-// funcs returns the address ranges of the functions of u.
-func (d *Data) funcs(u *unit) ([]span, error) {
-	t := d.tables(u)
-	if !t.scanned {
-		t.scanned = true
-		t.funcs, t.err = d.scan(u)
-		d.size += int64(cap(t.funcs)) * 24
+// addr looks up an address attribute. It returns false if the attribute is not an address.
+func (d *Data) addr(u *unit, v value) (addr uint64, ok bool) {
+	switch v.form {
+	case formAddr:
+		return v.u, true
+	case formAddrx, formAddrx1, formAddrx2, formAddrx3, formAddrx4, formGNUAddrIndex:
+		c := newCursor(d.s.Addr, u.addrBase+v.u*8, 8)
+		addr = c.u64()
+		return addr, c.err == nil
 	}
-	return t.funcs, t.err
-}
-
-// lines returns the line table of u.
-func (d *Data) lines(u *unit) *lineTable {
-	t := d.tables(u)
-	if t.lines == nil {
-		t.lines = &lineTable{}
-		if u.hasLine {
-			t.lines, t.lines.err = d.readLines(u)
-		}
-		d.size += t.lines.size()
-	}
-	return t.lines
+	return 0, false
 }

@@ -13,12 +13,6 @@ const (
 	maxAttrSpecs = 1 << 20
 )
 
-// attrSpec is one attribute of an abbreviation.
-type attrSpec struct {
-	attr, form uint16
-	implicit   int64
-}
-
 // abbrev is the layout shared by many entries.
 type abbrev struct {
 	tag      uint16
@@ -72,6 +66,21 @@ func (d *Data) readAbbrevs(u *unit, last uint64) ([]abbrev, error) {
 		}
 	}
 	return table, c.err
+}
+
+func (d *Data) abbrevs(u *unit) ([]abbrev, error) {
+	t := d.tables(u)
+	if t.abbrevs == nil {
+		table, err := d.readAbbrevs(u, 0)
+		if err != nil {
+			return nil, err
+		}
+		t.abbrevs = table
+		for _, a := range table {
+			d.size += 48 + int64(cap(a.attrs))*16
+		}
+	}
+	return t.abbrevs, nil
 }
 
 // entry is a debugging information entry (DIE) with only the attributes needed for names, ranges

@@ -92,6 +92,12 @@ const (
 	formInLine = 0xffff // not a DWARF value: a string inside .debug_line
 )
 
+// attrSpec is one attribute of an abbreviation.
+type attrSpec struct {
+	attr, form uint16
+	implicit   int64
+}
+
 // value is an attribute before it is looked up. Depending on form, u is a number, an address, an
 // index or an offset. References are offsets in .debug_info and have formRefAddr.
 type value struct {
@@ -169,48 +175,4 @@ func readValue(c *cursor, u *unit, s attrSpec) value {
 		v = value{formRefAddr, v.u + u.off}
 	}
 	return v
-}
-
-// str looks up a string attribute. It returns "" if the attribute is damaged or not a string.
-func (d *Data) str(u *unit, v value) string {
-	sec, off := d.s.Str, v.u
-	switch v.form {
-	case formString:
-		sec = d.s.Info
-	case formInLine:
-		sec = d.s.Line
-	case formLineStrp:
-		sec = d.s.LineStr
-	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4, formGNUStrIndex:
-		c := newCursor(d.s.StrOffsets, u.strBase+v.u*uint64(u.offsetSize()), 8)
-		if off = c.offset(u.wide); c.err != nil {
-			return ""
-		}
-	case formGNUStrpAlt, formStrpSup:
-		if d.alt == nil {
-			return ""
-		}
-		sec = d.alt.s.Str
-	case formStrp:
-	default:
-		return ""
-	}
-	s, err := sec.String(off)
-	if err != nil {
-		return ""
-	}
-	return s
-}
-
-// addr looks up an address attribute. It returns false if the attribute is not an address.
-func (d *Data) addr(u *unit, v value) (addr uint64, ok bool) {
-	switch v.form {
-	case formAddr:
-		return v.u, true
-	case formAddrx, formAddrx1, formAddrx2, formAddrx3, formAddrx4, formGNUAddrIndex:
-		c := newCursor(d.s.Addr, u.addrBase+v.u*8, 8)
-		addr = c.u64()
-		return addr, c.err == nil
-	}
-	return 0, false
 }

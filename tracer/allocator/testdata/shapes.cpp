@@ -136,7 +136,7 @@ struct Root {
 };
 static Root root;
 
-extern "C" void shape(int segments) {
+extern "C" void shape(int segments, int most) {
   uint64_t address = 0x7f0000000000;
   for (int d = 0; d < 2; d++) {
     auto *dev = new Device; root.devices.emplace_back(dev);
@@ -148,7 +148,7 @@ extern "C" void shape(int segments) {
       Pool *pool = in_private ? (small ? &own->small : &own->large) : small ? &dev->small : &dev->large;
       uint64_t stream = dice() % 3 * 4096, at = address;
       Block *last = nullptr;
-      for (int n = 1 + dice() % 30; n > 0; n--) {
+      for (int n = 1 + dice() % most; n > 0; n--) {
         auto *b = new Block; b->device = d; b->stream = stream; b->pool = pool; b->ptr = at; b->size = (1 + dice() % 300) * 512;
         at += b->size; b->prev = last;
         if (last) last->next = b;

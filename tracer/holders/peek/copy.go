@@ -68,7 +68,7 @@ func (c *Copy) Take(ctx context.Context) error {
 	if !ok {
 		return nil // of a file nothing moves
 	}
-	if err := p.refresh(); err != nil {
+	if err := p.Refresh(); err != nil {
 		return err
 	}
 	c.regions = p.regions
@@ -318,7 +318,7 @@ func (c *Copy) Region(address uint64) (Region, bool) { return regionAt(c.regions
 
 // Refresh reads the memory map of a running process again: heaps grow.
 func (c *Copy) Refresh() {
-	if p, is := c.mem.(*Process); is && p.refresh() == nil {
+	if p, is := c.mem.(*Process); is && p.Refresh() == nil {
 		c.regions = p.regions
 	}
 }

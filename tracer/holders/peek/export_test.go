@@ -4,9 +4,6 @@ package peek
 
 import "os"
 
-// Refresh is refresh, for tests of other packages.
-func (p *Process) Refresh() error { return p.refresh() }
-
 // ReadFile is readFile, for tests of other packages.
 func (p *Process) ReadFile(b []byte, r Region, address uint64) error {
 	return p.readFile(b, r, address)

@@ -30,8 +30,8 @@ type mappedFile struct {
 	err  error
 }
 
-// file returns the open file of a mapping. Process.Close closes it.
-func (p *Process) file(r Region) (*os.File, error) {
+// File returns the open file of a mapping, or why it cannot be opened. Process.Close closes it.
+func (p *Process) File(r Region) (*os.File, error) {
 	key := fileKey{r.device, r.inode}
 	f, known := p.files[key]
 	if !known {
@@ -107,7 +107,7 @@ func (r Region) isOf(f *os.File, strict bool) bool {
 
 // readFile reads a page that the process has mapped from a file and not touched.
 func (p *Process) readFile(b []byte, r Region, address uint64) error {
-	f, err := p.file(r)
+	f, err := p.File(r)
 	if err != nil {
 		return err
 	}

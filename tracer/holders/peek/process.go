@@ -60,8 +60,8 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// refresh reads the memory map again: heaps grow.
-func (p *Process) refresh() error {
+// Refresh reads the memory map again: heaps grow.
+func (p *Process) Refresh() error {
 	regions, err := readMaps(p.pid)
 	if err == nil {
 		err = p.alive()
@@ -86,7 +86,7 @@ func (p *Process) Close() {
 	}
 }
 
-// Regions returns what was mapped when the process was opened, or last copied.
+// Regions returns what was mapped when the process was opened, or at the last Refresh or copy.
 func (p *Process) Regions() []Region { return p.regions }
 
 func (p *Process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.pid, name) }

@@ -75,7 +75,7 @@ func (p *Process) symbolsOf(r Region, names []string) (found map[string]uint64, 
 			err = fmt.Errorf("read the symbols of %s: %v", untrusted.Clean(name), r)
 		}
 	}()
-	f, err := p.file(r)
+	f, err := p.File(r)
 	if err != nil {
 		return nil, fmt.Errorf("find Python: %w", err)
 	}
@@ -133,7 +133,7 @@ func (p *Process) variablesEnd(r Region) (end uint64) {
 		}
 		p.variables[name] = end
 	}()
-	f, err := p.file(r)
+	f, err := p.File(r)
 	if err != nil {
 		return 0
 	}

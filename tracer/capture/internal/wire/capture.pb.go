@@ -372,6 +372,7 @@ type Input struct {
 	//	*Input_Fold
 	//	*Input_Carried
 	//	*Input_System
+	//	*Input_Allocator
 	//	*Input_Untraced
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
@@ -618,6 +619,15 @@ func (x *Input) GetSystem() *System {
 	return nil
 }
 
+func (x *Input) GetAllocator() *Allocator {
+	if x != nil {
+		if x, ok := x.What.(*Input_Allocator); ok {
+			return x.Allocator
+		}
+	}
+	return nil
+}
+
 func (x *Input) GetUntraced() *Untraced {
 	if x != nil {
 		if x, ok := x.What.(*Input_Untraced); ok {
@@ -715,8 +725,12 @@ type Input_System struct {
 	System *System `protobuf:"bytes,23,opt,name=system,proto3,oneof"`
 }
 
+type Input_Allocator struct {
+	Allocator *Allocator `protobuf:"bytes,24,opt,name=allocator,proto3,oneof"`
+}
+
 type Input_Untraced struct {
-	Untraced *Untraced `protobuf:"bytes,24,opt,name=untraced,proto3,oneof"`
+	Untraced *Untraced `protobuf:"bytes,25,opt,name=untraced,proto3,oneof"`
 }
 
 func (*Input_Begin) isInput_What() {}
@@ -760,6 +774,8 @@ func (*Input_Fold) isInput_What() {}
 func (*Input_Carried) isInput_What() {}
 
 func (*Input_System) isInput_What() {}
+
+func (*Input_Allocator) isInput_What() {}
 
 func (*Input_Untraced) isInput_What() {}
 
@@ -1750,6 +1766,83 @@ func (x *OpenWalk) GetTime() uint64 {
 	return 0
 }
 
+// Allocator is a part of the state of a process's PyTorch allocators, as it was read from outside.
+type Allocator struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Part          uint32                 `protobuf:"varint,2,opt,name=part,proto3" json:"part,omitempty"` // counted from 0
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Time          uint64                 `protobuf:"varint,4,opt,name=time,proto3" json:"time,omitempty"`
+	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"` // a part of the ledger's caching.Reading, by its own codec
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allocator) Reset() {
+	*x = Allocator{}
+	mi := &file_capture_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allocator) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allocator) ProtoMessage() {}
+
+func (x *Allocator) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allocator.ProtoReflect.Descriptor instead.
+func (*Allocator) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Allocator) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Allocator) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Allocator) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *Allocator) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Allocator) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Walk is a part of a walk: it may be larger than a frame. Its holders come before its storages.
 type Walk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1772,7 +1865,7 @@ type Walk struct {
 
 func (x *Walk) Reset() {
 	*x = Walk{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1877,7 @@ func (x *Walk) String() string {
 func (*Walk) ProtoMessage() {}
 
 func (x *Walk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1890,7 @@ func (x *Walk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Walk.ProtoReflect.Descriptor instead.
 func (*Walk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Walk) GetPid() uint32 {
@@ -1908,7 +2001,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2013,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2026,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Holder) GetDevice() int32 {
@@ -2008,7 +2101,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2113,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2126,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -2053,7 +2146,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2158,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2171,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{18}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -2104,7 +2197,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2209,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2222,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -2162,7 +2255,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2267,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2280,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{20}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -2310,7 +2403,7 @@ type TensorCost struct {
 
 func (x *TensorCost) Reset() {
 	*x = TensorCost{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2415,7 @@ func (x *TensorCost) String() string {
 func (*TensorCost) ProtoMessage() {}
 
 func (x *TensorCost) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2428,7 @@ func (x *TensorCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorCost.ProtoReflect.Descriptor instead.
 func (*TensorCost) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TensorCost) GetPrice() uint64 {
@@ -2391,7 +2484,7 @@ type Untraced struct {
 
 func (x *Untraced) Reset() {
 	*x = Untraced{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2496,7 @@ func (x *Untraced) String() string {
 func (*Untraced) ProtoMessage() {}
 
 func (x *Untraced) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2509,7 @@ func (x *Untraced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Untraced.ProtoReflect.Descriptor instead.
 func (*Untraced) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Untraced) GetFrom() uint64 {
@@ -2446,7 +2539,7 @@ type CostShare struct {
 
 func (x *CostShare) Reset() {
 	*x = CostShare{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2551,7 @@ func (x *CostShare) String() string {
 func (*CostShare) ProtoMessage() {}
 
 func (x *CostShare) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2564,7 @@ func (x *CostShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
 func (*CostShare) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CostShare) GetPid() uint32 {
@@ -2513,7 +2606,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2618,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2631,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2566,7 +2659,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2671,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2684,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2622,7 +2715,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2727,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2740,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{26}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2709,7 +2802,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2814,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2827,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{27}
+	return file_capture_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2889,7 +2982,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2994,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3007,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{28}
+	return file_capture_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2978,7 +3071,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xc2\t\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x82\n" +
+	"\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -3005,8 +3099,9 @@ const file_capture_proto_rawDesc = "" +
 	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x12/\n" +
 	"\x04fold\x18\x15 \x01(\v2\x19.vramprof.capture.v1.FoldH\x00R\x04fold\x128\n" +
 	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarried\x125\n" +
-	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06system\x12;\n" +
-	"\buntraced\x18\x18 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntracedB\x06\n" +
+	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06system\x12>\n" +
+	"\tallocator\x18\x18 \x01(\v2\x1e.vramprof.capture.v1.AllocatorH\x00R\tallocator\x12;\n" +
+	"\buntraced\x18\x19 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntracedB\x06\n" +
 	"\x04what\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
@@ -3100,7 +3195,13 @@ const file_capture_proto_rawDesc = "" +
 	"\x06device\x18\x06 \x03(\x11R\x06device\"0\n" +
 	"\bOpenWalk\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
-	"\x04time\x18\x02 \x01(\x04R\x04time\"\xbf\x02\n" +
+	"\x04time\x18\x02 \x01(\x04R\x04time\"m\n" +
+	"\tAllocator\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12\x12\n" +
+	"\x04time\x18\x04 \x01(\x04R\x04time\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\xbf\x02\n" +
 	"\x04Walk\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
@@ -3224,7 +3325,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -3241,20 +3342,21 @@ var file_capture_proto_goTypes = []any{
 	(*TensorTotals)(nil),   // 12: vramprof.capture.v1.TensorTotals
 	(*Blocks)(nil),         // 13: vramprof.capture.v1.Blocks
 	(*OpenWalk)(nil),       // 14: vramprof.capture.v1.OpenWalk
-	(*Walk)(nil),           // 15: vramprof.capture.v1.Walk
-	(*Holder)(nil),         // 16: vramprof.capture.v1.Holder
-	(*Segments)(nil),       // 17: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 18: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 19: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 20: vramprof.capture.v1.Stats
-	(*TensorCost)(nil),     // 21: vramprof.capture.v1.TensorCost
-	(*Untraced)(nil),       // 22: vramprof.capture.v1.Untraced
-	(*CostShare)(nil),      // 23: vramprof.capture.v1.CostShare
-	(*ProcessWarning)(nil), // 24: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 25: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 26: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 27: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 28: vramprof.capture.v1.End
+	(*Allocator)(nil),      // 15: vramprof.capture.v1.Allocator
+	(*Walk)(nil),           // 16: vramprof.capture.v1.Walk
+	(*Holder)(nil),         // 17: vramprof.capture.v1.Holder
+	(*Segments)(nil),       // 18: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 19: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 20: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 21: vramprof.capture.v1.Stats
+	(*TensorCost)(nil),     // 22: vramprof.capture.v1.TensorCost
+	(*Untraced)(nil),       // 23: vramprof.capture.v1.Untraced
+	(*CostShare)(nil),      // 24: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 25: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 26: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 27: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 28: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 29: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3264,32 +3366,33 @@ var file_capture_proto_depIdxs = []int32{
 	9,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
 	11, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
 	13, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	17, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	19, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	20, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	18, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	24, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	25, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
-	15, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
+	18, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	20, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	21, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	19, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	25, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	26, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	16, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	26, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	27, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
-	22, // 18: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
-	5,  // 19: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	7,  // 20: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	10, // 21: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	12, // 22: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	16, // 23: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	21, // 24: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
-	23, // 25: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
-	23, // 26: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
-	23, // 27: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	15, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
+	23, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
+	5,  // 20: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 21: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	10, // 22: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	12, // 23: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	17, // 24: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	22, // 25: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
+	24, // 26: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	24, // 27: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	24, // 28: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3319,6 +3422,7 @@ func file_capture_proto_init() {
 		(*Input_Fold)(nil),
 		(*Input_Carried)(nil),
 		(*Input_System)(nil),
+		(*Input_Allocator)(nil),
 		(*Input_Untraced)(nil),
 	}
 	type x struct{}
@@ -3327,7 +3431,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

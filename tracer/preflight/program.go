@@ -10,6 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// programFile is the program in a file that can be probed and started.
+type programFile struct {
+	path   string
+	remove func()
+}
+
 // inMemory creates a file that no other process sees. It reopens the file read-only, since a file
 // open for writing cannot be executed.
 func inMemory(program []byte) (*programFile, error) {
@@ -33,4 +39,17 @@ func inMemory(program []byte) (*programFile, error) {
 		path:   fmt.Sprintf("/proc/self/fd/%d", readable.Fd()),
 		remove: func() { readable.Close() },
 	}, nil
+}
+
+func inTempDir(program []byte) (*programFile, error) {
+	dir, err := os.MkdirTemp("", "vramprof-selftest-") // mode 0700
+	if err != nil {
+		return nil, err
+	}
+	f := &programFile{path: dir + "/selftest", remove: func() { os.RemoveAll(dir) }}
+	if err := os.WriteFile(f.path, program, 0o700); err != nil {
+		f.remove()
+		return nil, err
+	}
+	return f, nil
 }

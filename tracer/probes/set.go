@@ -6,19 +6,41 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/probepoint"
 )
+
+// Set is the probes in one file. It keeps the links because the garbage collector closes those that
+// nothing references. It belongs to the goroutine that attached it.
+type Set struct {
+	links     []link.Link // of entries
+	returns   []link.Link
+	functions []probepoint.Function
+	reports   *reportProbe // of PyTorch; nil without
+
+	wrappers []*wrapper
+	library  bool        // the file is a library
+	code     *codeOfFile // nil until a wrapper's probes are detached
+	unnamed  uint64      // calls of code.unnamed before
+	prober   *Prober     // has code and the numbers of wrappers
+	pid      uint32      // the only process that has the probes; 0: all have them
+}
+
+// Functions returns the probed functions. The caller must not change them.
+func (s *Set) Functions() []probepoint.Function { return s.functions }
+
+// hasWrapper reports whether a function of the table has probes of its own.
+func (s *Set) hasWrapper(id uint64) bool {
+	return slices.ContainsFunc(s.wrappers, func(w *wrapper) bool { return w.function() == id })
+}
 
 // Close detaches the probes.
 func (s *Set) Close() { detach(s) }
-
-// maxDetaching is how many probes are detached at the same time: each takes a thread.
-const maxDetaching = 256
 
 // add takes a link of a set.
 func (s *Set) add(l link.Link, isReturn bool) {
@@ -28,6 +50,9 @@ func (s *Set) add(l link.Link, isReturn bool) {
 		s.links = append(s.links, l)
 	}
 }
+
+// maxDetaching is how many probes are detached at the same time: each takes a thread.
+const maxDetaching = 256
 
 // detach detaches the probes of all sets at the same time. For each link the kernel waits until no
 // task runs in a probe, some 40 ms, or 0.1 s without uprobe_multi. Links that are closed at the same
@@ -83,50 +108,6 @@ func (s *Set) forget() {
 		s.prober.code.drop(s.code, s.prober.wrappers)
 	}
 	s.links, s.returns, s.reports, s.wrappers, s.code = nil, nil, nil, nil, nil
-}
-
-// Close detaches all probes; see detach.
-func (s *Files) Close() {
-	var sets []*Set
-	for key, x := range s.known {
-		sets = append(sets, s.takeProbes(x)...)
-		x.origin.close()
-		delete(s.known, key)
-	}
-	sets = append(sets, s.takeRequests(func(uint32) bool { return true })...)
-	for key, set := range s.loaders {
-		sets = append(sets, set)
-		delete(s.loaders, key)
-	}
-	detach(sets...)
-}
-
-// drop detaches the probes from files, and forgets them.
-func (s *Files) drop(keys []libraries.FileKey) {
-	var sets []*Set
-	for _, key := range keys {
-		x := s.known[key]
-		sets = append(sets, s.takeProbes(x)...)
-		x.origin.close()
-		if x.holder != ownPID {
-			s.places.Give(x.holder)
-		}
-		delete(s.known, key)
-	}
-	detach(sets...)
-}
-
-// takeProbes returns the probes of a file, which has none any more, for the caller to detach.
-func (s *Files) takeProbes(x *file) (sets []*Set) {
-	if x.probes != nil {
-		sets = append(sets, x.probes)
-	}
-	for pid, here := range x.apart {
-		sets = append(sets, here.probes)
-		s.apart.Give(pid)
-	}
-	x.probes, x.apart = nil, nil
-	return sets
 }
 
 // Reports are the probes on PyTorch's reports of tensors in all files, which can be detached and attached

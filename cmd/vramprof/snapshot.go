@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/internal/snapshot"
+	"github.com/vramprof/vramprof/tracer/holders"
+)
+
+func snapshotCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "snapshot",
+		Usage:     "write PyTorch's memory snapshot of a running process, for memory_viz",
+		UsageText: "vramprof snapshot -p PID [-o FILE]",
+		Description: "Reads PyTorch's CUDA allocator in the memory of a running process, which is neither stopped nor changed, and writes each segment and block " +
+			"as torch.cuda.memory._dump_snapshot does: for https://pytorch.org/memory_viz, torch/cuda/_memory_viz.py and vramprof report. It sets no probes. " +
+			"The owner of the process may run it. The frames of a block are the path that keeps it.",
+		Flags: []cli.Flag{
+			&cli.UintFlag{Name: "pid", Aliases: []string{"p"}, Usage: "read process `PID`"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pickle); - is stdout"},
+			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+			&cli.StringFlag{Name: "holders", Value: "on", Usage: "look for who keeps each block: `WHEN` is on or off"},
+			&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
+		},
+		Action: writeSnapshot,
+	}
+}
+
+func writeSnapshot(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if !c.IsSet("pid") {
+		return fault.Usage(errors.New("snapshot needs a process: -p PID (vramprof ps lists them)"))
+	}
+	pid := uint32(c.Uint("pid"))
+	look, err := holdersWalk(c, pid)
+	if err != nil {
+		return err
+	}
+	if err := session.CheckProcess(pid); err != nil {
+		return err
+	}
+	name := output.DefaultName(time.Now()) + output.Snapshot.Suffix
+	out, err := output.Snapshot.Open(cmp.Or(c.String("output"), name), c.Bool("force"))
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	s, err := snapshot.Take(pid, look)
+	if err != nil {
+		return err
+	}
+	if err := out.Save(s.Write, name); err != nil {
+		return err
+	}
+	if err := s.Summary(c.App.ErrWriter); err != nil {
+		return err
+	}
+	sayWrote(c, out)
+	return nil
+}
+
+// holdersWalk returns how holders are looked for, nil with --holders=off.
+func holdersWalk(c *cli.Context, pid uint32) (snapshot.Walk, error) {
+	switch when := c.String("holders"); when {
+	case "off":
+		return nil, nil
+	case "on":
+		return func(blocks []holders.Range) (*holders.Result, error) {
+			return walk(c.Context, pid, holders.Options{Addresses: blocks, HideNames: c.Bool("no-names")})
+		}, nil
+	default:
+		return nil, fault.Usage(fmt.Errorf("--holders: %q is neither on nor off", when))
+	}
+}

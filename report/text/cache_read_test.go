@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func TestCacheViewShowsWhatTheCacheOfAnOlderProcessIsMadeOf(t *testing.T) {
+	s := reporttest.Caches()
+	for _, width := range []int{44, 80, 120} {
+		reporttest.Golden(t, fmt.Sprintf("allocators%d.txt", width), []byte(cacheView(t, s, report.Options{}, width)))
+	}
+	for width := minWidth; width <= 130 && !t.Failed(); width++ {
+		cacheView(t, s, report.Options{Top: 2}, width)
+	}
+}
+
+func TestAReadingThatIsOldOrInMotionSaysSo(t *testing.T) {
+	s := reporttest.Caches()
+	s.Caches[0].Exact, s.Caches[0].OffBytes = false, 3<<20
+	s.End += 5 * reporttest.Second
+	text := strings.Join(strings.Fields(cacheView(t, s, report.Options{}, 80)), " ")
+	if want := "Read 6.0s before this moment while PyTorch allocated: up to 3.00 MiB of tensors may be missing or freed"; !strings.Contains(text, want) {
+		t.Errorf("the view lacks %q:\n%s", want, text)
+	}
+}
+
+func TestAnOutOfMemoryErrorNamesTheKindsOfFragmentation(t *testing.T) {
+	s := reporttest.Caches()
+	c := s.Caches[0]
+	o := report.OOM{PID: s.Processes[0].PID, Time: s.End, Device: 0, Size: 64 << 20, API: "torch", Kind: ledger.Tensor, Allocated: c.Allocated, Reserved: c.Reserved}
+	v := newOOMCase(s, &o)
+	if got, want := v.why(), "650 MiB are cached, but the largest free run is 20.0 MiB: 401 MiB next to live tensors, 216 MiB only for other streams, 12.0 MiB only for CUDA graphs or MemPools, 1.00 MiB in pieces of at most 1 MiB, 20.0 MiB in segments without a tensor."; got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+	s.Caches[0].Time -= 60 * reporttest.Second // it does not explain the error any more
+	if got := v.why(); strings.Contains(got, "streams") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""running.py FOLDER LIVE SECONDS: allocates and frees without a pause, with LIVE blocks on one GPU, on streams and for
+other streams, while PyTorch records each event. It prints "running" when it begins. At the end it writes to
+FOLDER/events.json the time of each event in µs of the Unix time, 1 for a block that was given out or 0 for one that was
+freed, its address and its size."""
+import json
+import random
+import sys
+import time
+
+import torch
+
+folder, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+torch.backends.cudnn.enabled = False
+torch.cuda.init()
+torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=20_000_000)
+dice = random.Random(1)
+streams = [torch.cuda.Stream() for _ in range(3)]
+live = [None] * count
+sizes = [dice.choice([700, 9000, 800_000]) for _ in range(997)]
+
+
+def step(i):
+    with torch.cuda.stream(streams[i % 3]):
+        for s in sizes:
+            t = torch.empty(dice.randrange(1, s), dtype=torch.uint8, device="cuda")
+            if s == 700:
+                t.record_stream(streams[dice.randrange(3)])
+            live[dice.randrange(count)] = t
+
+
+for i in range(3):
+    step(i)
+print("running", flush=True)
+end, i = time.monotonic() + seconds, 0
+while time.monotonic() < end:
+    step(i)
+    i += 1
+    if i % 50 == 0:
+        torch.cuda.empty_cache()
+kinds = {"alloc": 1, "free_completed": 0}
+trace = torch._C._cuda_memorySnapshot()["device_traces"][0]
+with open(folder + "/events.json", "w") as f:
+    json.dump([[e["time_us"], kinds[e["action"]], e["addr"], e["size"]] for e in trace if e["action"] in kinds], f)

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package allocscan has PyTorch's allocators of traced processes read from outside, and books what
+// they have: soon after a process is first traced, and whenever the books are brought up to date.
+package allocscan
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/deadline"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/panics"
+	"github.com/vramprof/vramprof/tracer/sequence"
+)
+
+// Options is what a Scanner needs.
+type Options struct {
+	Sequencer *sequence.Sequencer
+	Defects   *panics.List
+	Traced    func() []uint32                 // processes, in any order
+	Blocks    func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
+}
+
+// Scanner reads the allocators of processes. Any goroutine may call its methods.
+type Scanner struct {
+	Options
+	read    func(pid uint32) (*allocator.Snapshot, error)
+	layouts allocator.Layouts
+	one     sync.Mutex // held while a process is read
+
+	mu    sync.Mutex // guards what follows
+	known map[uint32]*target
+}
+
+// errNoCache means that PyTorch allocates with another backend: there are no segments and counters to book.
+var errNoCache = errors.New("PyTorch's caching allocator is not in use")
+
+// target is a process whose allocators are read.
+type target struct {
+	next   time.Time // when it may be read again
+	failed int       // readings in a row that found no allocator
+	booked bool      // a reading of it was booked
+}
+
+const (
+	// Run looks so often for processes that were not read yet.
+	lookInterval = 250 * time.Millisecond
+
+	// A process whose allocators cannot be read is tried again after firstPause, then after twice as long,
+	// up to lastPause: it may only be about to make them.
+	firstPause = 500 * time.Millisecond
+	lastPause  = time.Minute
+
+	// Between two readings of a process are at least pause, and share times as long as a reading takes.
+	pause = 5 * time.Second
+	share = 200
+
+	readTime = 2 * time.Second // the longest that a reading is waited for
+	tries    = 5               // walks of an allocator, until one finds it at rest
+
+	// looking is what a panic costs.
+	looking = "a reading of PyTorch's allocators"
+)
+
+// New returns a Scanner.
+func New(o Options) *Scanner {
+	s := &Scanner{Options: o, known: map[uint32]*target{}}
+	s.read = s.readProcess
+	return s
+}
+
+// Run reads each process soon after it is traced, until ctx ends.
+func (s *Scanner) Run(ctx context.Context) {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.scan(ctx, func(t *target, now time.Time) bool { return !t.booked && !now.Before(t.next) })
+		}
+	}
+}
+
+// Refresh reads all processes except those that were read or tried a moment ago.
+func (s *Scanner) Refresh() {
+	s.scan(context.Background(), func(t *target, now time.Time) bool { return !now.Before(t.next) })
+}
+
+// Last reads the processes that were read before, at the end of a session.
+func (s *Scanner) Last(ctx context.Context) {
+	s.scan(ctx, func(t *target, _ time.Time) bool { return t.booked })
+}
+
+// Now begins to read a process that has run out of memory and may be about to free what it has. The returned
+// function waits for the end, at most readTime.
+func (s *Scanner) Now(pid uint32) (wait func()) {
+	s.mu.Lock()
+	t := s.known[pid]
+	booked := t != nil && t.booked
+	s.mu.Unlock()
+	if !booked {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.book(pid, t, true)
+	}()
+	return func() {
+		select {
+		case <-done:
+		case <-time.After(readTime):
+		}
+	}
+}
+
+func (s *Scanner) scan(ctx context.Context, wanted func(t *target, now time.Time) bool) {
+	for pid, t := range s.due(time.Now(), wanted) {
+		if ctx.Err() != nil {
+			return
+		}
+		s.book(pid, t, false)
+	}
+}
+
+// due returns the processes to read now, and forgets those that are not traced any more.
+func (s *Scanner) due(now time.Time, wanted func(t *target, now time.Time) bool) map[uint32]*target {
+	traced := s.Traced()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pid := range s.known {
+		if !slices.Contains(traced, pid) {
+			delete(s.known, pid)
+		}
+	}
+	due := map[uint32]*target{}
+	for _, pid := range traced {
+		t := s.known[pid]
+		if t == nil {
+			t = &target{}
+			s.known[pid] = t
+		}
+		if wanted(t, now) {
+			due[pid] = t
+		}
+	}
+	return due
+}
+
+// book reads a process, and books what it finds: after the events before it, unless it is urgent. Blocks
+// that no event gave out by then or just afterwards are older than the attach.
+func (s *Scanner) book(pid uint32, t *target, urgent bool) {
+	defer s.Defects.Recovered(looking)
+	s.one.Lock()
+	defer s.one.Unlock()
+	began := time.Now()
+	blocks := s.Blocks(pid)
+	snapshot, err := deadline.Call(readTime, func() (*allocator.Snapshot, error) { return s.read(pid) })
+	if err == nil {
+		at := begins(snapshot)
+		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: bookable(snapshot, append(blocks, s.Blocks(pid)...))}
+		tx := s.Sequencer.Begin()
+		if urgent {
+			tx.Tell(in)
+		} else {
+			tx.Read(looking, at, func(tx *sequence.Tx) { tx.Tell(in) })
+		}
+		tx.Done()
+	}
+	s.note(t, err, began)
+}
+
+// note decides when a process may be read again.
+func (s *Scanner) note(t *target, err error, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if err == nil {
+		t.failed, t.booked = 0, true
+		t.next = now.Add(max(pause, share*now.Sub(began)))
+		return
+	}
+	t.next = now.Add(min(firstPause<<min(t.failed, 10), lastPause))
+	t.failed++
+	var e *allocator.Error
+	if t.booked && errors.As(err, &e) && e.Code == allocator.NoLibrary { // it runs another program
+		t.booked = false
+	}
+}
+
+// begins returns when a snapshot was begun: events up to then are in it.
+func begins(s *allocator.Snapshot) uint64 {
+	at := clock.Now()
+	for i := range s.Devices {
+		at = min(at, s.Devices[i].From)
+	}
+	return at
+}
+
+func (s *Scanner) readProcess(pid uint32) (*allocator.Snapshot, error) {
+	process, err := peek.Open(int(pid))
+	if err != nil {
+		return nil, err
+	}
+	defer process.Close()
+	snapshot, err := s.layouts.New(process).Walk(tries)
+	if err == nil && snapshot.Backend != allocator.Native {
+		return nil, errNoCache
+	}
+	return snapshot, err
+}

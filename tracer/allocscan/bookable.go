@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocscan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
+)
+
+// bookable returns what the ledger takes of a snapshot; given are the blocks that events gave out. Beyond
+// the limits of package caching, blocks and segments are left out, and no device is exact.
+func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
+	since := make(map[uint64]bool, len(given))
+	for i := range given {
+		since[given[i].Address] = true
+	}
+	r := &caching.Reading{Blocks: make([]caching.Block, 0, min(len(s.Blocks), caching.MaxBlocks))}
+	arenas := map[caching.Arena]uint16{}
+	whole := true
+	arenaOf := func(a caching.Arena) (n uint16, ok bool) {
+		if n, ok = arenas[a]; !ok && len(r.Arenas) < caching.MaxArenas {
+			n, ok = uint16(len(r.Arenas)), true
+			arenas[a] = n
+			r.Arenas = append(r.Arenas, a)
+		}
+		whole = whole && ok
+		return n, ok
+	}
+	for i := range s.Segments {
+		g := &s.Segments[i]
+		arena, ok := arenaOf(caching.Arena{Device: int32(g.Device), Pool: caching.PoolID(g.Pool), Stream: g.Stream, Small: g.Small})
+		if whole = whole && len(r.Segments) < caching.MaxSegments; ok && whole {
+			r.Segments = append(r.Segments, caching.Segment{Address: g.Address, Size: g.Size, Base: g.Base, Arena: arena})
+		}
+	}
+	slices.SortFunc(r.Segments, func(a, b caching.Segment) int { return cmp.Compare(a.Address, b.Address) })
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		arena, ok := arenaOf(caching.Arena{Device: int32(b.Device), Pool: caching.PoolID(b.Pool), Stream: b.Stream, Small: b.Small})
+		if whole = whole && len(r.Blocks) < caching.MaxBlocks; ok && whole {
+			r.Blocks = append(r.Blocks, caching.Block{
+				Address: b.Address, Size: b.Size, Requested: b.Requested, Arena: arena, State: caching.State(b.State),
+				Older: b.State == allocator.Active && !since[b.Address],
+			})
+		}
+	}
+	for i := range s.Devices {
+		r.Devices = append(r.Devices, deviceOf(&s.Devices[i], whole))
+	}
+	return r
+}
+
+func deviceOf(d *allocator.Device, whole bool) caching.Device {
+	k := &d.Counters
+	return caching.Device{
+		Index: int32(min(d.Index, math.MaxInt32)), Exact: d.Exact && whole, OffBlocks: d.OffBlocks, OffBytes: d.OffBytes,
+		Counters: caching.Counters{
+			Allocated: caching.Stat(k.Allocated), Reserved: caching.Stat(k.Reserved), Requested: caching.Stat(k.Requested), Allocations: caching.Stat(k.Allocations),
+			Retries: k.Retries, OutOfMemory: k.OutOfMemory,
+		},
+	}
+}

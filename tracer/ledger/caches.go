@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
+)
+
+// AllocatorReading has the state of PyTorch's allocators of a process as it was read from outside. Its
+// blocks are marked as older where no event gave them out. It belongs to the ledger afterwards, and must not change.
+type AllocatorReading struct {
+	PID  uint32
+	Time uint64
+	*caching.Reading
+}
+
+func (in AllocatorReading) tell(l *Ledger) {
+	if p := l.byPID[in.PID]; p != nil && !p.purged && p.End == 0 && !l.full() {
+		before := p.allocator
+		p.setAllocator(in.Time, in.Reading)
+		if p.allocator != nil && p.allocator.reading.Exact() {
+			p.repairSegments(before)
+		}
+	}
+}
+
+// AllocatorCache is what one of PyTorch's allocators had at a time, as it was read from outside.
+type AllocatorCache struct {
+	Process int
+	Time    uint64 // of the reading
+	caching.Device
+	caching.Cache
+	// Of the process: what readings showed to be allocated or freed although its event was lost.
+	Repaired, RepairedBytes uint64
+}
+
+// allocator is the latest reading of PyTorch's allocators of a process.
+type allocator struct {
+	time     uint64
+	reading  *caching.Reading
+	gone     []uint64        // addresses of the sample that this reading lacks: see repair
+	divided  []caching.Cache // of the reading, by device
+	repairs  count           // allocations and frees whose event was lost, since the begin of the process
+	segments                 // that the books lack
+}
+
+// segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
+type segments struct {
+	older    []uint64 // those of the first exact reading: they are from before the attach
+	unbooked []uint64 // those of this reading
+	read     bool     // there was an exact reading
+}
+
+// repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was: if events of the
+// process were lost, and two exact readings agree.
+func (p *process) repairSegments(before *allocator) {
+	a, extents := p.allocator, p.extents()
+	a.unbooked = a.without(extents)
+	if before == nil || !before.read {
+		a.older, a.read = a.unbooked, true
+		return
+	}
+	a.older, a.read = before.older, true
+	if p.Lost == 0 || !before.reading.Exact() {
+		return
+	}
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		_, now := slices.BinarySearch(a.unbooked, s.Address)
+		_, then := slices.BinarySearch(before.unbooked, s.Address)
+		if _, older := slices.BinarySearch(a.older, s.Address); now && then && !older {
+			p.alloc(&Event{Op: Alloc, Kind: Device, Space: Addresses, PID: p.PID, Device: a.reading.Arenas[s.Arena].Device, Time: a.time, Address: s.Address, Size: s.Size, API: "cudaMalloc"})
+			a.repaired(s.Size)
+		}
+	}
+	for _, x := range extents {
+		if key := (liveKey{x.start, Addresses}); !x.mapped && p.sites[x.site].segment && x.time < before.time && !a.overlaps(&x) && !before.overlaps(&x) {
+			p.drop(key, p.live[key], a.time)
+			a.repaired(x.end - x.start)
+		}
+	}
+}
+
+func (a *allocator) repaired(bytes uint64) {
+	a.repairs.objects++
+	a.repairs.bytes += bytes
+}
+
+// without returns the addresses of the segments that overlap no extent.
+func (a *allocator) without(extents []extent) (list []uint64) {
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		for len(extents) > 0 && extents[0].end <= s.Address {
+			extents = extents[1:]
+		}
+		if s.Base == 0 && (len(extents) == 0 || extents[0].start >= s.Address+s.Size) {
+			list = append(list, s.Address)
+		}
+	}
+	return list
+}
+
+// overlaps reports whether a segment of the reading has an address of an extent.
+func (a *allocator) overlaps(x *extent) bool {
+	i, _ := slices.BinarySearchFunc(a.reading.Segments, x.start, func(s caching.Segment, address uint64) int {
+		return cmp.Compare(s.Address+s.Size-1, address)
+	})
+	return i < len(a.reading.Segments) && a.reading.Segments[i].Address < x.end
+}
+
+// setAllocator books a reading of the allocators.
+func (p *torch) setAllocator(time uint64, r *caching.Reading) {
+	p.spend(64 * (len(r.Blocks) + len(r.Segments)))
+	before := p.allocator
+	if before == nil {
+		before = &allocator{}
+	}
+	p.dropAllocator()
+	if p.listedBlocks+len(r.Blocks) > maxListed {
+		return
+	}
+	p.listedBlocks += len(r.Blocks)
+	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, segments: segments{older: before.older, read: before.read}}
+	for i := range r.Devices {
+		if d := &r.Devices[i]; d.Exact && d.Index < maxDevices {
+			p.allocator.setFirst(p, d)
+		}
+	}
+	if r.Exact() {
+		p.allocator.repair(p, before)
+		if p.walks != nil {
+			p.walks.olderLeft(p.allocator)
+		}
+	}
+}
+
+func (p *torch) dropAllocator() {
+	if p.allocator != nil {
+		p.listedBlocks -= len(p.allocator.reading.Blocks)
+		p.allocator = nil
+	}
+}
+
+// setFirst books what an allocator has that has reported nothing since the attach: all of it is older.
+func (a *allocator) setFirst(p *torch, d *caching.Device) {
+	k := &d.Counters
+	if k.Reserved.Current == 0 {
+		return
+	}
+	t := &p.tensors[p.tensorsOn(d.Index)]
+	if t.first.seen || t.now.known {
+		return
+	}
+	allocated, reserved := min(k.Allocated.Current, maxTensors), min(k.Reserved.Current, maxTensors)
+	t.first = firstReport{time: a.time, allocated: allocated, reserved: reserved, driver: p.driverLive(t.device), seen: true}
+	p.tell(t, &Event{Time: a.time, Told: ToldAllocated | ToldLive, Allocated: allocated, Reserved: reserved})
+	t.now.begun, t.now.liveKnown = true, false
+}
+
+// repair ends blocks of the sample that two exact readings lack and that were allocated before the first: their
+// free was lost. One reading is not enough, since an allocator changes before it reports.
+func (a *allocator) repair(p *torch, before *allocator) {
+	lacks := func(address uint64) bool {
+		i, ok := a.at(address)
+		return !ok || a.reading.Blocks[i].State == caching.Inactive || a.reading.Blocks[i].State == caching.Unmapped
+	}
+	var twice []uint64
+	for s := range p.all() {
+		if s.kind != Tensor || s.device < 0 {
+			continue
+		}
+		for e := s.first; e != 0; {
+			b := p.entries.at(e)
+			e = b.next
+			if b.time >= a.time || !lacks(b.address) {
+				continue
+			}
+			if len(a.gone) < maxFreed {
+				a.gone = append(a.gone, b.address)
+			}
+			if _, was := slices.BinarySearch(before.gone, b.address); was && b.time < before.time {
+				twice = append(twice, b.address)
+			}
+		}
+	}
+	slices.Sort(a.gone)
+	slices.Sort(twice)
+	for _, address := range twice {
+		key := liveKey{address, Blocks}
+		n := p.live[key]
+		a.repaired(p.entries.at(n).size)
+		p.dropTensor(key, n, a.time)
+	}
+}
+
+// at returns the index of the block at an address.
+func (a *allocator) at(address uint64) (int, bool) {
+	return slices.BinarySearchFunc(a.reading.Blocks, address, func(b caching.Block, address uint64) int {
+		return cmp.Compare(b.Address, address)
+	})
+}
+
+// olderAt returns the size of the block from before the attach at an address; 0: the latest reading
+// has none. a may be nil.
+func (a *allocator) olderAt(address uint64) uint64 {
+	if a == nil {
+		return 0
+	}
+	if i, ok := a.at(address); ok && a.reading.Blocks[i].Older && a.reading.Blocks[i].State != caching.Inactive {
+		return a.reading.Blocks[i].Size
+	}
+	return 0
+}
+
+// largestFree returns the longest run of free bytes of a device, 0 if it was not read. a may be nil.
+func (a *allocator) largestFree(device int32) uint64 {
+	if a == nil {
+		return 0
+	}
+	for i := range a.divided {
+		if a.reading.Devices[i].Index == device {
+			return a.divided[i].LargestFree
+		}
+	}
+	return 0
+}
+
+// olderExtents returns the segments from before the attach, given all others, sorted by address. Each page of an
+// expandable segment goes back by itself, and so is a segment.
+func (a *allocator) olderExtents(booked []extent) (list []extent) {
+	if a == nil {
+		return nil
+	}
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		arena := &a.reading.Arenas[s.Arena]
+		for from, end := s.Address, s.Address+s.Size; from < end && len(list) < caching.MaxBlocks; {
+			to := min(end, s.NextPage(from, arena.Small))
+			for len(booked) > 0 && booked[0].end <= from {
+				booked = booked[1:]
+			}
+			if len(booked) == 0 || booked[0].start >= to {
+				list = append(list, extent{start: from, end: to, time: 1, device: arena.Device, older: true})
+			}
+			from = to
+		}
+	}
+	return list
+}
+
+// olderBlocks returns the live blocks from before the attach, sorted by address.
+func (a *allocator) olderBlocks(stack uint32) (list []stuckBlock) {
+	if a == nil {
+		return nil
+	}
+	for i := range a.reading.Blocks {
+		if b := &a.reading.Blocks[i]; b.Older && b.State == caching.Active {
+			list = append(list, stuckBlock{address: b.Address, size: b.Size, time: 1, stack: stack})
+		}
+	}
+	return list
+}
+
+// caches adds what was read of PyTorch's allocators to a snapshot.
+func (v *view) caches() {
+	for _, p := range v.list {
+		if p.allocator != nil {
+			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index)
+		}
+	}
+}
+
+// appendTo appends what a snapshot has of the reading.
+func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache {
+	for i := range a.divided {
+		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes})
+	}
+	return list
+}
+
+// replaceCaches replaces what was read of the process before.
+func (p *process) replaceCaches(s *Snapshot, index int) {
+	kept := slices.DeleteFunc(slices.Clone(s.Caches), func(c AllocatorCache) bool { return c.Process == index })
+	s.Caches = p.allocator.appendTo(kept, index)
+	slices.SortStableFunc(s.Caches, func(a, b AllocatorCache) int { return cmp.Compare(a.Process, b.Process) })
+}
+
+// CacheOn returns what was read of an allocator; nil: nothing.
+func (s *Snapshot) CacheOn(process int, device int32) *AllocatorCache {
+	for i := range s.Caches {
+		if c := &s.Caches[i]; c.Process == process && c.Index == device {
+			return c
+		}
+	}
+	return nil
+}
+
+// allocator tells the latest reading of a process's allocators.
+func (o *opener) allocator(p *process) {
+	a := p.allocator
+	if a == nil {
+		return
+	}
+	for next, first := 0, true; first || !a.reading.Done(next); first = false {
+		o.beginOf(carriedAllocator, p)
+		codec.Num(o.Codec, &next)
+		if first {
+			a.carry(&o.carrier)
+		}
+		a.reading.Carry(o.Codec, &next)
+	}
+}
+
+// carry carries what does not follow from the reading.
+func (a *allocator) carry(c *carrier) {
+	codec.Num(c.Codec, &a.time)
+	c.counts(&a.repairs)
+	c.Flags(&a.read)
+	for _, list := range [...]*[]uint64{&a.gone, &a.older, &a.unbooked} {
+		codec.List(c.Codec, list, caching.MaxSegments, func(address *uint64) { codec.Num(c.Codec, address) })
+	}
+}
+
+func takeAllocator(c *carrier, p *process) {
+	next := 0
+	codec.Num(c.Codec, &next)
+	if next == 0 {
+		c.Check(p.allocator == nil)
+		p.allocator = &allocator{reading: &caching.Reading{}}
+		p.allocator.carry(c)
+	}
+	a := p.allocator
+	if c.Check(a != nil && next == len(a.reading.Blocks)); c.Bad {
+		return
+	}
+	had := len(a.reading.Blocks)
+	a.reading.Carry(c.Codec, &next)
+	p.listedBlocks += len(a.reading.Blocks) - had
+	c.Check(p.listedBlocks <= maxListed)
+	a.divided = a.reading.Divide()
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package caching has the state of PyTorch's caching allocators as it was read from outside at a
+// moment, and divides their cache by what keeps it from being used or given back.
+package caching
+
+// State is what a block is used for.
+type State uint8
+
+// States of a block, in the words of torch.cuda.memory_snapshot().
+const (
+	Inactive    State = iota // cached, free
+	Active                   // a tensor uses it
+	PendingFree              // freed, but a stream may still use it
+	Unmapped                 // reserved addresses of an expandable segment, without memory
+)
+
+// PoolID identifies a pool, as PyTorch's mempool_id. Both numbers of the default pool are 0.
+type PoolID [2]uint64
+
+// Private reports whether only CUDA graphs, or what names the pool, get memory of it.
+func (id PoolID) Private() bool { return id != PoolID{} }
+
+// Arena is what shares free memory: a block is only given out again to a request of its arena.
+type Arena struct {
+	Device int32 // CUDA ordinal
+	Pool   PoolID
+	Stream uint64 // its handle; 0: the default stream
+	Small  bool   // requests of at most 1 MiB
+}
+
+// Block is one block of an allocator.
+type Block struct {
+	Address, Size uint64
+	Requested     uint64 // by the program, before rounding; Size before PyTorch 2.0
+	Arena         uint16 // index in Reading.Arenas
+	State         State
+	Older         bool // no event gave it out: it was allocated before the attach
+}
+
+// Segment is memory that the allocator got from the driver: adjacent mapped blocks.
+type Segment struct {
+	Address, Size uint64
+	Base          uint64 // of an expandable segment: the address of its first page; 0 for others
+	Arena         uint16
+}
+
+// Stat is one counter of an allocator since the process began; Peak may have been reset by it.
+type Stat struct{ Current, Peak, Allocated, Freed uint64 }
+
+// Counters are an allocator's own.
+type Counters struct {
+	Allocated, Reserved, Requested Stat   // bytes; Requested is zero before PyTorch 2.0
+	Allocations                    Stat   // blocks
+	Retries                        uint64 // cudaMalloc failed, and was tried again without the cache
+	OutOfMemory                    uint64 // errors that the program got
+}
+
+// Device is the allocator of one device.
+type Device struct {
+	Index int32 // CUDA ordinal
+	// The allocator was at rest while it was read: all sums, chains and counts agree. Otherwise OffBlocks
+	// and OffBytes bound how far the live blocks' number and bytes may be off.
+	Exact               bool
+	OffBlocks, OffBytes uint64
+	Counters            Counters
+}
+
+// Reading is the state of the allocators of one process. Blocks and segments are sorted by address.
+type Reading struct {
+	Devices  []Device
+	Arenas   []Arena
+	Segments []Segment
+	Blocks   []Block
+}
+
+// Exact reports whether all allocators were at rest.
+func (r *Reading) Exact() bool {
+	for i := range r.Devices {
+		if !r.Devices[i].Exact {
+			return false
+		}
+	}
+	return true
+}
+
+// Older returns the bytes on a device, as the allocator rounds them, that tensors from before the
+// attach still have.
+func (r *Reading) Older(device int32) (bytes uint64) {
+	for i := range r.Blocks {
+		if b := &r.Blocks[i]; b.Older && b.State == Active && r.Arenas[b.Arena].Device == device {
+			bytes += b.Size
+		}
+	}
+	return bytes
+}

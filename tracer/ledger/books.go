@@ -55,10 +55,9 @@ type TensorReading struct {
 	Totals []TensorTotals
 }
 
-// Untraced says that no report of a tensor was seen between two times: each block that lived at the first one may have
-// been freed, and its address been given out again. It comes before the reports that follow, whose totals count
-// live blocks from 0 on; no longer live blocks count as freed at From. What lives at To counts as allocated
-// before the attach.
+// Untraced is a time in which no report of a tensor was seen: each block that lived at From may have been freed, and its
+// address given out again. All blocks count as freed at From, and what lives at To as allocated before the attach.
+// It comes after a TensorReading of From, and before the next reports, whose totals count live blocks from 0 on.
 type Untraced struct{ From, To uint64 }
 
 // BlockList has all live blocks of a process on its GPUs, in the sample or not.

@@ -144,7 +144,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	}
 	t.tensors, err = torchalloc.New(torchalloc.Options{
 		Maps: t.coll.Maps, Sequencer: t.sequencer, Processes: t.table, Begin: t.discovery.begin.Load, LeaveRoom: t.shares.LeaveRoom,
-		BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
+		Meter: &t.meter, BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {
 			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/shares"
@@ -24,6 +25,7 @@ type losses struct {
 	stacks *stacks.Store
 	reader *stacks.Reader
 	shares *shares.Shares
+	meter  *budget.Meter
 
 	undecodable      atomic.Uint64 // events that could not be decoded or booked
 	ignoredStacks    atomic.Uint64 // stacks of processes that are not traced
@@ -64,6 +66,7 @@ func (l *losses) stats() ledger.Stats {
 		StacksBy:  l.stacks.Lost(),
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
+		Cost:      l.meter.Cost(),
 	}
 	for _, n := range s.LostFor {
 		s.Lost += n

@@ -22,6 +22,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -56,6 +57,7 @@ type Config struct {
 	NVML          gpuusage.NVML       // nil without a driver
 	WantTensors   bool                // warn if no PyTorch is found whose tensors can be traced
 	NoTensors     bool                // do not trace tensors
+	Budget        float64             // tensors: tracing takes at most this share of a thread's time; 0: no limit
 	DriverObjects bool                // trace what the driver takes for itself
 	Sample        uint64              // tensors: one in so many bytes on average; 0: all
 	SampleLimit   uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
@@ -103,6 +105,7 @@ type Tracer struct {
 	unwind    *unwind.Unwinder
 	stacks    *stacks.Store
 	reader    stacks.Reader
+	meter     budget.Meter
 	limits    ledger.Limits // as the books were told last; read and written in a transaction
 
 	jobs          *jobs
@@ -187,6 +190,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	if err := t.discovery.discover(0); err != nil {
 		return err
 	}
+	t.measurePrice()
 	t.sequencer.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.sequencer.EndEvents()
 	t.usage.Read(ctx)
@@ -204,6 +208,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.usage.RunSystem(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
+	wait.Go(func() { t.keepBudget(ctx) })
 	wait.Go(func() { t.names.Run(ctx) })
 	wait.Go(func() { t.tensors.Grow(ctx, func(text string) { t.sequencer.Warn(0, text) }) })
 	wait.Go(func() { t.ooms.Run(ctx) })

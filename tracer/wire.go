@@ -39,6 +39,7 @@ func (t *Tracer) wire() {
 	r.tensors, r.usage, r.shares, r.stacks, r.ooms = t.tensors, t.usage, t.shares, t.stacks, t.ooms
 	r.discovery, r.jobs, r.losses, r.finished = d, t.jobs, &t.losses, t.finished
 	t.losses.coll, t.losses.stacks, t.losses.reader, t.losses.shares = t.coll, t.stacks, &t.reader, t.shares
+	t.losses.meter = &t.meter
 	b := &t.snapshots
 	b.sequencer, b.defects, b.names, b.usage, b.tensors, b.shares = t.sequencer, &t.defects, t.names, t.usage, t.tensors, t.shares
 	b.stacks, b.reader, b.unwind, b.events, b.discovery, b.losses, b.wantTensors = t.stacks, &t.reader, t.unwind, r, d, &t.losses, t.config.WantTensors

@@ -35,6 +35,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "trace processes, also later ones, whose name, program or script matches the regular expression `REGEX`"},
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
+		budgetFlag("off"),
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
 		driverObjectsFlag(),
 		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
@@ -43,6 +44,11 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
 	}, cacheFlags()...)
+}
+
+// budgetFlag returns the flag --budget of a command, with its default.
+func budgetFlag(standard string) cli.Flag {
+	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "trace tensors only at random times if tracing all takes more of a thread's time: `PERCENT` is off, or 0 (none) to 100"}
 }
 
 func driverObjectsFlag() cli.Flag {
@@ -211,7 +217,24 @@ const (
 	autoSampleLimit = 4000
 )
 
-// tensorFlags reads --tensors and --sample.
+// budgetOf reads --budget: the share of a thread's time that tracing of tensors may take, or 0 for no limit. It
+// reports whether tensors are traced.
+func budgetOf(c *cli.Context) (share float64, tensors bool, err error) {
+	text := c.String("budget")
+	if text == "off" {
+		return 0, true, nil
+	}
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !(percent >= 0 && percent <= 100) {
+		return 0, false, fault.Usage(fmt.Errorf("--budget is off or a percentage from 0 to 100, not %q", text))
+	}
+	if percent == 0 && c.String("tensors") == "on" {
+		return 0, false, fault.Usage(errors.New("use only one of --budget 0 and --tensors=on"))
+	}
+	return percent / 100, percent > 0, nil
+}
+
+// tensorFlags reads --tensors, --budget and --sample.
 func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	switch c.String("tensors") {
 	case "auto":
@@ -222,6 +245,11 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	default:
 		return fault.Usage(fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors")))
 	}
+	share, tensors, err := budgetOf(c)
+	if err != nil {
+		return err
+	}
+	config.Budget, config.NoTensors = share, config.NoTensors || !tensors
 	if c.String("sample") == "auto" {
 		config.Sample, config.SampleLimit = autoSample, autoSampleLimit
 		return nil

@@ -35,7 +35,7 @@ var topFolders = strings.Fields("bpf cmd docs internal packaging report scripts 
 var exceptions = map[string]int{
 	"files in tracer/ledger":     66,
 	"arrows up in report/export": 9,
-	"lines of code":              120000,
+	"lines of code":              121000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields of

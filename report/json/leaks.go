@@ -167,6 +167,23 @@ type SystemReport struct {
 	AtLeast bool   `json:"at_least,omitempty"` // the list of the process's memory was too long
 }
 
+// TracingReport is how much of a thread's time the probe on PyTorch's reports of tensors took.
+type TracingReport struct {
+	ReportNS uint64      `json:"report_ns"`         // of a thread per report
+	Session  ShareReport `json:"session"`           // of the process with the highest share since its first report
+	Highest  ShareReport `json:"highest"`           // of the process with the highest share within 10 s
+	Budget   float64     `json:"budget,omitempty"`  // limit of the share
+	AwayNS   uint64      `json:"away_ns,omitempty"` // in which the probe was detached
+}
+
+// ShareReport is what the reports of a process took of the time of one thread.
+type ShareReport struct {
+	PID     uint32  `json:"pid"`
+	Share   float64 `json:"share"` // 1 is all of it
+	Reports uint64  `json:"reports"`
+	SpanNS  uint64  `json:"span_ns"` // in which they came
+}
+
 // WriteLeaks writes a LeaksReport: the sites of Leaks, the first o.Top of them with stacks.
 func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options) error {
 	e := json.NewEncoder(w)

@@ -79,6 +79,7 @@ func lossesReport(st *ledger.Stats) LossesReport {
 	for reason, n := range st.Truncated {
 		r.Truncated[untrusted.Clean(reason)] += n
 	}
+	r.Tracing = tracingReport(&st.Cost)
 	return r
 }
 
@@ -164,4 +165,16 @@ type LossesReport struct {
 	Missing         map[string]uint64 `json:"missing,omitempty"` // part of without_stack, by reason
 	Truncated       map[string]uint64 `json:"truncated"`
 	Torn            uint64            `json:"torn"`
+	Tracing         *TracingReport    `json:"tracing,omitempty"`
+}
+
+// tracingReport returns nil if no tensors were traced, or the price of their probe is not known.
+func tracingReport(c *ledger.TensorCost) *TracingReport {
+	if c.Price == 0 || c.Session.PID == 0 {
+		return nil
+	}
+	share := func(c ledger.CostShare) ShareReport {
+		return ShareReport{PID: c.PID, Share: c.Share(), Reports: c.Reports, SpanNS: c.Span}
+	}
+	return &TracingReport{ReportNS: c.Price, Session: share(c.Session), Highest: share(c.Highest), Budget: float64(c.Budget) / 1e6, AwayNS: c.Away}
 }

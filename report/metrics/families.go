@@ -65,6 +65,7 @@ const (
 	unrecorded
 	detailDropped
 	foldedSites
+	tracingRatio
 	internalErrors
 	verdictAge
 	labelSets
@@ -169,6 +170,8 @@ var Families = [familyCount]Family{
 		Help: "How often vramprof dropped detail because of --max-memory."},
 	foldedSites: {Name: "vramprof_folded_sites_total", Type: counter,
 		Help: "Sites that lost their stack trace because memory was scarce."},
+	tracingRatio: {Name: "vramprof_tensor_tracing_ratio", Type: gauge,
+		Help: "Highest share of a thread's time that tracing of tensors took in a process in the latest 10 s."},
 	internalErrors: {Name: "vramprof_internal_errors_total", Type: counter, Labels: []string{"place"},
 		Help: "Internal errors while metrics were composed, by place in the source."},
 	verdictAge: {Name: "vramprof_verdicts_age_seconds", Type: gauge,

@@ -126,6 +126,9 @@ func (w *writer) books(s *ledger.Snapshot) {
 		w.total(missingStacks, st.Torn, "overwritten while it was copied")
 	}
 	w.reasons(truncatedStacks, st.Truncated)
+	if st.Cost.Price > 0 {
+		w.add(tracingRatio, st.Cost.Latest.Share())
+	}
 }
 
 // reasons adds counts by reason. The reasons are vramprof's own words, and few.

@@ -47,6 +47,10 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st calls
 		sizeTable(p, "Tensors by size", &sizes.Tensors)
 	}
 	churnList(p, s, st, o)
+	if text := report.CostText(s); text != "" {
+		p.line(plain, 0, "")
+		p.paragraph("", text)
+	}
 	footnotes(p, n)
 	return p.writeTo(w)
 }

@@ -44,6 +44,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_OpenWalk{OpenWalk: &wire.OpenWalk{Pid: in.PID, Time: in.Time}}}
 	case ledger.Forget:
 		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
+	case ledger.Untraced:
+		return &wire.Input{What: &wire.Input_Untraced{Untraced: &wire.Untraced{From: in.From, To: in.To}}}
 	case ledger.Fold:
 		return &wire.Input{What: &wire.Input_Fold{Fold: &wire.Fold{Pid: in.PID, Below: in.Below}}}
 	case ledger.Limits:
@@ -158,7 +160,19 @@ func statsInput(s *ledger.Stats) *wire.Input {
 	m.LostReason, m.LostFor = byReason(s.LostFor)
 	m.LostPid, m.LostOf = columnsOf(s.LostBy)
 	m.StacksPid, m.StacksOf = columnsOf(s.StacksBy)
+	m.Cost = costOf(&s.Cost)
 	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
+}
+
+// costOf returns nil where nothing is known, as in captures of older versions.
+func costOf(c *ledger.TensorCost) *wire.TensorCost {
+	if c.Price == 0 {
+		return nil
+	}
+	share := func(c ledger.CostShare) *wire.CostShare {
+		return &wire.CostShare{Pid: c.PID, Reports: c.Reports, Time: c.Time, Span: c.Span}
+	}
+	return &wire.TensorCost{Price: c.Price, Session: share(c.Session), Highest: share(c.Highest), Latest: share(c.Latest), Budget: c.Budget, Away: c.Away}
 }
 
 // byReason returns two columns: reasons and counts.
@@ -266,6 +280,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.Sampling(what.Sampling.GetProbability()))
 	case *wire.Input_Stats:
 		return setStats(what.Stats, books)
+	case *wire.Input_Untraced:
+		books.Tell(ledger.Untraced{From: what.Untraced.GetFrom(), To: what.Untraced.GetTo()})
 	case *wire.Input_Forget:
 		books.Tell(ledger.Forget{Before: what.Forget})
 	case *wire.Input_Fold:
@@ -385,6 +401,15 @@ func setStats(m *wire.Stats, books ledger.Books) error {
 	s.Truncated, s.Missing = reasonsOf(m.Reason, m.Truncated), reasonsOf(m.MissingReason, m.Missing)
 	s.LostFor = reasonsOf(m.LostReason, m.LostFor)
 	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
+	cost := m.GetCost()
+	s.Cost = ledger.TensorCost{
+		Price: cost.GetPrice(), Session: shareOf(cost.GetSession()), Highest: shareOf(cost.GetHighest()), Latest: shareOf(cost.GetLatest()),
+		Budget: cost.GetBudget(), Away: cost.GetAway(),
+	}
 	books.Tell(s)
 	return nil
+}
+
+func shareOf(m *wire.CostShare) ledger.CostShare {
+	return ledger.CostShare{PID: m.GetPid(), Reports: m.GetReports(), Time: m.GetTime(), Span: m.GetSpan()}
 }

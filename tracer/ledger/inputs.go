@@ -178,11 +178,12 @@ func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {
 }
 
 // setStats replaces the counters that the kernel half keeps since the attach: Lost and LostFor (plus
-// the ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. It ignores the
+// the ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn, Truncated and Cost. It ignores the
 // others.
 func (l *Ledger) setStats(s Stats) {
 	homeless := l.lost.homeless
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+homeless, s.Stacks, s.NoStack, s.Torn
+	l.stats.Cost = s.Cost
 	l.stats.LostFor, l.stats.Missing, l.stats.Truncated = copyCounts(s.LostFor), copyCounts(s.Missing), copyCounts(s.Truncated)
 	if homeless > 0 && l.stats.LostFor != nil {
 		l.stats.LostFor[LostNoRoomInLedger] = homeless

@@ -33,3 +33,42 @@ func copyCounts(m map[string]uint64) map[string]uint64 {
 	}
 	return c
 }
+
+// TensorCost is how much of the time of traced threads the probe on PyTorch's reports of tensors takes.
+// PyTorch reports in the thread that allocates or frees, mostly one thread at a time, so the reports of a
+// process count as those of one thread: a process that allocates in several threads at once loses less in
+// each of them.
+type TensorCost struct {
+	// Price is how long a report delays its thread, in ns, without a stack trace: as measured at the start
+	// on this machine. 0: it is not known, and neither are the shares.
+	Price   uint64
+	Session CostShare // of the process with the highest share since its first report
+	Highest CostShare // the highest of a process within 10 s, or less at its begin
+	Latest  CostShare // likewise, in the latest 10 s
+	Budget  uint64    // limit of the share, in millionths; 0: none
+	Away    uint64    // how long the probe was detached for it, in ns
+}
+
+// CostShare is what the reports of a process cost in some time.
+type CostShare struct {
+	PID     uint32 // 0: no process reported tensors
+	Reports uint64 // blocks that were allocated or freed
+	Time    uint64 // that they took, in ns
+	Span    uint64 // in which they came, in ns
+}
+
+// Share returns the part of the time that the reports took; 0 if there were none.
+func (c CostShare) Share() float64 {
+	if c.Span == 0 {
+		return 0
+	}
+	return float64(c.Time) / float64(c.Span)
+}
+
+// PerSecond returns how many reports came per second.
+func (c CostShare) PerSecond() float64 {
+	if c.Span == 0 {
+		return 0
+	}
+	return float64(c.Reports) * 1e9 / float64(c.Span)
+}

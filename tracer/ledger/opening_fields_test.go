@@ -88,7 +88,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[peakMark]():      "highest number torch device more |",
 		reflect.TypeFor[OOM]():           "Time Bytes Stack API Kind Device Count |",
 		reflect.TypeFor[Release]():       "Objects Bytes Time | Process Cause",
-		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory Folded | LostFor LostBy StacksBy",
+		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory Folded | LostFor LostBy StacksBy Cost",
 		reflect.TypeFor[quota.Quota]():   "size limit | used",
 		reflect.TypeFor[losses]():        "events stacks homeless |",
 		reflect.TypeFor[gpuList]():       "list used read |",

@@ -345,6 +345,7 @@ type Stats struct {
 	// Allocations that failed for good because of memory.
 	OutOfMemory uint64
 	Folded      uint64 // Process.Folded of all processes, also of forgotten ones
+	Cost        TensorCost
 }
 
 // ProcessID identifies a process across snapshots of a session, also among those that had the same pid.

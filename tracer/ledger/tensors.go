@@ -174,6 +174,39 @@ func (p *torch) dropTensor(key liveKey, n uint32, time uint64) {
 	s.allocBytes += w.bytes
 }
 
+// loseTensors ends all blocks: which of them live is not known any more. Their addresses must not keep the stacks of
+// blocks that have gone.
+func loseTensors(p *torch, time uint64) {
+	p.spend(len(p.live))
+	var keys []liveKey
+	for key := range p.live {
+		if key.space == Blocks {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b liveKey) int { return cmp.Compare(a.address, b.address) })
+	for _, key := range keys {
+		p.dropTensor(key, p.live[key], time)
+	}
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		t.reading.endBlocks()
+		t.since, t.first = sampleSince{}, firstReport{}
+		t.now.live, t.now.begun, t.now.liveKnown = 0, false, t.now.known
+	}
+}
+
+// endBlocks counts live blocks as freed.
+func (r *tensorReading) endBlocks() {
+	r.live, r.freed = count{}, count{}
+	for i := range r.classes {
+		k := &r.classes[i]
+		k.freed.take(&k.live)
+		k.live = count{}
+		r.freed.take(&k.freed)
+	}
+}
+
 // bookAllocator books what an allocator had reserved before its first report since the attach.
 func (p *torch) bookAllocator(e *Event) {
 	device := tensorDevice(e.Device)

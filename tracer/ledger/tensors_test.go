@@ -2,7 +2,10 @@
 
 package ledger
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // tensorRules: blocks and totals of PyTorch's allocator.
 var tensorRules = []rule{
@@ -253,4 +256,46 @@ func TestSizeClassesAreFourToADoubling(t *testing.T) {
 			t.Errorf("%d bytes: class %d, want %d", x.size, got, x.want)
 		}
 	}
+}
+
+// TestNoBlockKeepsItsStackThroughATimeInWhichNoReportWasSeen: its address may have been given out again.
+func TestNoBlockKeepsItsStackThroughATimeInWhichNoReportWasSeen(t *testing.T) {
+	l := New(Options{})
+	l.Tell(Process{PID: 7})
+	event := func(op Op, time, address, size, stack, allocated, live uint64) {
+		e := &Event{Op: op, Kind: Tensor, Space: Blocks, PID: 7, Time: time, Address: address, Size: size, Stack: stack, API: "torch"}
+		if op == Allocator {
+			e.Size, e.Handle = allocated, 1<<20
+		} else {
+			e.Told, e.Allocated, e.Reserved, e.Live = ToldAllocated|ToldLive, allocated, 1<<20, live
+		}
+		l.Apply(e)
+	}
+	check := func(when string, live, older, allocs, first, second uint64) {
+		t.Helper()
+		s := l.Snapshot(100, time.Time{})
+		got := map[uint64]uint64{}
+		for _, x := range s.Sites {
+			got[x.Stack] += x.LiveBytes
+		}
+		x := s.Tensors[0]
+		if x.LiveBytes != live || x.Older != older || x.AllocObjects != allocs || got[1] != first || got[2] != second {
+			t.Errorf("%s: %+v; live by stack %v; want %d live, %d older, %d allocated, stacks with %d and %d", when, x, got, live, older, allocs, first, second)
+		}
+	}
+	event(Allocator, 1, 0, 0, 0, 0, 0)
+	event(Alloc, 2, 0x1000, 512, 1, 512, 512)
+	check("before", 512, 0, 1, 512, 0)
+	last := TensorTotals{PID: 7, Reported: 2, Allocated: 512, Reserved: 1 << 20, Live: 512, Classes: make([]ClassTotals, SizeClasses)}
+	last.Classes[SizeClass(512)] = ClassTotals{Allocs: 1, AllocBytes: 512}
+	l.Tell(TensorReading{Time: 4, Totals: []TensorTotals{last}})
+	check("read", 512, 0, 1, 512, 0)
+	l.Tell(Untraced{From: 5, To: 9})
+	check("before the next report", 0, 512, 1, 0, 0)
+	event(Allocator, 10, 0, 0, 0, 4096, 0)
+	check("after the next report", 0, 4096, 1, 0, 0)
+	event(Alloc, 10, 0x1000, 512, 2, 4608, 512)
+	check("the address again", 512, 4096, 2, 0, 512)
+	event(Free, 11, 0x1000, 0, 0, 4096, 0)
+	check("freed", 0, 4096, 2, 0, 0)
 }

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"regexp"
+	"slices"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
@@ -69,27 +70,22 @@ func (p *Prober) attachTorch(f *os.File, pid uint32) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for name := range reportFunctions {
-		names = append(names, name)
-	}
-	set := &Set{pid: pid}
-	attach := func(names []string, program *ebpf.Program) error {
-		var all targets
+	set := &Set{prober: p, pid: pid}
+	locate := func(names []string) (all targets) {
 		for _, at := range library.Functions(names) {
 			all.add(at.Probe, reportFunctions[at.Name])
 			set.functions = append(set.functions, at)
 		}
-		return p.attachAll(set, executable, program, all, false)
+		return all
 	}
-	if err := attach(names, p.blockReported); err != nil {
-		set.Close()
-		return nil, err
-	}
-	if len(set.links) == 0 {
+	reports := locate(slices.Collect(maps.Keys(reportFunctions)))
+	if len(reports.addresses) == 0 {
 		return nil, errNoReports
 	}
-	if err := attach(failureFunctions, p.blockFailed); err != nil {
+	if set.reports, err = p.reports.add(f, reports, pid); err != nil {
+		return nil, err
+	}
+	if err := p.attachAll(set, executable, p.blockFailed, locate(failureFunctions), false); err != nil {
 		set.Close()
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/sequence"
 )
@@ -51,6 +52,8 @@ type Options struct {
 	Used      func() uint64
 	// LeaveRoom gives the kernel half back the room of blocks that are gone.
 	LeaveRoom func(room uint64)
+	// Meter is told how many reports each process has made at each reading.
+	Meter *budget.Meter
 }
 
 // Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a transaction, or
@@ -77,6 +80,21 @@ type process struct {
 	allocators   []bpf.TensorKey // that are known, at most maxKnown
 	inherited    []ledger.Event  // first reports of allocators that may be its parent's
 	dated, older bool            // it was looked up whether the process is older than the session, and it is
+	counted      map[bpf.TensorKey]counted
+	count        budget.Count
+	ended        map[bpf.TensorKey]ended
+}
+
+// ended is what an allocator had counted before the kernel half began anew with it.
+type ended struct {
+	classes  [bpf.SizeClasses]ledger.ClassTotals // all blocks count as freed
+	unbooked uint64
+}
+
+// counted is what was counted of an allocator: the kernel half begins anew when it gets another number.
+type counted struct {
+	number  uint32
+	reports uint64
 }
 
 // maxKnown is how many allocators of a process are looked up when it ends; Forget finds others.
@@ -117,6 +135,22 @@ func (p *process) has(key bpf.TensorKey) {
 	if len(p.allocators) < maxKnown && !slices.Contains(p.allocators, key) {
 		p.allocators = append(p.allocators, key)
 	}
+}
+
+// counts adds what an allocator has reported since it was looked at last; Allocators.mu is held.
+func (p *process) counts(key bpf.TensorKey, value *bpf.TensorDevice) {
+	if p.counted == nil {
+		p.counted = map[bpf.TensorKey]counted{}
+	}
+	before, known := p.counted[key]
+	if !known && len(p.counted) >= maxKnown {
+		return
+	}
+	if before.number != value.Number || value.Begun < before.reports {
+		before.reports = 0
+	}
+	p.count.Reports += value.Begun - before.reports
+	p.counted[key] = counted{value.Number, value.Begun}
 }
 
 // Report reports whether an event came from an allocator of a process.

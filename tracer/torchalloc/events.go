@@ -53,6 +53,9 @@ func (a *Allocators) noteReport(e *bpf.Event) (waiting int) {
 	p := a.of(e.Pid)
 	p.reports = true
 	p.has(keyOf(e))
+	if e.Kind == bpf.KindBlock {
+		p.count.Stacks++
+	}
 	return len(p.inherited)
 }
 

@@ -4,6 +4,7 @@ package torchalloc
 
 import (
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/sequence"
@@ -19,14 +20,42 @@ func (a *Allocators) Read(tx *sequence.Tx) {
 	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if a.Processes.IsTraced(key.Pid) {
 			a.mu.Lock()
-			a.of(key.Pid).has(key)
+			p := a.of(key.Pid)
+			p.has(key)
+			p.counts(key, value)
 			a.mu.Unlock()
 			list = a.appendTotals(tx, list, key, value, device)
 		}
 	})
+	a.Meter.Add(time, a.reportCounts())
 	if len(list) > 0 {
 		tx.Read(Reading, time, func(tx *sequence.Tx) { tx.Tell(ledger.TensorReading{Time: time, Totals: list}) })
 	}
+}
+
+// Counts returns how many reports each process has made that has not ended, as of now.
+func (a *Allocators) Counts() map[uint32]budget.Count {
+	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if p := a.processes[key.Pid]; p != nil {
+			p.counts(key, value)
+		}
+	})
+	return a.reportCounts()
+}
+
+// reportCounts returns how many reports each process has made that has not ended.
+func (a *Allocators) reportCounts() map[uint32]budget.Count {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counts := make(map[uint32]budget.Count, len(a.processes))
+	for pid, p := range a.processes {
+		if p.count.Reports > 0 {
+			counts[pid] = p.count
+		}
+	}
+	return counts
 }
 
 // readLast has the books take the totals of a process that has ended, and whose events so are all
@@ -52,7 +81,47 @@ func (a *Allocators) appendTotals(b ledger.Books, list []ledger.TensorTotals, ke
 	if a.isInherited(b, key.Pid, device, value) {
 		return list
 	}
-	return append(list, totalsOf(key.Pid, device, value))
+	totals := totalsOf(key.Pid, device, value)
+	a.addEnded(key, &totals)
+	return append(list, totals)
+}
+
+// end counts the blocks of an allocator as freed; Allocators.mu is held.
+func (p *process) end(key bpf.TensorKey, value *bpf.TensorDevice) {
+	if p.ended == nil {
+		p.ended = map[bpf.TensorKey]ended{}
+	}
+	x, known := p.ended[key]
+	if !known && len(p.ended) >= maxKnown {
+		return
+	}
+	for i, c := range value.Classes {
+		k := &x.classes[i]
+		k.Allocs, k.AllocBytes = k.Allocs+c.Allocs, k.AllocBytes+c.AllocBytes
+		k.Frees, k.FreeBytes = k.Allocs, k.AllocBytes
+	}
+	x.unbooked += value.Unbooked
+	p.ended[key] = x
+}
+
+// addEnded adds what an allocator had counted before Restart to its totals.
+func (a *Allocators) addEnded(key bpf.TensorKey, totals *ledger.TensorTotals) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.processes[key.Pid]
+	if p == nil {
+		return
+	}
+	x, known := p.ended[key]
+	if !known {
+		return
+	}
+	for i := range totals.Classes {
+		c, before := &totals.Classes[i], &x.classes[i]
+		c.Allocs, c.AllocBytes = c.Allocs+before.Allocs, c.AllocBytes+before.AllocBytes
+		c.Frees, c.FreeBytes = c.Frees+before.Frees, c.FreeBytes+before.FreeBytes
+	}
+	totals.Unbooked += x.unbooked
 }
 
 // readAgain is how often an allocator's totals are read again that changed while they were copied.

@@ -373,6 +373,7 @@ type Input struct {
 	//	*Input_Carried
 	//	*Input_System
 	//	*Input_Allocator
+	//	*Input_Untraced
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -627,6 +628,15 @@ func (x *Input) GetAllocator() *Allocator {
 	return nil
 }
 
+func (x *Input) GetUntraced() *Untraced {
+	if x != nil {
+		if x, ok := x.What.(*Input_Untraced); ok {
+			return x.Untraced
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -719,6 +729,10 @@ type Input_Allocator struct {
 	Allocator *Allocator `protobuf:"bytes,24,opt,name=allocator,proto3,oneof"`
 }
 
+type Input_Untraced struct {
+	Untraced *Untraced `protobuf:"bytes,25,opt,name=untraced,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -762,6 +776,8 @@ func (*Input_Carried) isInput_What() {}
 func (*Input_System) isInput_What() {}
 
 func (*Input_Allocator) isInput_What() {}
+
+func (*Input_Untraced) isInput_What() {}
 
 // Fold has sites with fewer live bytes lose their stack.
 type Fold struct {
@@ -2240,6 +2256,7 @@ type Stats struct {
 	Missing       []uint64               `protobuf:"varint,12,rep,packed,name=missing,proto3" json:"missing,omitempty"`
 	LostReason    [][]byte               `protobuf:"bytes,13,rep,name=lost_reason,json=lostReason,proto3" json:"lost_reason,omitempty"` // of lost
 	LostFor       []uint64               `protobuf:"varint,14,rep,packed,name=lost_for,json=lostFor,proto3" json:"lost_for,omitempty"`
+	Cost          *TensorCost            `protobuf:"bytes,15,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2372,6 +2389,220 @@ func (x *Stats) GetLostFor() []uint64 {
 	return nil
 }
 
+func (x *Stats) GetCost() *TensorCost {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+// TensorCost is how much time the probe on reports of tensors takes.
+type TensorCost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Price         uint64                 `protobuf:"varint,1,opt,name=price,proto3" json:"price,omitempty"` // ns per report
+	Session       *CostShare             `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Highest       *CostShare             `protobuf:"bytes,3,opt,name=highest,proto3" json:"highest,omitempty"`
+	Latest        *CostShare             `protobuf:"bytes,4,opt,name=latest,proto3" json:"latest,omitempty"`
+	Budget        uint64                 `protobuf:"varint,5,opt,name=budget,proto3" json:"budget,omitempty"` // of a thread's time, in millionths
+	Away          uint64                 `protobuf:"varint,6,opt,name=away,proto3" json:"away,omitempty"`     // ns
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TensorCost) Reset() {
+	*x = TensorCost{}
+	mi := &file_capture_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TensorCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TensorCost) ProtoMessage() {}
+
+func (x *TensorCost) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TensorCost.ProtoReflect.Descriptor instead.
+func (*TensorCost) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TensorCost) GetPrice() uint64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+func (x *TensorCost) GetSession() *CostShare {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *TensorCost) GetHighest() *CostShare {
+	if x != nil {
+		return x.Highest
+	}
+	return nil
+}
+
+func (x *TensorCost) GetLatest() *CostShare {
+	if x != nil {
+		return x.Latest
+	}
+	return nil
+}
+
+func (x *TensorCost) GetBudget() uint64 {
+	if x != nil {
+		return x.Budget
+	}
+	return 0
+}
+
+func (x *TensorCost) GetAway() uint64 {
+	if x != nil {
+		return x.Away
+	}
+	return 0
+}
+
+// Untraced is a time in which no reports of tensors were seen.
+type Untraced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Untraced) Reset() {
+	*x = Untraced{}
+	mi := &file_capture_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Untraced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Untraced) ProtoMessage() {}
+
+func (x *Untraced) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Untraced.ProtoReflect.Descriptor instead.
+func (*Untraced) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Untraced) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Untraced) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// CostShare is what the reports of a process cost.
+type CostShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Reports       uint64                 `protobuf:"varint,2,opt,name=reports,proto3" json:"reports,omitempty"`
+	Time          uint64                 `protobuf:"varint,3,opt,name=time,proto3" json:"time,omitempty"` // ns
+	Span          uint64                 `protobuf:"varint,4,opt,name=span,proto3" json:"span,omitempty"` // ns
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CostShare) Reset() {
+	*x = CostShare{}
+	mi := &file_capture_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CostShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CostShare) ProtoMessage() {}
+
+func (x *CostShare) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
+func (*CostShare) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CostShare) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *CostShare) GetReports() uint64 {
+	if x != nil {
+		return x.Reports
+	}
+	return 0
+}
+
+func (x *CostShare) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *CostShare) GetSpan() uint64 {
+	if x != nil {
+		return x.Span
+	}
+	return 0
+}
+
 // ProcessWarning is a warning about one process.
 type ProcessWarning struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2383,7 +2614,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2626,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2639,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2436,7 +2667,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2679,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2692,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2492,7 +2723,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2735,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2748,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2579,7 +2810,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2822,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2835,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2759,7 +2990,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +3002,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +3015,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{26}
+	return file_capture_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2848,7 +3079,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xc5\t\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x82\n" +
+	"\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2876,7 +3108,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x04fold\x18\x15 \x01(\v2\x19.vramprof.capture.v1.FoldH\x00R\x04fold\x128\n" +
 	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarried\x125\n" +
 	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06system\x12>\n" +
-	"\tallocator\x18\x18 \x01(\v2\x1e.vramprof.capture.v1.AllocatorH\x00R\tallocatorB\x06\n" +
+	"\tallocator\x18\x18 \x01(\v2\x1e.vramprof.capture.v1.AllocatorH\x00R\tallocator\x12;\n" +
+	"\buntraced\x18\x19 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntracedB\x06\n" +
 	"\x04what\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
@@ -3013,7 +3246,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04mean\x18\x01 \x01(\x04R\x04mean\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\",\n" +
 	"\bSampling\x12 \n" +
-	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x85\x03\n" +
+	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\xba\x03\n" +
 	"\x05Stats\x12\x12\n" +
 	"\x04lost\x18\x01 \x01(\x04R\x04lost\x12\x16\n" +
 	"\x06stacks\x18\x02 \x01(\x04R\x06stacks\x12\x19\n" +
@@ -3031,7 +3264,24 @@ const file_capture_proto_rawDesc = "" +
 	"\amissing\x18\f \x03(\x04R\amissing\x12\x1f\n" +
 	"\vlost_reason\x18\r \x03(\fR\n" +
 	"lostReason\x12\x19\n" +
-	"\blost_for\x18\x0e \x03(\x04R\alostFor\"6\n" +
+	"\blost_for\x18\x0e \x03(\x04R\alostFor\x123\n" +
+	"\x04cost\x18\x0f \x01(\v2\x1f.vramprof.capture.v1.TensorCostR\x04cost\"\xfa\x01\n" +
+	"\n" +
+	"TensorCost\x12\x14\n" +
+	"\x05price\x18\x01 \x01(\x04R\x05price\x128\n" +
+	"\asession\x18\x02 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\asession\x128\n" +
+	"\ahighest\x18\x03 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\ahighest\x126\n" +
+	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\x12\x16\n" +
+	"\x06budget\x18\x05 \x01(\x04R\x06budget\x12\x12\n" +
+	"\x04away\x18\x06 \x01(\x04R\x04away\".\n" +
+	"\bUntraced\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"_\n" +
+	"\tCostShare\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x18\n" +
+	"\areports\x18\x02 \x01(\x04R\areports\x12\x12\n" +
+	"\x04time\x18\x03 \x01(\x04R\x04time\x12\x12\n" +
+	"\x04span\x18\x04 \x01(\x04R\x04span\"6\n" +
 	"\x0eProcessWarning\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"2\n" +
@@ -3085,7 +3335,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -3109,11 +3359,14 @@ var file_capture_proto_goTypes = []any{
 	(*SampleRate)(nil),     // 19: vramprof.capture.v1.SampleRate
 	(*Sampling)(nil),       // 20: vramprof.capture.v1.Sampling
 	(*Stats)(nil),          // 21: vramprof.capture.v1.Stats
-	(*ProcessWarning)(nil), // 22: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 23: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 24: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 25: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 26: vramprof.capture.v1.End
+	(*TensorCost)(nil),     // 22: vramprof.capture.v1.TensorCost
+	(*Untraced)(nil),       // 23: vramprof.capture.v1.Untraced
+	(*CostShare)(nil),      // 24: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 25: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 26: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 27: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 28: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 29: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3127,24 +3380,29 @@ var file_capture_proto_depIdxs = []int32{
 	20, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
 	21, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
 	19, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	22, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	23, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	25, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	26, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
 	16, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	24, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	27, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
 	15, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
-	5,  // 19: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	7,  // 20: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	10, // 21: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	12, // 22: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	17, // 23: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	23, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
+	5,  // 20: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 21: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	10, // 22: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	12, // 23: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	17, // 24: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	22, // 25: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
+	24, // 26: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	24, // 27: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	24, // 28: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3175,6 +3433,7 @@ func file_capture_proto_init() {
 		(*Input_Carried)(nil),
 		(*Input_System)(nil),
 		(*Input_Allocator)(nil),
+		(*Input_Untraced)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3182,7 +3441,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -39,6 +39,6 @@ while time.monotonic() < end:
     if i % 50 == 0:
         torch.cuda.empty_cache()
 kinds = {"alloc": 1, "free_completed": 0}
-trace = torch._C._cuda_memorySnapshot()["device_traces"][0]
+trace = torch.cuda.memory._snapshot()["device_traces"][0]
 with open(folder + "/events.json", "w") as f:
     json.dump([[e["time_us"], kinds[e["action"]], e["addr"], e["size"]] for e in trace if e["action"] in kinds], f)

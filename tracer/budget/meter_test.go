@@ -29,26 +29,26 @@ func TestSharesAreReportsTimesThePriceOfOne(t *testing.T) {
 		t.Errorf("without a price: %+v", got)
 	}
 	m = Meter{}
-	m.SetPrice(2 * time.Microsecond) // 3 µs with the booking
+	m.SetPrice(time.Microsecond) // 4 µs with the booking
 	played(&m, 7, 1, 10_000, 30_000)
 	want := ledger.TensorCost{
-		Price:   3000,
-		Session: ledger.CostShare{PID: 7, Reports: 40_000, Time: 120_000_000, Span: 2 * second},
-		Highest: ledger.CostShare{PID: 7, Reports: 40_000, Time: 120_000_000, Span: 2 * second},
+		Price:   4000,
+		Session: ledger.CostShare{PID: 7, Reports: 40_000, Time: 160_000_000, Span: 2 * second},
+		Highest: ledger.CostShare{PID: 7, Reports: 40_000, Time: 160_000_000, Span: 2 * second},
 	}
 	want.Latest = want.Highest
 	if got := m.Cost(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if share, rate := want.Session.Share(), want.Session.PerSecond(); share != 0.06 || rate != 20_000 {
+	if share, rate := want.Session.Share(), want.Session.PerSecond(); share != 0.08 || rate != 20_000 {
 		t.Errorf("share %v, %v reports a second", share, rate)
 	}
 }
 
 func TestStacksCostMoreThanReports(t *testing.T) {
 	var m Meter
-	m.SetPrice(2 * time.Microsecond)
-	if got, want := m.TimeOf(Count{Reports: 10, Stacks: 3}), 30*time.Microsecond+3*stackPrice; got != want {
+	m.SetPrice(time.Microsecond)
+	if got, want := m.TimeOf(Count{Reports: 10, Stacks: 3}), 40*time.Microsecond+3*stackPrice; got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -58,7 +58,7 @@ func TestTheHighestShareIsThatOfTenSeconds(t *testing.T) {
 	m.SetPrice(2 * time.Microsecond)
 	rates := make([]uint64, 60)
 	for i := 30; i < 40; i++ {
-		rates[i] = 50_000 // 15 %
+		rates[i] = 18_750 // 15 %
 	}
 	played(&m, 7, 1, rates...)
 	c := m.Cost()
@@ -104,7 +104,7 @@ func TestAShortTimeCountsAsASecond(t *testing.T) {
 	var m Meter
 	m.SetPrice(2 * time.Microsecond)
 	m.Add(uint64(leastStep), map[uint32]Count{7: {Reports: 10_000}})
-	if got := m.Cost().Highest.Share(); got != 0.03 {
-		t.Errorf("got %v, want 0.03", got)
+	if got := m.Cost().Highest.Share(); got != 0.08 {
+		t.Errorf("got %v, want 0.08", got)
 	}
 }

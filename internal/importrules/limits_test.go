@@ -33,9 +33,8 @@ var topFolders = strings.Fields("bpf cmd docs internal packaging report scripts 
 // exceptions has the figures above a limit, as they are today. They may only shrink: TestLimits fails
 // if one differs, and shows what its line should be. A figure within its limit has no line.
 var exceptions = map[string]int{
-	"files in tracer/ledger":     66,
-	"arrows up in report/export": 9,
-	"lines of code":              121000,
+	"files in tracer/ledger": 66,
+	"lines of code":          121000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields of

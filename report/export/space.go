@@ -261,3 +261,9 @@ type walked struct {
 	blocks []heldBlock
 	paths  []string // clean of control characters
 }
+
+// heldBlock is who kept a block at the latest walk.
+type heldBlock struct {
+	address, size uint64
+	holder        uint32 // index into walked.paths
+}

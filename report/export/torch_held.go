@@ -13,12 +13,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// heldBlock is who kept a block at the latest walk.
-type heldBlock struct {
-	address, size uint64
-	holder        uint32 // index into walked.paths
-}
-
 // maxHeldBlocks bounds walked.blocks, as the ledger bounds the storages of a walk.
 const maxHeldBlocks = 1 << 20
 

@@ -114,3 +114,13 @@ func TestAReadingWithTooManyArenasIsNotExact(t *testing.T) {
 		}
 	}
 }
+
+func TestBlocksThatOverlapAreLeftOut(t *testing.T) {
+	x := at(10)
+	x.Blocks[1].Address = 0x180000 // within the first
+	x.Segments = append(x.Segments, allocator.Segment{Address: 0x200000, Size: mib}, allocator.Segment{Address: 1 << 60, Size: mib})
+	r := bookable(x, nil)
+	if len(r.Blocks) != 2 || r.Blocks[1].Address != 0x300000 || len(r.Segments) != 1 || r.Exact() {
+		t.Errorf("%d segments, blocks %+v, exact %v", len(r.Segments), r.Blocks, r.Exact())
+	}
+}

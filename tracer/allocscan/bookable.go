@@ -13,7 +13,7 @@ import (
 )
 
 // bookable returns what the ledger takes of a snapshot; given are the blocks that events gave out. Beyond
-// the limits of package caching, blocks and segments are left out, and no device is exact.
+// the limits of package caching, or where they overlap, blocks and segments are left out, and no device is exact.
 func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
 	since := make(map[uint64]bool, len(given))
 	for i := range given {
@@ -28,21 +28,30 @@ func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
 			arenas[a] = n
 			r.Arenas = append(r.Arenas, a)
 		}
-		whole = whole && ok
 		return n, ok
 	}
 	for i := range s.Segments {
 		g := &s.Segments[i]
 		arena, ok := arenaOf(caching.Arena{Device: int32(g.Device), Pool: caching.PoolID(g.Pool), Stream: g.Stream, Small: g.Small})
-		if whole = whole && len(r.Segments) < caching.MaxSegments; ok && whole {
+		if ok = ok && len(r.Segments) < caching.MaxSegments; !ok {
+			whole = false
+		} else {
 			r.Segments = append(r.Segments, caching.Segment{Address: g.Address, Size: g.Size, Base: g.Base, Arena: arena})
 		}
 	}
 	slices.SortFunc(r.Segments, func(a, b caching.Segment) int { return cmp.Compare(a.Address, b.Address) })
+	end := uint64(0)
+	r.Segments = slices.DeleteFunc(r.Segments, func(s caching.Segment) bool { return !follows(s.Address, s.Size, &end, &whole) })
+	end = 0
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
+		if !follows(b.Address, b.Size, &end, &whole) {
+			continue
+		}
 		arena, ok := arenaOf(caching.Arena{Device: int32(b.Device), Pool: caching.PoolID(b.Pool), Stream: b.Stream, Small: b.Small})
-		if whole = whole && len(r.Blocks) < caching.MaxBlocks; ok && whole {
+		if ok = ok && len(r.Blocks) < caching.MaxBlocks; !ok {
+			whole = false
+		} else {
 			r.Blocks = append(r.Blocks, caching.Block{
 				Address: b.Address, Size: b.Size, Requested: b.Requested, Arena: arena, State: caching.State(b.State),
 				Older: b.State == allocator.Active && !since[b.Address],
@@ -53,6 +62,17 @@ func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
 		r.Devices = append(r.Devices, deviceOf(&s.Devices[i], whole))
 	}
 	return r
+}
+
+// follows reports whether a range begins at the end of the range before or later, as all do that were not read in
+// motion; otherwise the reading is not whole.
+func follows(address, size uint64, end *uint64, whole *bool) bool {
+	if address < *end || size > caching.MaxSize || address > caching.MaxAddress {
+		*whole = false
+		return false
+	}
+	*end = address + size
+	return true
 }
 
 func deviceOf(d *allocator.Device, whole bool) caching.Device {

@@ -171,8 +171,13 @@ func (d *divider) add(unit int) {
 	}
 }
 
-// recentReading is how old a reading may be to show what keeps a cache.
-const recentReading = 10e9
+const (
+	// recentReading is how old a reading may be to show what keeps a cache.
+	recentReading = 10e9
+
+	// maxPages bounds the pages of expandable segments that are looked at one by one: those of 2 TiB.
+	maxPages = 1 << 20
+)
 
 // addStuckRead adds what is stuck of the allocators that were read exactly a moment ago, at that moment. It reports
 // their devices.
@@ -204,7 +209,7 @@ func (p *process) addStuckRead(s *Snapshot, index int) map[int32]bool {
 // findRead finds the segments of a reading on the device, and the blocks in them. Each page of an expandable segment
 // goes back by itself, and so is a segment. Free segments of private pools do not go back.
 func (x *Stuck) findRead(a *allocator, sampled []stuckBlock) {
-	pieces := blockPieces{blocks: a.liveOn(x.Device, sampled)}
+	pieces, pages := blockPieces{blocks: a.liveOn(x.Device, sampled)}, maxPages
 	for i := range a.reading.Segments {
 		s := &a.reading.Segments[i]
 		arena := &a.reading.Arenas[s.Arena]
@@ -213,6 +218,9 @@ func (x *Stuck) findRead(a *allocator, sampled []stuckBlock) {
 		}
 		for from, end := s.Address, s.Address+s.Size; from < end; {
 			to := min(end, s.NextPage(from, arena.Small))
+			if pages--; pages < 0 {
+				to = end
+			}
 			u := stuckUnit{size: to - from, free: to - from, first: uint32(len(x.blocks))}
 			for b := pieces.next(&extent{start: from, end: to}); b != nil; b = pieces.next(&extent{start: from, end: to}) {
 				u.free -= b.bytes

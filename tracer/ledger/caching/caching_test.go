@@ -170,6 +170,23 @@ func TestAReadingComesBackAsItWasWritten(t *testing.T) {
 	}
 }
 
+func TestRangesThatOverlapAreRefused(t *testing.T) {
+	for name, spoil := range map[string]func(r *Reading){
+		"blocks":               func(r *Reading) { r.Blocks[1].Address-- },
+		"segments":             func(r *Reading) { r.Segments[1].Address = r.Segments[0].Address + 1 },
+		"beyond the addresses": func(r *Reading) { r.Segments[1].Address = 1 << 60 },
+		"too large":            func(r *Reading) { r.Blocks[1].Size = 1 << 50 },
+	} {
+		r := &Reading{Devices: []Device{{}}, Arenas: arenas}
+		r.lay(0, 0, Active, mib, Inactive, mib)
+		r.lay(0, 0, Active, mib)
+		spoil(r)
+		if _, ok := read(carried(r)); ok {
+			t.Errorf("%s: the reading is taken", name)
+		}
+	}
+}
+
 func FuzzCarry(f *testing.F) {
 	f.Add(carried(random(rand.New(rand.NewPCG(5, 6))))[0])
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -10,7 +10,8 @@ const (
 	MaxSegments = 1 << 17
 	MaxArenas   = 1 << 12
 	maxDevices  = 256
-	maxSize     = 1 << 48
+	MaxSize     = 1 << 48
+	MaxAddress  = 1 << 57 // five levels of page tables
 	maxSum      = 1 << 60 // of counters
 
 	partBytes = 256 << 10 // a part is little longer, but for its list of segments
@@ -48,7 +49,7 @@ func (r *Reading) readBlocks(c *codec.Codec) {
 		var b Block
 		b.carry(c, &end, len(r.Arenas))
 		n := len(r.Blocks)
-		if c.Check(n < MaxBlocks && (n == 0 || b.Address >= r.Blocks[n-1].Address)); c.Bad {
+		if c.Check(n < MaxBlocks && (n == 0 || b.Address >= r.Blocks[n-1].Address+r.Blocks[n-1].Size)); c.Bad { // also between parts
 			return
 		}
 		c.Spend(1, 40)
@@ -102,10 +103,12 @@ func (b *Block) carry(c *codec.Codec, end *uint64, arenas int) {
 }
 
 // carryRange carries an address as the distance from the end of the range before, which is mostly 0.
+// Ranges must not overlap, so that no sum of sizes exceeds the address space.
 func carryRange(c *codec.Codec, address, size, end *uint64) {
 	distance := *address - *end
-	codec.Num(c, &distance)
+	codec.Most(c, &distance, MaxAddress)
 	*address = *end + distance
-	codec.Most(c, size, maxSize)
+	codec.Most(c, size, MaxSize)
+	c.Check(*address <= MaxAddress)
 	*end = *address + *size
 }

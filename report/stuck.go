@@ -24,6 +24,7 @@ type StuckCache struct {
 	Ended    bool // the process has ended: figures are of its end
 
 	kept *Kept
+	read *ledger.AllocatorCache // nil: the allocator was not read
 }
 
 // StuckCaches returns the allocators whose cache is known, the one with the most stuck first. The
@@ -38,7 +39,7 @@ func StuckCaches(s *ledger.Snapshot, st callstack.Stacks) []StuckCache {
 		if t := s.TensorsOn(c.Process, c.Device); t != nil {
 			x := StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, Ended: s.Processes[c.Process].End != 0, kept: kept[c.Process]}
 			if c.Read != 0 {
-				x.Cached, x.Older = c.Stuck.Cached, 0
+				x.Cached, x.Older, x.read = c.Stuck.Cached, 0, s.CacheOn(c.Process, c.Device)
 			}
 			list = append(list, x)
 		}
@@ -79,6 +80,20 @@ func (c *StuckCache) StuckText() string {
 	return part + " in " + format.Count(c.Segments, "segment") + " with live tensors, and " + cannot + " go back to the driver"
 }
 
+// OthersText returns "216 MiB of the cache serve only other streams, 12.0 MiB only CUDA graphs or MemPools", "" if nothing does or
+// the allocator was not read.
+func (c *StuckCache) OthersText() string {
+	switch {
+	case c.read == nil || c.read.Streams+c.read.Private == 0:
+		return ""
+	case c.read.Streams == 0:
+		return format.Bytes(c.read.Private) + " of the cache serve only CUDA graphs or MemPools"
+	case c.read.Private == 0:
+		return format.Bytes(c.read.Streams) + " of the cache serve only other streams"
+	}
+	return format.Bytes(c.read.Streams) + " of the cache serve only other streams, " + format.Bytes(c.read.Private) + " only CUDA graphs or MemPools"
+}
+
 // StuckTexts returns a sentence on each cache of which much is stuck: "python3 [42] on cuda:0: 5.20
 // GiB of 6.40 GiB of cache lie in 262 segments with live tensors, and cannot go back to the driver:
 // 64.0 MiB in 12 tensors hold 5.16 GiB in 261 segments, from metrics.py:31 Metrics.update".
@@ -90,6 +105,9 @@ func StuckTexts(s *ledger.Snapshot, st callstack.Stacks) (list []string) {
 		text := format.Process(&s.Processes[c.Process]) + " on " + format.Device(c.Device, ledger.Tensor) + ": " + c.StuckText()
 		if len(c.Rows) > 0 {
 			text += ": " + c.Rows[0].HoldText() + ", from " + c.Rows[0].LinesText()
+		}
+		if others := c.OthersText(); others != "" {
+			text += "; " + others
 		}
 		list = append(list, text)
 	}

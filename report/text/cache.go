@@ -66,6 +66,9 @@ func stuckPart(p *page, s *ledger.Snapshot, c *report.StuckCache, top int) {
 	p.line(plain, 0, "")
 	if c.Cached > 0 {
 		p.paragraph("", c.StuckText()+"; "+c.IdleText()+".")
+		if text := c.OthersText(); text != "" {
+			p.paragraph("", text+".")
+		}
 	} else {
 		p.paragraph("", "There is no cache in segments that were allocated since the attach.")
 	}

@@ -39,8 +39,9 @@ func TestPyTorchsLeakIsFoundAndEveryByteHasItsPlace(t *testing.T) {
 	every := m.attach(0, j.Process.Pid)
 	c := every.check(t, before)
 	for _, x := range c.s.Parts() {
-		if x.Foreign != c.usage.GPUs[0].Usage || x.Unexplained != 0 {
-			t.Errorf("at the attach, before all calls: %+v, NVML has %d bytes", x, c.usage.GPUs[0].Usage)
+		gpu, d := c.usage.GPUs[0], before.Devices[0]
+		if x.OlderAllocated != d.Allocated || x.OlderAllocated+x.OlderCached != d.Reserved || x.Foreign != gpu.Usage-d.Reserved || x.Unexplained != 0 {
+			t.Errorf("at the attach, before all calls: %+v, NVML has %d bytes, PyTorch %+v", x, gpu.Usage, d)
 		}
 	}
 	j.Go()

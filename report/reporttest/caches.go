@@ -7,6 +7,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // Caches is a job that is older than the session, and whose allocator was read: on the default stream its list
@@ -35,7 +36,7 @@ func Caches() *ledger.Snapshot {
 	l.Tell(ledger.UsageReading{Time: 1000 * Second, Usages: []ledger.Usage{{PID: stuckPID, UUID: OOMGPU, Bytes: c.reserved + 520*MiB}}})
 	l.Tell(ledger.AllocatorReading{PID: stuckPID, Time: 1001 * Second, Reading: c.r})
 	holder := func(path string, entries int) ledger.Holder {
-		return ledger.Holder{Path: path, Frames: []string{"__main__", path}, Container: "list", Containers: 1, Entries: entries, Found: true}
+		return ledger.Holder{Path: path, Frames: []string{"__main__", path}, Container: "list", Containers: 1, Entries: entries, Found: true, Retention: retention.Read(0, path)}
 	}
 	l.Tell(ledger.Walk{PID: stuckPID, Time: 1002 * Second, Holders: []ledger.Holder{holder("kept[*]", 80), holder("frames[*]", 12), holder("graph.pool", 1)}, Storages: c.storages})
 	s := l.Snapshot(1002*Second, time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC))

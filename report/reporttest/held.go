@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // HeldStacks are the stacks of Held: those of TorchStacks, and 11 a C++ server.
@@ -126,7 +127,7 @@ func (h *heldJob) freeOlder(bytes uint64) {
 func (h *heldJob) walk(tenth uint64) {
 	w := heldWalk{Walk: ledger.Walk{PID: heldPID, Time: h.now, Problems: []string{"containers changed while they were read: 36"}}}
 	main := func(path string, class string, frames ...string) ledger.Holder {
-		return ledger.Holder{Path: path, Class: class, Frames: slices.Concat([]string{"__main__"}, frames), Found: true, Entries: -1}
+		return ledger.Holder{Path: path, Class: class, Frames: slices.Concat([]string{"__main__"}, frames), Found: true, Entries: -1, Retention: retention.Read(0, path)}
 	}
 	weight := main("model.layers.*.weight", "Linear.weight", "model", "layers.*", "weight")
 	weight.Also = []string{"optimizer.param_groups[*]['params'][*]"}
@@ -139,12 +140,12 @@ func (h *heldJob) walk(tenth uint64) {
 	}
 	history := ledger.Holder{
 		Path: `local "trainer".history[*] of main() (train.py:7)`, Class: "Trainer.history[*]", Frames: []string{"main() (train.py:7)", "trainer", "history[*]"},
-		Container: "list", Containers: 1, Entries: 192 + max(int(tenth)-heldRecent, 0), Found: true,
+		Container: "list", Containers: 1, Entries: 192 + max(int(tenth)-heldRecent, 0), Found: true, Retention: retention.Known,
 	}
 	w.older(history, 192, heldBlock)
 	kept := w.older(main("metrics['recent'][*]", "", "metrics", "['recent'][*]"), 0, 0)
 	w.Holders[kept].Container, w.Holders[kept].Containers, w.Holders[kept].Entries = "deque", 1, min(heldRecent, int(tenth))
-	step := w.older(ledger.Holder{Path: "in use by the running step", Frames: []string{"in use by the running step"}, Entries: -1}, 0, 0)
+	step := w.older(ledger.Holder{Path: "in use by the running step", Frames: []string{"in use by the running step"}, Entries: -1, Retention: retention.Known}, 0, 0)
 	for i, b := range h.blocks {
 		holder := kept - 1
 		switch {
@@ -182,7 +183,7 @@ func (w *heldWalk) older(holder ledger.Holder, storages int, bytes uint64) uint3
 // the attach, and an earlier one of it in vain.
 func NamedWalks(path, frame, container string) []ledger.Walked {
 	held := ledger.Held{
-		Holder: ledger.Holder{Path: path, Frames: []string{frame, path, container}, Class: container, Also: []string{frame}, Container: container, Containers: 1, Entries: 7, Found: true},
+		Holder: ledger.Holder{Path: path, Frames: []string{frame, path, container}, Class: container, Also: []string{frame}, Container: container, Containers: 1, Entries: 7, Found: true, Retention: retention.Read(0, path)},
 		Bytes:  2 * MiB, Older: MiB, Storages: 2, InMotion: 1,
 	}
 	return []ledger.Walked{{Time: Second, Failure: frame}, {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // StuckStacks are the stacks of Stuck: those of TorchStacks, 12 a metric, 13 a batch, 14 to 19
@@ -124,7 +125,7 @@ func (j *stuckJob) block(address, size, stack uint64) {
 
 func (j *stuckJob) walk() {
 	list := func(path string, entries int) ledger.Holder {
-		return ledger.Holder{Path: path, Frames: []string{"__main__", path}, Container: "list", Containers: 1, Entries: entries, Found: true}
+		return ledger.Holder{Path: path, Frames: []string{"__main__", path}, Container: "list", Containers: 1, Entries: entries, Found: true, Retention: retention.Read(0, path)}
 	}
 	j.books.Tell(ledger.Walk{PID: stuckPID, Time: j.now, Holders: []ledger.Holder{list("metrics.history[*]", 260), list("losses[*]", 120)}, Storages: j.storages})
 }

@@ -22,8 +22,12 @@ func (in AllocatorReading) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && !p.purged && p.End == 0 && !l.full() {
 		before := p.allocator
 		p.setAllocator(in.Time, in.Reading)
-		if p.allocator != nil && p.allocator.reading.Exact() {
-			p.repairSegments(before)
+		if p.allocator != nil {
+			extents := p.extents()
+			p.setFirsts(extents)
+			if p.allocator.reading.Exact() {
+				p.repairSegments(before, extents)
+			}
 		}
 	}
 }
@@ -45,7 +49,15 @@ type allocator struct {
 	gone     []uint64        // addresses of the sample that this reading lacks: see repair
 	divided  []caching.Cache // of the reading, by device
 	repairs  count           // allocations and frees whose event was lost, since the begin of the process
-	segments                 // that the books lack
+	firsts   []allocatorFirst
+	segments // that the books lack
+}
+
+// allocatorFirst is what readings alone show of an allocator that has reported nothing since the attach.
+type allocatorFirst struct {
+	device int32
+	time   uint64 // of the reading that the books have its totals from
+	silent bool   // it changed without a report: it is not traced, and the books have no totals
 }
 
 // segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
@@ -57,8 +69,8 @@ type segments struct {
 
 // repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was: if events of the
 // process were lost, and two exact readings agree.
-func (p *process) repairSegments(before *allocator) {
-	a, extents := p.allocator, p.extents()
+func (p *process) repairSegments(before *allocator, extents []extent) {
+	a := p.allocator
 	a.unbooked = a.without(extents)
 	if before == nil || !before.read {
 		a.older, a.read = a.unbooked, true
@@ -78,8 +90,9 @@ func (p *process) repairSegments(before *allocator) {
 		}
 	}
 	for _, x := range extents {
-		if key := (liveKey{x.start, Addresses}); !x.mapped && p.sites[x.site].segment && x.time < before.time && !a.overlaps(&x) && !before.overlaps(&x) {
-			p.drop(key, p.live[key], a.time)
+		key := liveKey{x.start, Addresses}
+		if n, live := p.live[key]; live && !x.mapped && p.sites[x.site].segment && x.time < before.time && !a.overlaps(&x) && !before.overlaps(&x) {
+			p.drop(key, n, a.time)
 			a.repaired(x.end - x.start)
 		}
 	}
@@ -124,12 +137,7 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 		return
 	}
 	p.listedBlocks += len(r.Blocks)
-	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, segments: segments{older: before.older, read: before.read}}
-	for i := range r.Devices {
-		if d := &r.Devices[i]; d.Exact && d.Index < maxDevices {
-			p.allocator.setFirst(p, d)
-		}
-	}
+	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, firsts: before.firsts, segments: segments{older: before.older, read: before.read}}
 	if r.Exact() {
 		p.allocator.repair(p, before)
 		if p.walks != nil {
@@ -146,20 +154,46 @@ func (a *allocator) drop(p *torch) {
 	}
 }
 
-// setFirst books what an allocator has that has reported nothing since the attach: all of it is older.
-func (a *allocator) setFirst(p *torch, d *caching.Device) {
-	k := &d.Counters
-	if k.Reserved.Current == 0 {
-		return
+// setFirsts books what the allocators have that have reported nothing since the attach, if all of it is older. If one
+// changes without a report, it is not traced, and the books have no totals of it.
+func (p *process) setFirsts(extents []extent) {
+	a := p.allocator
+	for i := range a.reading.Devices {
+		d := &a.reading.Devices[i]
+		if !d.Exact || d.Index >= maxDevices || d.Counters.Reserved.Current == 0 {
+			continue
+		}
+		t := &p.tensors[p.tensorsOn(d.Index)]
+		allocated, reserved := min(d.Counters.Allocated.Current, maxTensors), min(d.Counters.Reserved.Current, maxTensors)
+		older := a.isOlder(d.Index, extents)
+		k := slices.IndexFunc(a.firsts, func(f allocatorFirst) bool { return f.device == d.Index })
+		switch {
+		case k >= 0:
+			f := &a.firsts[k]
+			if !f.silent && t.now.time == f.time && !t.reading.taken && (!older || t.now.allocated != allocated || t.now.reserved != reserved) {
+				f.silent, t.first, t.now = true, firstReport{}, toldTotals{}
+			}
+		case older && !t.first.seen && !t.now.known:
+			a.firsts = append(slices.Clip(a.firsts), allocatorFirst{device: d.Index, time: a.time})
+			t.first = firstReport{time: a.time, allocated: allocated, reserved: reserved, driver: p.driverLive(t.device), seen: true}
+			p.tell(t, &Event{Time: a.time, Told: ToldAllocated | ToldLive, Allocated: allocated, Reserved: reserved})
+			t.now.begun, t.now.liveKnown = true, false
+		}
 	}
-	t := &p.tensors[p.tensorsOn(d.Index)]
-	if t.first.seen || t.now.known {
-		return
+}
+
+// isOlder reports whether no segment of a device overlaps what was allocated since the attach.
+func (a *allocator) isOlder(device int32, extents []extent) bool {
+	for i := range a.reading.Segments {
+		s := &a.reading.Segments[i]
+		for len(extents) > 0 && extents[0].end <= s.Address {
+			extents = extents[1:]
+		}
+		if a.reading.Arenas[s.Arena].Device == device && len(extents) > 0 && extents[0].start < s.Address+s.Size {
+			return false
+		}
 	}
-	allocated, reserved := min(k.Allocated.Current, maxTensors), min(k.Reserved.Current, maxTensors)
-	t.first = firstReport{time: a.time, allocated: allocated, reserved: reserved, driver: p.driverLive(t.device), seen: true}
-	p.tell(t, &Event{Time: a.time, Told: ToldAllocated | ToldLive, Allocated: allocated, Reserved: reserved})
-	t.now.begun, t.now.liveKnown = true, false
+	return true
 }
 
 // repair ends blocks of the sample that two exact readings lack and that were allocated before the first: their
@@ -285,6 +319,11 @@ func (a *allocator) carry(c *carrier) {
 	codec.Num(c.Codec, &a.time)
 	c.counts(&a.repairs)
 	c.Flags(&a.read)
+	codec.List(c.Codec, &a.firsts, maxDevices, func(f *allocatorFirst) {
+		codec.Most(c.Codec, &f.device, maxDevices-1)
+		codec.Num(c.Codec, &f.time)
+		c.Flags(&f.silent)
+	})
 	for _, list := range [...]*[]uint64{&a.gone, &a.older, &a.unbooked} {
 		codec.List(c.Codec, list, caching.MaxSegments, func(address *uint64) { codec.Num(c.Codec, address) })
 	}

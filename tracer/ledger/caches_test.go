@@ -56,6 +56,45 @@ func TestAnAllocatorThatReportsNothingIsKnownByItsReading(t *testing.T) {
 	}
 }
 
+// TestAnAllocatorThatChangesWithoutAReportIsNotTraced: its totals would stay what they were, and its tensors would be
+// counted with its segments.
+func TestAnAllocatorThatChangesWithoutAReportIsNotTraced(t *testing.T) {
+	read := func(l *Ledger, time uint64, blocks ...uint64) {
+		l.Tell(AllocatorReading{7, time, readingOf(blocks, nil)})
+	}
+	segment := func(l *Ledger, time, address uint64) {
+		l.Apply(&Event{Op: Alloc, Kind: Device, Space: Addresses, PID: 7, Time: time, Address: address, Size: 1 << 20, Stack: 9, API: "cudaMalloc"})
+	}
+	for name, play := range map[string]func(l *Ledger){
+		"a tensor is freed":         func(l *Ledger) { read(l, 10, 0x100000, 0x200000); read(l, 20, 0x100000) },
+		"a segment comes":           func(l *Ledger) { read(l, 10, 0x100000); segment(l, 15, 0x200000); read(l, 20, 0x100000, 0x200000) },
+		"all came since the attach": func(l *Ledger) { segment(l, 5, 0x100000); read(l, 10, 0x100000) },
+		"it stays so when it is back": func(l *Ledger) {
+			read(l, 10, 0x100000, 0x200000)
+			read(l, 20, 0x100000)
+			read(l, 30, 0x100000, 0x200000)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(Options{Begin: 1})
+			l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})
+			play(l)
+			s := l.Snapshot(40, time.Time{})
+			for _, x := range s.Tensors {
+				if x.Allocated+x.Older+x.OlderCached != 0 {
+					t.Errorf("the books have %+v", x)
+				}
+			}
+			if len(s.Caches) != 1 {
+				t.Errorf("caches %+v", s.Caches)
+			}
+			if d := differs(booksOf(l, 40), booksOf(opened(l), 40)); d != "" {
+				t.Error("books from an opening differ: " + d)
+			}
+		})
+	}
+}
+
 func TestAReadingOfAnAllocatorInMotionSetsNoTotals(t *testing.T) {
 	l := New(Options{Begin: 1})
 	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})

@@ -78,7 +78,8 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 }
 
 // TestAWalkWithTheEventsOfItsWindowIsExact compares walks of a job that allocates without a pause with what
-// PyTorch recorded: a walk whose ends saw the lock free, with the last event of each address of its window.
+// PyTorch recorded: a walk whose ends saw the lock free, with the last event of each address of its window. Few walks
+// may lack a block that the table of active blocks moved while it was read.
 func TestAWalkWithTheEventsOfItsWindowIsExact(t *testing.T) {
 	root, folder := realtorch.Prepare(t), t.TempDir()
 	cmd := root.Command(root.Env(t, 1, 8<<30), "running.py", folder, "3000", "3")
@@ -116,7 +117,7 @@ func TestAWalkWithTheEventsOfItsWindowIsExact(t *testing.T) {
 func compareRunning(t *testing.T, walks []seen, events []traced) {
 	const slack = 2000 // µs that PyTorch's clock may be off
 	state := map[uint64]uint64{}
-	done, wrong, exact, torn, most := 0, 0, 0, 0, 0
+	done, wrong, missed, exact, torn, most := 0, 0, 0, 0, 0, 0
 	for _, w := range walks {
 		for ; done < len(events) && events[done][0] <= w.to+slack; done++ {
 			events[done].apply(state)
@@ -134,6 +135,10 @@ func compareRunning(t *testing.T, walks []seen, events []traced) {
 			torn++
 		}
 		if !maps.Equal(w.live, state) {
+			if !w.exact && lacksOne(w.live, state) {
+				missed++
+				continue
+			}
 			wrong++
 			for at, size := range w.live {
 				if state[at] != size {
@@ -143,7 +148,20 @@ func compareRunning(t *testing.T, walks []seen, events []traced) {
 			t.Errorf("a walk of %d µs with %d events (exact: %v) has %d blocks, PyTorch %d", w.to-w.from, done-first, w.exact, len(w.live), len(state))
 		}
 	}
-	t.Logf("%d walks and %d events: %d exact alone, %d other than the end of their window, %d events in a window at most; with the events %d wrong", len(walks), len(events), exact, torn, most, wrong)
+	if missed*20 > len(walks) {
+		t.Errorf("%d of %d walks lack a block", missed, len(walks))
+	}
+	t.Logf("%d walks and %d events: %d exact alone, %d other than the end of their window, %d events in a window at most; with the events %d wrong, %d without a block", len(walks), len(events), exact, torn, most, wrong, missed)
+}
+
+// lacksOne reports whether the blocks of a walk are those of a state except for one.
+func lacksOne(live, state map[uint64]uint64) bool {
+	for address, size := range live {
+		if state[address] != size {
+			return false
+		}
+	}
+	return len(live)+1 == len(state)
 }
 
 // around returns the events of an address near a window, with times in µs since its begin.

@@ -25,6 +25,7 @@ type Options struct {
 	Sequencer *sequence.Sequencer
 	Defects   *panics.List
 	Traced    func() []uint32                 // processes, in any order
+	HasTorch  func(pid uint32) bool           // an event came from PyTorch's allocator in the process
 	Blocks    func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
 }
 
@@ -47,6 +48,8 @@ type target struct {
 	next   time.Time // when it may be read again
 	failed int       // readings in a row that found no allocator
 	booked bool      // a reading of it was booked
+	absent bool      // it did not map PyTorch
+	again  bool      // it was tried again when it reported tensors: a data loader does so without CUDA
 }
 
 const (
@@ -54,9 +57,11 @@ const (
 	lookInterval = 250 * time.Millisecond
 
 	// A process whose allocators cannot be read is tried again after firstPause, then after twice as long,
-	// up to lastPause: it may only be about to make them.
-	firstPause = 500 * time.Millisecond
-	lastPause  = time.Minute
+	// up to lastPause: it may only be about to make them. Without PyTorch, it is up to absentPause, since a host
+	// can have thousands of such processes.
+	firstPause  = 500 * time.Millisecond
+	lastPause   = time.Minute
+	absentPause = 30 * time.Minute
 
 	// Between two readings of a process are at least pause, and share times as long as a reading took.
 	pause = 5 * time.Second
@@ -80,7 +85,7 @@ func New(o Options) *Scanner {
 	return s
 }
 
-// Run reads each process soon after it is traced, until ctx ends.
+// Run reads each process soon after it is traced, and again after its pause, until ctx ends.
 func (s *Scanner) Run(ctx context.Context) {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
@@ -89,14 +94,17 @@ func (s *Scanner) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.scan(ctx, func(t *target, now time.Time) bool { return !t.booked && !now.Before(t.next) })
+			s.scan(ctx, isDue)
 		}
 	}
 }
 
-// Refresh reads all processes except those that were read or tried a moment ago.
+func isDue(t *target, now time.Time) bool { return !now.Before(t.next) }
+
+// Refresh reads the processes that were not read yet, except those that were tried a moment ago. Run reads the
+// others: whoever waits for books must not wait for their rest.
 func (s *Scanner) Refresh() {
-	s.scan(context.Background(), func(t *target, now time.Time) bool { return !now.Before(t.next) })
+	s.scan(context.Background(), func(t *target, now time.Time) bool { return !t.booked && isDue(t, now) })
 }
 
 // Last reads the processes that were read before, at the end of a session.
@@ -139,10 +147,11 @@ func (s *Scanner) scan(ctx context.Context, wanted func(t *target, now time.Time
 // due returns the processes to read now, and forgets those that are not traced any more.
 func (s *Scanner) due(now time.Time, wanted func(t *target, now time.Time) bool) map[uint32]*target {
 	traced := s.Traced()
+	slices.Sort(traced)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for pid := range s.known {
-		if !slices.Contains(traced, pid) {
+		if _, is := slices.BinarySearch(traced, pid); !is {
 			delete(s.known, pid)
 		}
 	}
@@ -152,6 +161,9 @@ func (s *Scanner) due(now time.Time, wanted func(t *target, now time.Time) bool)
 		if t == nil {
 			t = &target{}
 			s.known[pid] = t
+		}
+		if t.absent && !t.again && s.HasTorch(pid) {
+			t.again, t.failed, t.next = true, 0, now
 		}
 		if wanted(t, now) {
 			due[pid] = t
@@ -193,12 +205,13 @@ func (s *Scanner) note(t *target, err error, began time.Time) {
 		t.next = now.Add(max(pause, share*now.Sub(began)))
 		return
 	}
-	t.next = now.Add(min(firstPause<<min(t.failed, 10), lastPause))
-	t.failed++
-	var e *allocator.Error
-	if t.booked && errors.As(err, &e) && e.Code == allocator.NoLibrary { // it runs another program
-		t.booked = false
+	longest := lastPause
+	if e := (*allocator.Error)(nil); errors.As(err, &e) && e.Code == allocator.NoLibrary {
+		longest = absentPause
+		t.absent, t.booked = true, false
 	}
+	t.next = now.Add(min(firstPause<<min(t.failed, 12), longest))
+	t.failed++
 }
 
 // begins returns when a snapshot was begun: events up to then are in it.

@@ -3,6 +3,7 @@
 package allocscan
 
 import (
+	"cmp"
 	"errors"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func scanner(t *testing.T, given []ledger.Block, answers ...any) (s *Scanner, re
 	var defects panics.List
 	s = New(Options{
 		Sequencer: sequence.New(l, nil, &defects), Defects: &defects,
-		Traced: func() []uint32 { return []uint32{7} }, Blocks: func(uint32) []ledger.Block { return given },
+		Traced: func() []uint32 { return []uint32{7} }, HasTorch: func(uint32) bool { return false }, Blocks: func(uint32) []ledger.Block { return given },
 	})
 	reads = new(int)
 	s.read = func(uint32) (*allocator.Snapshot, error) {
@@ -73,7 +74,7 @@ func TestAProcessIsReadSoonAndThenSeldom(t *testing.T) {
 		t.Errorf("not read at the end")
 	}
 	s.known[7].next = time.Now()
-	if s.Refresh(); *reads != 3 {
+	if s.scan(t.Context(), isDue); *reads != 3 {
 		t.Error("not read after the pause")
 	}
 }
@@ -122,5 +123,26 @@ func TestBlocksThatOverlapAreLeftOut(t *testing.T) {
 	r := bookable(x, nil)
 	if len(r.Blocks) != 2 || r.Blocks[1].Address != 0x300000 || len(r.Segments) != 1 || r.Exact() {
 		t.Errorf("%d segments, blocks %+v, exact %v", len(r.Segments), r.Blocks, r.Exact())
+	}
+}
+
+func TestAProcessWithoutPyTorchIsTriedOnceMoreWhenItReportsTensors(t *testing.T) {
+	s, reads, _ := scanner(t, nil, &allocator.Error{Code: allocator.NoLibrary})
+	torch := false
+	s.HasTorch = func(uint32) bool { return torch }
+	for range 30 {
+		s.known[7] = cmp.Or(s.known[7], &target{})
+		s.known[7].next = time.Now()
+		s.scan(t.Context(), isDue)
+	}
+	if left := time.Until(s.known[7].next); *reads != 30 || left < absentPause-time.Minute {
+		t.Errorf("%d reads, the next in %v", *reads, left)
+	}
+	torch = true
+	for range 5 {
+		s.scan(t.Context(), isDue)
+	}
+	if *reads != 31 && *reads != 32 {
+		t.Errorf("%d reads after its first tensor", *reads)
 	}
 }

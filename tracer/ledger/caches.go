@@ -163,17 +163,18 @@ func (p *process) setFirsts(extents []extent) {
 		if !d.Exact || d.Index >= maxDevices || d.Counters.Reserved.Current == 0 {
 			continue
 		}
-		t := &p.tensors[p.tensorsOn(d.Index)]
+		known := slices.IndexFunc(p.tensors, func(t tensors) bool { return t.device == d.Index })
 		allocated, reserved := min(d.Counters.Allocated.Current, maxTensors), min(d.Counters.Reserved.Current, maxTensors)
 		older := a.isOlder(d.Index, extents)
 		k := slices.IndexFunc(a.firsts, func(f allocatorFirst) bool { return f.device == d.Index })
 		switch {
 		case k >= 0:
-			f := &a.firsts[k]
+			f, t := &a.firsts[k], &p.tensors[p.tensorsOn(d.Index)]
 			if !f.silent && t.now.time == f.time && !t.reading.taken && (!older || t.now.allocated != allocated || t.now.reserved != reserved) {
 				f.silent, t.first, t.now = true, firstReport{}, toldTotals{}
 			}
-		case older && !t.first.seen && !t.now.known:
+		case older && (known < 0 || !p.tensors[known].first.seen && !p.tensors[known].now.known):
+			t := &p.tensors[p.tensorsOn(d.Index)]
 			a.firsts = append(slices.Clip(a.firsts), allocatorFirst{device: d.Index, time: a.time})
 			t.first = firstReport{time: a.time, allocated: allocated, reserved: reserved, driver: p.driverLive(t.device), seen: true}
 			p.tell(t, &Event{Time: a.time, Told: ToldAllocated | ToldLive, Allocated: allocated, Reserved: reserved})

@@ -83,14 +83,3 @@ func (r *Reading) Exact() bool {
 	}
 	return true
 }
-
-// Older returns the bytes on a device, as the allocator rounds them, that tensors from before the
-// attach still have.
-func (r *Reading) Older(device int32) (bytes uint64) {
-	for i := range r.Blocks {
-		if b := &r.Blocks[i]; b.Older && b.State == Active && r.Arenas[b.Arena].Device == device {
-			bytes += b.Size
-		}
-	}
-	return bytes
-}

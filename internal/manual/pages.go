@@ -50,7 +50,9 @@ var Pages = []Page{
 	{Name: "pythons", Subject: "tested builds of CPython", File: "docs/pythons.md"},
 	{Name: "functions", Subject: "every CUDA function that is traced", File: "docs/functions.md"},
 	{Name: "how-it-works", Subject: "probes, stacks, ledger", File: "docs/how-it-works.md"},
-	{Name: "security", Subject: "what it reads and writes, privileges, hostile processes", File: "SECURITY.md"},
+	{Name: "security", Subject: "what attackers can and cannot do, privileges", File: "SECURITY.md"},
+	{Name: "data", Subject: "what it reads, writes and reveals", File: "docs/data.md"},
+	{Name: "probes", Subject: "what probes do to a process, functions that a process has overwritten", File: "docs/probes.md"},
 	{Name: "bounds", Subject: "limits of what is read, shares of tables", File: "docs/bounds.md"},
 	{Name: "glossary", Subject: "the words of the documents", File: "docs/glossary.md", Without: "Words to avoid"},
 }

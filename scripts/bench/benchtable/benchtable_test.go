@@ -121,7 +121,7 @@ func TestEveryRowHasResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template, err := os.ReadFile("../BENCHMARKS.md.tmpl")
+	template, err := os.ReadFile("../results.md.tmpl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,12 +130,36 @@ func TestEveryRowHasResults(t *testing.T) {
 			t.Errorf("scripts/bench/results has no %s.about: scripts/bench.sh --only %[1]s --markdown", name)
 		}
 		if r.rows[name] != nil && !strings.Contains(string(template), `"`+name+`"`) {
-			t.Errorf("BENCHMARKS.md.tmpl has no rows of %s", name)
+			t.Errorf("results.md.tmpl has no rows of %s", name)
 		}
 	}
 	for _, name := range r.names {
 		if !slices.Contains(strings.Fields(list), name) {
 			t.Errorf("bench.sh has no row %s", name)
 		}
+	}
+}
+
+func TestAWinNeedsEachRound(t *testing.T) {
+	r := readText(t, "peers.figures", `calls a p lost 10 9 11
+calls b p lost 12 10.5 13
+calls c p lost 20 19 21
+calls d p lost 9.8 9 12
+calls e p lost 9 8 12
+`)
+	for other, want := range map[string]string{"b": "tie", "c": "wins", "d": "tie", "e": "loses"} {
+		if got, err := r.outcome("calls", "a", other, "p", "lost"); got != want || err != nil {
+			t.Errorf("a against %s: %s (%v), want %s", other, got, err, want)
+		}
+	}
+	if _, err := r.outcome("calls", "a", "f", "p", "lost"); err == nil {
+		t.Error("a figure that was not measured has an outcome")
+	}
+}
+
+func TestConditionsNameWhatToMeasureAgain(t *testing.T) {
+	r := readText(t, "rate.about", "vramprof 0880c7f-dirty\nload 156.29 44 19, after 0.35")
+	if got := r.conditions(); !strings.Contains(got, "Of 1 results, 1 were") || !strings.Contains(got, "rate (156.29)") {
+		t.Error(got)
 	}
 }

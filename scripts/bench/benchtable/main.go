@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Benchtable writes BENCHMARKS.md and its pictures from results of scripts/bench.sh. Each kind of
+// Benchtable writes BENCHMARKS.md, its pictures and scripts/bench/results/README.md from results of scripts/bench.sh. Each kind of
 // result has its own files, so it can be measured again alone.
 //
-//	benchtable page REPOSITORY          writes BENCHMARKS.md and docs/benchmarks from scripts/bench/results
+//	benchtable page REPOSITORY          writes them from scripts/bench/results
 //	benchtable print TEMPLATE FOLDER    prints the tables of a folder of results
 //	benchtable figures SAMPLES          prints the figures of NAME.samples
 //
@@ -56,23 +56,32 @@ func run(args []string) error {
 // files holds the text of generated files by their path in the repository.
 type files map[string]string
 
-// page returns BENCHMARKS.md and its pictures.
+// pages are the generated pages with their templates in scripts/bench.
+var pages = map[string]string{
+	"BENCHMARKS.md":                   "BENCHMARKS.md.tmpl",
+	"scripts/bench/results/README.md": "results.md.tmpl",
+}
+
+// page returns the pages and their pictures.
 func page(repository string) (files, error) {
 	folder := filepath.Join(repository, "scripts/bench")
 	r, err := readResults(filepath.Join(folder, "results"))
 	if err != nil {
 		return nil, err
 	}
-	var text strings.Builder
-	if err := r.execute(&text, filepath.Join(folder, "BENCHMARKS.md.tmpl")); err != nil {
-		return nil, err
-	}
-	return files{
-		"BENCHMARKS.md":            text.String(),
+	all := files{
 		"docs/benchmarks/cost.svg": r.costPicture(),
 		"docs/benchmarks/step.svg": r.stepPicture(),
 		"docs/benchmarks/sees.svg": r.seesPicture(),
-	}, nil
+	}
+	for name, template := range pages {
+		var text strings.Builder
+		if err := r.execute(&text, filepath.Join(folder, template)); err != nil {
+			return nil, err
+		}
+		all[name] = text.String()
+	}
+	return all, nil
 }
 
 func (f files) write(repository string) error {
@@ -93,7 +102,7 @@ func (r *results) execute(w io.Writer, file string) error {
 	functions := template.FuncMap{
 		"about": r.about, "calls": r.calls, "ratios": r.ratios, "tails": r.tails, "books": r.books, "ready": r.ready,
 		"torch": r.torch, "heap": r.heap, "missing": r.missingList, "budget": r.budget, "missed": r.missed, "quick": r.quick,
-		"median": r.median,
+		"median": r.median, "value": r.value, "outcome": r.outcome, "budgetSummary": r.budgetSummary, "conditions": r.conditions,
 	}
 	t, err := template.New(filepath.Base(file)).Funcs(functions).ParseFiles(file)
 	if err != nil {

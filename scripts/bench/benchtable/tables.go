@@ -343,6 +343,7 @@ func (r *results) missed() string {
 			cells := strings.Split(line, "\t")
 			if cells[0] == "section" {
 				section, _, _ = strings.Cut(cells[1], ", medians")
+				section, _, _ = strings.Cut(section, ":")
 			}
 			if cells[0] != "row" || len(cells) != 6 {
 				continue

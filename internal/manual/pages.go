@@ -36,6 +36,7 @@ var Pages = []Page{
 	{Name: "formats", Subject: "pprof profiles and their labels, exports to other tools", File: "docs/formats.md"},
 	{Name: "pprof", Subject: "sample types, labels, and commands of go tool pprof", File: "docs/formats.md", Section: "Profiles"},
 	{Name: "json", Subject: "the JSON outputs and their schemas", File: "docs/json.md"},
+	{Name: "mcp", Subject: "questions of assistants over the Model Context Protocol", File: "docs/mcp.md"},
 	{Name: "serve", Subject: "the daemon: HTTP, limits, systemd", File: "docs/serve.md"},
 	{Name: "http", Subject: "its profiles and JSON for pprof, Pyroscope and Parca; --connect", File: "docs/http.md"},
 	{Name: "metrics", Subject: "for Prometheus and Grafana", File: "docs/metrics.md"},

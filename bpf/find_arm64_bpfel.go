@@ -170,10 +170,13 @@ const (
 	findProgNativeTracerEntry      = "native_tracer_entry"
 	findProgPerfUnwindNative       = "perf_unwind_native"
 	findProgPerfUnwindPython       = "perf_unwind_python"
+	findVarDirectMap               = "direct_map"
+	findVarDirectMapSymbol         = "direct_map_symbol"
 	findVarFilterIdleFrames        = "filter_idle_frames"
 	findVarFilterMinProcessAgeNs   = "filter_min_process_age_ns"
 	findVarInversePacMask          = "inverse_pac_mask"
 	findVarOriginIdSampling        = "origin_id_sampling"
+	findVarPageTableLevels         = "page_table_levels"
 	findVarPidNsTranslationEnabled = "pid_ns_translation_enabled"
 	findVarPythonFramesPerProgram  = "python_frames_per_program"
 	findVarStackPtregsOffset       = "stack_ptregs_offset"
@@ -282,10 +285,13 @@ type findMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type findVariableSpecs struct {
+	DirectMap               *ebpf.VariableSpec `ebpf:"direct_map"`
+	DirectMapSymbol         *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
 	FilterIdleFrames        *ebpf.VariableSpec `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.VariableSpec `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	OriginIdSampling        *ebpf.VariableSpec `ebpf:"origin_id_sampling"`
+	PageTableLevels         *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.VariableSpec `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.VariableSpec `ebpf:"python_frames_per_program"`
 	StackPtregsOffset       *ebpf.VariableSpec `ebpf:"stack_ptregs_offset"`
@@ -399,10 +405,13 @@ func (m *findMaps) Close() error {
 //
 // It can be passed to loadFindObjects or ebpf.CollectionSpec.LoadAndAssign.
 type findVariables struct {
+	DirectMap               *ebpf.Variable `ebpf:"direct_map"`
+	DirectMapSymbol         *ebpf.Variable `ebpf:"direct_map_symbol"`
 	FilterIdleFrames        *ebpf.Variable `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.Variable `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	OriginIdSampling        *ebpf.Variable `ebpf:"origin_id_sampling"`
+	PageTableLevels         *ebpf.Variable `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.Variable `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.Variable `ebpf:"python_frames_per_program"`
 	StackPtregsOffset       *ebpf.Variable `ebpf:"stack_ptregs_offset"`

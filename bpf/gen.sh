@@ -20,6 +20,7 @@ define="-DPREEMPT_GUARD -DFIND_CODE" build -no-global-types guarded probe.bpf.c
 define=-DNO_COOKIES build -no-global-types older probe.bpf.c
 build walk walk.bpf.c
 define=-DFIND_CODE build find walk.bpf.c
+build -no-global-types marked marked.bpf.c
 build -type mapped_file -type mapped_code -type mapped_limit process process.bpf.c
 {
 	go list -m go.opentelemetry.io/ebpf-profiler github.com/cilium/ebpf

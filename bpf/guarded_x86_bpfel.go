@@ -62,11 +62,14 @@ const (
 	guardedProgLibraryLoaded       = "library_loaded"
 	guardedProgRequestEnter        = "request_enter"
 	guardedProgRequestReturn       = "request_return"
+	guardedVarDirectMap            = "direct_map"
+	guardedVarDirectMapSymbol      = "direct_map_symbol"
 	guardedVarEventsSize           = "events_size"
 	guardedVarExported             = "exported"
 	guardedVarInversePacMask       = "inverse_pac_mask"
 	guardedVarMaxBlocks            = "max_blocks"
 	guardedVarMaxThreads           = "max_threads"
+	guardedVarPageTableLevels      = "page_table_levels"
 	guardedVarStacksSize           = "stacks_size"
 	guardedVarTotalsStep           = "totals_step"
 	guardedVarTpbaseOffset         = "tpbase_offset"
@@ -175,11 +178,14 @@ type guardedMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedVariableSpecs struct {
+	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
+	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
 	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
@@ -293,11 +299,14 @@ func (m *guardedMaps) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedVariables struct {
+	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
+	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
 	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`

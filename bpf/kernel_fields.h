@@ -44,6 +44,7 @@ typedef struct {
 	void *vdso;
 } CORE mm_context_t;
 struct mm_struct {
+	void *pgd;
 	struct file *exe_file;
 	mm_context_t context;
 } CORE;

@@ -114,3 +114,29 @@ func LiftMemlock(kernel *btf.Spec) (*unix.Rlimit, error) {
 	}
 	return &before, nil
 }
+
+// LoadMarked returns the program that proves how pages are read which NUMA balancing has marked. It has the variables
+// that SetDirectMap sets, as the programs that walk stacks.
+func LoadMarked() (*ebpf.CollectionSpec, error) { return loadMarked() }
+
+// DirectMap is where the kernel has all memory in its own addresses; see marked_pages.h. The zero DirectMap
+// reads no marked page.
+type DirectMap struct {
+	Levels uint32 // of page tables
+	Symbol uint64 // address of the kernel's variable with the map's start; 0: it is Start
+	Start  uint64
+}
+
+// SetDirectMap has the programs of spec read marked pages by m.
+func SetDirectMap(spec *ebpf.CollectionSpec, m DirectMap) error {
+	for name, value := range map[string]any{"page_table_levels": m.Levels, "direct_map_symbol": m.Symbol, "direct_map": m.Start} {
+		v := spec.Variables[name]
+		if v == nil {
+			continue
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -61,11 +61,14 @@ const (
 	olderProgLibraryLoaded       = "library_loaded"
 	olderProgRequestEnter        = "request_enter"
 	olderProgRequestReturn       = "request_return"
+	olderVarDirectMap            = "direct_map"
+	olderVarDirectMapSymbol      = "direct_map_symbol"
 	olderVarEventsSize           = "events_size"
 	olderVarExported             = "exported"
 	olderVarInversePacMask       = "inverse_pac_mask"
 	olderVarMaxBlocks            = "max_blocks"
 	olderVarMaxThreads           = "max_threads"
+	olderVarPageTableLevels      = "page_table_levels"
 	olderVarStacksSize           = "stacks_size"
 	olderVarTotalsStep           = "totals_step"
 	olderVarTpbaseOffset         = "tpbase_offset"
@@ -173,11 +176,14 @@ type olderMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderVariableSpecs struct {
+	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
+	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
 	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
@@ -289,11 +295,14 @@ func (m *olderMaps) Close() error {
 //
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderVariables struct {
+	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
+	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
 	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`

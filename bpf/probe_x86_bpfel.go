@@ -530,11 +530,14 @@ const (
 	probeProgLibraryLoaded       = "library_loaded"
 	probeProgRequestEnter        = "request_enter"
 	probeProgRequestReturn       = "request_return"
+	probeVarDirectMap            = "direct_map"
+	probeVarDirectMapSymbol      = "direct_map_symbol"
 	probeVarEventsSize           = "events_size"
 	probeVarExported             = "exported"
 	probeVarInversePacMask       = "inverse_pac_mask"
 	probeVarMaxBlocks            = "max_blocks"
 	probeVarMaxThreads           = "max_threads"
+	probeVarPageTableLevels      = "page_table_levels"
 	probeVarStacksSize           = "stacks_size"
 	probeVarTotalsStep           = "totals_step"
 	probeVarTpbaseOffset         = "tpbase_offset"
@@ -641,11 +644,14 @@ type probeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeVariableSpecs struct {
+	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
+	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
 	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
@@ -755,11 +761,14 @@ func (m *probeMaps) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeVariables struct {
+	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
+	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
 	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`

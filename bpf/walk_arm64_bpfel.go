@@ -146,10 +146,13 @@ const (
 	walkProgNativeTracerEntry      = "native_tracer_entry"
 	walkProgPerfUnwindNative       = "perf_unwind_native"
 	walkProgPerfUnwindPython       = "perf_unwind_python"
+	walkVarDirectMap               = "direct_map"
+	walkVarDirectMapSymbol         = "direct_map_symbol"
 	walkVarFilterIdleFrames        = "filter_idle_frames"
 	walkVarFilterMinProcessAgeNs   = "filter_min_process_age_ns"
 	walkVarInversePacMask          = "inverse_pac_mask"
 	walkVarOriginIdSampling        = "origin_id_sampling"
+	walkVarPageTableLevels         = "page_table_levels"
 	walkVarPidNsTranslationEnabled = "pid_ns_translation_enabled"
 	walkVarPythonFramesPerProgram  = "python_frames_per_program"
 	walkVarStackPtregsOffset       = "stack_ptregs_offset"
@@ -256,10 +259,13 @@ type walkMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type walkVariableSpecs struct {
+	DirectMap               *ebpf.VariableSpec `ebpf:"direct_map"`
+	DirectMapSymbol         *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
 	FilterIdleFrames        *ebpf.VariableSpec `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.VariableSpec `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	OriginIdSampling        *ebpf.VariableSpec `ebpf:"origin_id_sampling"`
+	PageTableLevels         *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.VariableSpec `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.VariableSpec `ebpf:"python_frames_per_program"`
 	StackPtregsOffset       *ebpf.VariableSpec `ebpf:"stack_ptregs_offset"`
@@ -369,10 +375,13 @@ func (m *walkMaps) Close() error {
 //
 // It can be passed to loadWalkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type walkVariables struct {
+	DirectMap               *ebpf.Variable `ebpf:"direct_map"`
+	DirectMapSymbol         *ebpf.Variable `ebpf:"direct_map_symbol"`
 	FilterIdleFrames        *ebpf.Variable `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.Variable `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	OriginIdSampling        *ebpf.Variable `ebpf:"origin_id_sampling"`
+	PageTableLevels         *ebpf.Variable `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.Variable `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.Variable `ebpf:"python_frames_per_program"`
 	StackPtregsOffset       *ebpf.Variable `ebpf:"stack_ptregs_offset"`

@@ -5,6 +5,7 @@
 
 #include "hash.h"
 #include "map_macros.h"
+#include "marked_pages.h"
 
 #define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 #define MAX_CHECKS 192  /* words of a walk; longer walks are not remembered */
@@ -121,7 +122,7 @@ static EBPF_INLINE void note_code(const void *address, u32 line)
 /* Replaces bpf_probe_read_user in the unwinder's code. */
 static EBPF_INLINE long watched_read(void *destination, int size, const void *source)
 {
-	long error = bpf_probe_read_user(destination, size, source);
+	long error = read_user(destination, size, source);
 	if (error) {
 		spoil_recording();
 		return error;
@@ -142,7 +143,7 @@ static EBPF_INLINE long watched_read(void *destination, int size, const void *so
 /* Replaces bpf_probe_read_user where the unwinder restores the frame pointer. */
 static EBPF_INLINE long watched_restore(u64 *frame_pointer, const void *source)
 {
-	long error = bpf_probe_read_user(frame_pointer, sizeof(*frame_pointer), source);
+	long error = read_user(frame_pointer, sizeof(*frame_pointer), source);
 	struct walk *walk = current_recording();
 	if (error || !walk) {
 		spoil_recording();
@@ -183,7 +184,7 @@ static EBPF_INLINE long watched_python_read(const PyProcInfo *python, void *dest
 	PythonUnwindScratchSpace *space;
 	if (size != sizeof(space->frame) && size != sizeof(space->code))
 		return watched_read(destination, size, source);
-	long error = bpf_probe_read_user(destination, size, source);
+	long error = read_user(destination, size, source);
 	if (error) {
 		spoil_recording();
 	} else if (size == sizeof(space->frame)) {

@@ -5,6 +5,8 @@ package tracer
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -18,6 +20,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/gpuusage"
 	"github.com/vramprof/vramprof/tracer/heapscan"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/numa"
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
@@ -37,6 +40,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 		return err
 	}
 	t.stacks.Locate = t.unwind.Locate
+	t.unwind.DirectMap = t.directMap()
 	if err := t.loadProbes(kernel, types); err != nil {
 		return err
 	}
@@ -58,6 +62,20 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	return nil
 }
 
+// directMap returns how the kernel half reads pages that NUMA balancing has marked. Balancing may be switched on
+// later, so several nodes suffice. Without it, stacks are truncated at such pages and counted.
+func (t *Tracer) directMap() bpf.DirectMap {
+	host := os.DirFS("/")
+	if numa.Nodes(host) == "" && !t.config.marked {
+		return bpf.DirectMap{}
+	}
+	m, err := numa.Prepare(host, runtime.GOARCH)
+	if err != nil {
+		return bpf.DirectMap{} // vramprof check reports why
+	}
+	return m
+}
+
 // loadProbes creates the maps, and starts to load the programs that probe functions.
 func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	spec, err := bpf.LoadProbes(kernel)
@@ -77,6 +95,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	bpf.FitCPUs(spec, kernel, cpus)
 	t.resize(spec)
 	if err := shares.Limit(spec); err != nil {
+		return err
+	}
+	if err := bpf.SetDirectMap(spec, t.unwind.DirectMap); err != nil {
 		return err
 	}
 	blocks := bpf.TakeBlockMaps(spec)

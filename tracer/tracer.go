@@ -69,8 +69,14 @@ type Config struct {
 	Note          func(string)        // progress for a person; may be nil
 	Ready         func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 
-	pace    probes.Pace       // of the probes of wrappers; zero but in tests
-	entries map[string]uint32 // sizes of the kernel half's maps in tests: entries, bytes of rings
+	ofTests
+}
+
+// ofTests is zero but in tests.
+type ofTests struct {
+	pace    probes.Pace       // of the probes of wrappers
+	entries map[string]uint32 // sizes of the kernel half's maps: entries, bytes of rings
+	marked  bool              // read pages that NUMA balancing has marked, also on a host that does not balance
 }
 
 // Tracer traces from New to Close. It is the wiring between types that own what they know, each

@@ -57,7 +57,7 @@ libnvml() {
   $CC "${link[@]}" -Wl,-soname,libnvidia-ml.so.1 -o "$out/libnvidia-ml.so.1" "$objects"/nvml_*.o -lpthread
 }
 c_programs() { # after libcudart
-  local p list="alloc_c bench_c paths_c dying_c register_c borders_c storm_c flood_c"
+  local p list="alloc_c bench_c paths_c dying_c register_c borders_c marked_c storm_c flood_c"
   [ "$machine" != x86_64 ] || list+=" jit_c patched_c"
   for p in $list; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"

@@ -62,6 +62,9 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 			program.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
+	if err := bpf.SetDirectMap(spec, u.DirectMap); err != nil {
+		return err
+	}
 	replacements := u.Bind(spec)
 	for _, shared := range []string{"recording", "codes", "found_code"} {
 		if spec.Maps[shared] != nil {

@@ -40,7 +40,6 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 		return err
 	}
 	t.stacks.Locate = t.unwind.Locate
-	t.unwind.DirectMap = t.directMap()
 	if err := t.loadProbes(kernel, types); err != nil {
 		return err
 	}
@@ -97,7 +96,8 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := shares.Limit(spec); err != nil {
 		return err
 	}
-	if err := bpf.SetDirectMap(spec, t.unwind.DirectMap); err != nil {
+	direct := t.directMap()
+	if err := bpf.SetDirectMap(spec, direct); err != nil {
 		return err
 	}
 	blocks := bpf.TakeBlockMaps(spec)
@@ -119,7 +119,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	t.unwind.SetCodes(t.coll.Maps["codes"])
 	t.prober = probes.Load(spec, t.coll.Maps, types, multi,
 		func(programs map[string]*ebpf.Program) error { return t.unwind.LinkStop(programs[probes.StopProgram]) },
-		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
+		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types, direct) })
 	t.discovery.prober, t.discovery.files = t.prober, t.newFiles()
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/numa"
 )
 
 // ReadHost returns the Env of this machine, except for NVML.
@@ -41,6 +43,10 @@ func ReadHost() (Env, error) {
 		},
 		Calls:    hostCalls(),
 		SelfTest: ReturnProbeSelfTest,
+		MarkedPages: func() error {
+			_, err := numa.Prepare(os.DirFS("/"), runtime.GOARCH)
+			return err
+		},
 	}
 	if kernel, err := ParseKernel(env.Release, env.Version, ""); err == nil && kernel.countsMemlock() {
 		env.Features = append([]Feature{{Name: "unlimited locked memory (CAP_SYS_RESOURCE)", Needed: true, Have: liftMemlock}}, env.Features...)
@@ -151,18 +157,23 @@ func checkLockdown(env Env) Result {
 	return Result{Name: "lockdown", Status: OK, Detail: mode}
 }
 
-// checkNUMA checks whether automatic NUMA balancing is on. It unmaps pages of processes so that the
-// next access shows who uses them; BPF programs cannot read such a page. scripts/numa.sh measures
-// the cost.
+// checkNUMA checks what automatic NUMA balancing does to stack traces where it is on. It takes the access rights of
+// pages away, so that the next access shows who uses them.
 func checkNUMA(env Env) Result {
-	mode := strings.TrimSpace(read(env, "proc/sys/kernel/numa_balancing"))
-	nodes := strings.TrimSpace(read(env, "sys/devices/system/node/online")) // "0-1"
-	if mode == "" || mode == "0" || !strings.ContainsAny(nodes, "-,") {
+	nodes := numa.Nodes(env.Root)
+	if nodes == "" || !numa.IsBalancing(env.Root) {
 		return Result{}
 	}
-	return Result{Name: "NUMA balancing", Status: Warn,
-		Detail: "on, for nodes " + nodes + ": stack traces of multithreaded processes are truncated at stack pages that were not accessed recently",
-		Remedy: "sysctl kernel.numa_balancing=0 before the processes start, or start them with numactl --membind"}
+	r := Result{Name: "NUMA balancing", Status: OK, Detail: "on, for nodes " + nodes + ": vramprof reads the stack pages that it hides"}
+	if env.MarkedPages == nil {
+		return Result{}
+	}
+	if err := env.MarkedPages(); err != nil {
+		r.Status = Warn
+		r.Detail = "on, for nodes " + nodes + ": stack traces of multithreaded processes are truncated at stack pages that were not accessed recently: " + err.Error()
+		r.Remedy = "sysctl kernel.numa_balancing=0 before the processes start, or start them with numactl --membind"
+	}
+	return r
 }
 
 func checkFeatures(env Env) Result {

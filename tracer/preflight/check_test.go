@@ -148,7 +148,13 @@ func TestCheckReportsEachProblem(t *testing.T) {
 		{"NUMA balancing", func(e *Env) {
 			file(e, "proc/sys/kernel/numa_balancing", "1\n")
 			file(e, "sys/devices/system/node/online", "0-1\n")
-		}, Result{Name: "NUMA balancing", Status: Warn, Detail: "on, for nodes 0-1: stack traces", Remedy: "kernel.numa_balancing=0"}},
+			e.MarkedPages = func() error { return errors.New("the kernel hides its addresses") }
+		}, Result{Name: "NUMA balancing", Status: Warn, Detail: "stack pages that were not accessed recently: the kernel hides its addresses", Remedy: "kernel.numa_balancing=0"}},
+		{"NUMA balancing, pages readable", func(e *Env) {
+			file(e, "proc/sys/kernel/numa_balancing", "1\n")
+			file(e, "sys/devices/system/node/online", "0-1\n")
+			e.MarkedPages = func() error { return nil }
+		}, Result{Name: "NUMA balancing", Status: OK, Detail: "on, for nodes 0-1: vramprof reads the stack pages"}},
 		{"no /proc", func(e *Env) { delete(e.Root.(fstest.MapFS), "proc/self/status") },
 			fail("privileges", "/proc/self/status", "mount /proc")},
 		{"no ring buffer", func(e *Env) { e.Features[0].Have = func() error { return ebpf.ErrNotSupported } },

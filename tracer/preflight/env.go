@@ -21,6 +21,8 @@ type Env struct {
 	Commands bool                                            // vramprof will start programs and hold them
 	SelfTest func(context.Context) error                     // see ReturnProbeSelfTest
 	NVML     func(context.Context) (version string, _ error) // asks the driver for its version
+	// MarkedPages proves that pages can be read which NUMA balancing has marked.
+	MarkedPages func() error
 }
 
 // Feature is a part of BPF that older kernels lack.

@@ -46,8 +46,8 @@ func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
 
 // LoadSteps loads the programs of walk.bpf.c into the chain. They record their reads in the map
 // "recording" of probes. With multi, the programs have the attach type of uprobe_multi links: all
-// programs of a chain must have one attach type.
-func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
+// programs of a chain must have one attach type. direct is how they read pages that NUMA balancing has marked.
+func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache, direct bpf.DirectMap) error {
 	spec, err := bpf.LoadWalk(kernel)
 	if err != nil {
 		return fmt.Errorf("read the unwinder's steps: %w", err)
@@ -62,7 +62,7 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 			program.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
-	if err := bpf.SetDirectMap(spec, u.DirectMap); err != nil {
+	if err := bpf.SetDirectMap(spec, direct); err != nil {
 		return err
 	}
 	replacements := u.Bind(spec)

@@ -28,7 +28,6 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
@@ -48,9 +47,6 @@ type Unwinder struct {
 	// may be nil.
 	CodeOf   func(pid uint32) (Code, bool)
 	InKernel func() map[uint32]uint32
-
-	// DirectMap is how the steps read pages that NUMA balancing has marked. It is set before LoadSteps.
-	DirectMap bpf.DirectMap
 
 	mu      sync.Mutex // serializes Load and Forget
 	onFile  func(NewFile)

@@ -10,7 +10,8 @@ SEC("raw_tp/read_marked_word")
 int read_marked_word(u64 *arguments)
 {
 	u64 word = 0;
-	if (read_marked(&word, sizeof(word), (void *)arguments[0]))
+	struct marked_page page = {};
+	if (read_marked(&page, &word, sizeof(word), (void *)arguments[0]))
 		return 1;
 	return word == arguments[1] ? 0 : 2;
 }

@@ -59,24 +59,39 @@ __attribute__((noinline)) u64 find_in_direct_map(u64 at)
 	return 0;
 }
 
-// Reads memory that bpf_probe_read_user could not read. Returns 0 on success. The page was the process's while it
-// was read if the tables lead to it before and after: a page that is freed leaves them first.
-static EBPF_INLINE long read_marked(void *destination, u32 size, const void *source)
+/* The marked page that was read last: where it is in the process and in the direct map; 0: none. */
+struct marked_page {
+	u64 at, direct;
+};
+
+// Reads memory on a marked page. Returns 0 on success. The page was the process's while it was read if the tables
+// lead to it afterwards too: a page that is freed leaves them first.
+static EBPF_INLINE long read_marked(struct marked_page *page, void *destination, u32 size, const void *source)
 {
-	u64 at = (u64)source;
-	if (!page_table_levels || (at & ((1 << PAGE_BITS) - 1)) + size > 1 << PAGE_BITS)
+	u64 inside = (u64)source & ((1 << PAGE_BITS) - 1), at = (u64)source - inside;
+	if (inside + size > 1 << PAGE_BITS)
 		return -1;
-	u64 from = find_in_direct_map(at);
-	if (!from || bpf_probe_read_kernel(destination, size, (void *)from) || find_in_direct_map(at) != from)
+	if (page->at != at || !page->direct) {
+		page->at = at;
+		page->direct = find_in_direct_map(at);
+	}
+	if (!page->direct || bpf_probe_read_kernel(destination, size, (void *)(page->direct + inside)))
 		return -1;
-	return 0;
+	if (find_in_direct_map(at) == page->direct)
+		return 0;
+	page->direct = 0;
+	return -1;
 }
 
-/* Reads user memory, marked or not. */
-static EBPF_INLINE long read_user(void *destination, u32 size, const void *source)
+/* Reads user memory, on a marked page or not. Outer frames share pages: bpf_probe_read_user is not tried again on
+ * the page that was read last. */
+static EBPF_INLINE long read_user(struct marked_page *page, void *destination, u32 size, const void *source)
 {
+	if (page_table_levels && page && page->direct && page->at == ((u64)source & ~((1ull << PAGE_BITS) - 1)) &&
+	    !read_marked(page, destination, size, source))
+		return 0;
 	long error = bpf_probe_read_user(destination, size, source);
-	return error ? read_marked(destination, size, source) : 0;
+	return error && page_table_levels && page ? read_marked(page, destination, size, source) : error;
 }
 
 #endif

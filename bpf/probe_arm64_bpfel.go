@@ -432,7 +432,12 @@ type probeWalk struct {
 		At   uint64
 		Size uint64
 	}
-	Recent       [4]uint64
+	Recent [4]uint64
+	Marked struct {
+		_      structs.HostLayout
+		At     uint64
+		Direct uint64
+	}
 	FramePointer struct {
 		_       structs.HostLayout
 		Address uint64

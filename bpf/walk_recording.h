@@ -38,6 +38,7 @@ struct walk {
 	u64 stack_size;
 	struct range frames;
 	u64 recent[RECENT_CODES]; /* latest code objects checked; used while recording */
+	struct marked_page marked; /* used while recording */
 	/* Source of its value; used while recording; address 0: already checked. */
 	struct check frame_pointer;
 	struct check check[MAX_CHECKS];
@@ -62,6 +63,7 @@ static EBPF_INLINE void begin_recording(u64 frame_pointer)
 	walk->codes = 0;
 	walk->stack_size = 0;
 	walk->frames = (struct range){0};
+	walk->marked = (struct marked_page){0};
 	__builtin_memset(walk->recent, 0, sizeof(walk->recent));
 }
 
@@ -119,10 +121,16 @@ static EBPF_INLINE void note_code(const void *address, u32 line)
 	note_check(CHECK_INT, address, line);
 }
 
+static EBPF_INLINE long read_recorded(void *destination, u32 size, const void *source)
+{
+	struct walk *walk = page_table_levels ? current_recording() : NULL;
+	return read_user(walk ? &walk->marked : NULL, destination, size, source);
+}
+
 /* Replaces bpf_probe_read_user in the unwinder's code. */
 static EBPF_INLINE long watched_read(void *destination, int size, const void *source)
 {
-	long error = read_user(destination, size, source);
+	long error = read_recorded(destination, size, source);
 	if (error) {
 		spoil_recording();
 		return error;
@@ -143,7 +151,7 @@ static EBPF_INLINE long watched_read(void *destination, int size, const void *so
 /* Replaces bpf_probe_read_user where the unwinder restores the frame pointer. */
 static EBPF_INLINE long watched_restore(u64 *frame_pointer, const void *source)
 {
-	long error = read_user(frame_pointer, sizeof(*frame_pointer), source);
+	long error = read_recorded(frame_pointer, sizeof(*frame_pointer), source);
 	struct walk *walk = current_recording();
 	if (error || !walk) {
 		spoil_recording();
@@ -184,7 +192,7 @@ static EBPF_INLINE long watched_python_read(const PyProcInfo *python, void *dest
 	PythonUnwindScratchSpace *space;
 	if (size != sizeof(space->frame) && size != sizeof(space->code))
 		return watched_read(destination, size, source);
-	long error = read_user(destination, size, source);
+	long error = read_recorded(destination, size, source);
 	if (error) {
 		spoil_recording();
 	} else if (size == sizeof(space->frame)) {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# numa.sh [SECONDS] [SERIES]: measures how many stacks automatic NUMA balancing truncates. Balancing
+# numa.sh [SECONDS] [SERIES] [ROW…]: measures how many stacks automatic NUMA balancing truncates. Balancing
 # temporarily unmaps pages of multithreaded processes to see who uses them; BPF programs cannot read
 # such a page, while the process itself faults it back in. It boots Debian's kernel of a series
 # (6.12 by default) in QEMU with two nodes of one simulated processor each, and traces programs that
@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 . scripts/install.sh
-seconds=${1:-8} series=${2:-6.12} work=.cache/kernels
+seconds=${1:-8} series=${2:-6.12} rows=${*:3} work=.cache/kernels
 case $series in 6.12) suite=trixie ;; 6.1) suite=bookworm ;; 5.10) suite=bullseye ;; *) suite=trixie-backports ;; esac
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is not x86-64"; exit 77; }
 setup kernels || exit 1
@@ -22,4 +22,4 @@ scripts/kernels/initrd.sh "$work/initrd-numa" scripts/numa/inside.sh=/inside.sh 
   scripts/numa/deep.py=/t/deep.py "$work/fake=/fake" /usr/bin/python3 "$python" "/usr/lib/${python##*/}" || exit 1
 half=$((${MEMORY:-3072} / 2))
 export OPTIONS="-smp 2 -object memory-backend-ram,id=m0,size=${half}M -object memory-backend-ram,id=m1,size=${half}M -numa node,memdev=m0,cpus=0 -numa node,memdev=m1,cpus=1"
-LIMIT=${LIMIT:-1500} scripts/kernels/boot.sh "${kernel#* }" "$work/initrd-numa" "$seconds"
+LIMIT=${LIMIT:-1500} scripts/kernels/boot.sh "${kernel#* }" "$work/initrd-numa" "$seconds${rows:+ $rows}"

@@ -1,17 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# inside.sh SECONDS: runs in the guest of scripts/numa.sh. It prints a line "NUMA …" for each
-# program, with NUMA balancing off and on.
+# inside.sh SECONDS [ROW…]: runs in the guest of scripts/numa.sh. It prints a line "NUMA …" for each
+# program, with NUMA balancing off and on. ROW: the number of a program, with balancing on only.
 export FAKECUDA_DIR=/fake LD_LIBRARY_PATH=/fake PYTHONDONTWRITEBYTECODE=1
 cd /t || exit 1
 echo "BOOTED $(uname -r), $(ls -d /sys/devices/system/node/node* | wc -l) nodes, balancing $(cat /proc/sys/kernel/numa_balancing)"
 of() { sed -n "s/^$1 //p" /proc/vmstat; }
 
+seconds=$1 row=0
+shift
+rows=$*
+/t/vramprof check | grep NUMA
+
 # measure LABEL COMMAND…
 measure() {
-  label=$1
+  label=$1 row=$((row + 1)) states="0 1"
   shift
-  for balancing in 0 1; do
+  if [ -n "$rows" ]; then
+    case " $rows " in *" $row "*) states=1 ;; *) return ;; esac
+  fi
+  for balancing in $states; do
     echo $balancing >/proc/sys/kernel/numa_balancing
     faults=$(of numa_hint_faults) updates=$(of numa_pte_updates)
     /t/vramprof record -o /tmp/out.vram --force -- "$@" >/tmp/said 2>&1 || cat /tmp/said
@@ -28,9 +36,9 @@ PYTHON
   done
 }
 
-measure "C, 1 thread, step of 200" /t/deep 1 "$1" 200
-measure "C, 4 threads, step of 200" /t/deep 4 "$1" 200
-measure "C, 4 threads, one step" /t/deep 4 "$1" 0
-measure "C, 4 threads, one step, memory bound to the nodes" /t/deep 4 "$1" 0 bind
-measure "Python, 4 threads, step of 200" /usr/bin/python3 /t/deep.py 4 "$1" 200
-measure "Python, 4 threads, one step" /usr/bin/python3 /t/deep.py 4 "$1" 0
+measure "C, 1 thread, step of 200" /t/deep 1 "$seconds" 200
+measure "C, 4 threads, step of 200" /t/deep 4 "$seconds" 200
+measure "C, 4 threads, one step" /t/deep 4 "$seconds" 0
+measure "C, 4 threads, one step, memory bound to the nodes" /t/deep 4 "$seconds" 0 bind
+measure "Python, 4 threads, step of 200" /usr/bin/python3 /t/deep.py 4 "$seconds" 200
+measure "Python, 4 threads, one step" /usr/bin/python3 /t/deep.py 4 "$seconds" 0

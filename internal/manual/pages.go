@@ -45,6 +45,7 @@ var Pages = []Page{
 	{Name: "slurm", Subject: "reports of jobs; Ray, torchrun", File: "docs/slurm.md"},
 	{Name: "capabilities", Subject: "rights of users without root", File: "docs/install.md", Section: "Capabilities"},
 	{Name: "limits", Subject: "scale, faults, what it may miss", File: "docs/limits.md"},
+	{Name: "why", Subject: "which questions it answers, and which tool answers the others", File: "docs/why.md"},
 	{Name: "accuracy", Subject: "how right the results are, and how that is measured", File: "docs/accuracy.md"},
 	{Name: "kernels", Subject: "tested kernels, kernel memory", File: "docs/kernels.md"},
 	{Name: "ubuntu", Subject: "differences, AppArmor", File: "docs/ubuntu.md"},

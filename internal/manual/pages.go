@@ -23,7 +23,7 @@ type Page struct {
 	Without string // heading of a section that is left out
 }
 
-// Pages lists the pages in the order in which help lists them. README's table has the same subjects.
+// Pages lists the pages in the order in which help lists them. The tables of docs/README.md have the same subjects.
 var Pages = []Page{
 	{Name: "tutorial", Subject: "from a growing GPU to the line, in ten minutes", File: "docs/tutorial.md"},
 	{Name: "install", Subject: "requirements, capabilities, containers, build", File: "docs/install.md"},
@@ -45,6 +45,7 @@ var Pages = []Page{
 	{Name: "slurm", Subject: "reports of jobs; Ray, torchrun", File: "docs/slurm.md"},
 	{Name: "capabilities", Subject: "rights of users without root", File: "docs/install.md", Section: "Capabilities"},
 	{Name: "limits", Subject: "scale, faults, what it may miss", File: "docs/limits.md"},
+	{Name: "why", Subject: "which questions it answers, and which tool answers the others", File: "docs/why.md"},
 	{Name: "accuracy", Subject: "how right the results are, and how that is measured", File: "docs/accuracy.md"},
 	{Name: "kernels", Subject: "tested kernels, kernel memory", File: "docs/kernels.md"},
 	{Name: "ubuntu", Subject: "differences, AppArmor", File: "docs/ubuntu.md"},

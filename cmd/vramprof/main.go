@@ -41,7 +41,7 @@ const (
 	exitNoProcess = 5 // no process uses CUDA
 
 	// Of `ci` alone, whose other codes are 0 and 1.
-	exitUnknown = 125 // `ci` cannot say whether the command is good (0) or bad (1): all its errors are this
+	exitUnknown = 125 // `ci`, which has only 0 (good), 1 (bad) and this: it cannot tell, or an error
 )
 
 func main() {

@@ -23,7 +23,7 @@ func psCommand() *cli.Command {
 		Description: "Also lists processes that NVML does not: those that have device files of the driver or dma-bufs open, defunct ones whose threads live, and the server of MPS. " +
 			"What a GPU has in use beyond its processes is a row.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "reap-hints", Usage: "say what a person can do to end each process, and what that loses; does nothing itself"},
+			&cli.BoolFlag{Name: "reap-hints", Usage: "add how a person can end each process, and what that loses; does nothing itself"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 		},
 		Action: ps,

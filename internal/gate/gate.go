@@ -41,10 +41,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			break
 		}
 	}
-	if len(runs) > 0 {
-		r.Now = combine(runs)
-		r.judge(o)
+	if len(runs) == 0 {
+		r.Verdict = Unknown
+		return r, nil
 	}
+	r.Now = combine(runs)
+	r.judge(o)
 	return r, nil
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gate runs a command under record, compares the GPU memory at its peak with a budget and with a
-// baseline, and says which lines of code grew.
+// baseline, and names the lines of code that grew.
 package gate
 
 import (

@@ -23,7 +23,11 @@ func (r *Result) WriteText(w io.Writer, columns int) error {
 	}
 	line(0, fmt.Sprintf("%s: %s", r.Verdict, untrusted.Clean(r.Command)))
 	for _, why := range r.Why {
-		line(2, "cannot tell: "+untrusted.Clean(why))
+		head := "cannot tell: "
+		if r.Verdict == Bad { // what was measured until then is too much already
+			head = "incomplete: "
+		}
+		line(2, head+untrusted.Clean(why))
 	}
 	if m := r.Now; m != nil {
 		text := fmt.Sprintf("peak: %s allocated, %s used, %s", format.Bytes(m.Peak), format.Bytes(m.Usage), format.Count(uint64(m.Processes), "process"))

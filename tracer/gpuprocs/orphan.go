@@ -47,7 +47,7 @@ type Orphan struct {
 	Forked bool
 }
 
-// orphan tells whether a process has lost its parent. A child inherits its parent's session, so one whose
+// orphan reports whether a process has lost its parent, and nil if not. A child inherits its parent's session, so one whose
 // parent is of another session, and that did not begin its own, was handed to a reaper: init, or a process
 // that asked for orphans. In a container all may be one session: then the parent is init, and the leader of
 // the process group has ended.

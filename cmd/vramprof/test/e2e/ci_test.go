@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/internal/simdriver"
 )
 
-// What docs/ci.md says of machines without a GPU: NVIDIA's own libraries allocate, and the gate compares.
+// What docs/ci.md promises for machines without a GPU: NVIDIA's own libraries allocate, and the gate compares.
 func TestAGateWorksOnTheSimulatedDriver(t *testing.T) { onEachDriver(t, checkGate) }
 
 func checkGate(t *testing.T, driver string) {

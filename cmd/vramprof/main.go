@@ -39,6 +39,9 @@ const (
 	exitLeak      = 3 // `leaks --fail-on-leak` found a line that leaks, with `--older` memory that is older, or with `--unfreed` memory that a process had not freed when it ended
 	exitPrivilege = 4 // a privilege or a kernel feature is missing; `vramprof check` reports which
 	exitNoProcess = 5 // no process uses CUDA
+
+	// Of `ci` alone, whose other codes are 0 and 1.
+	exitUnknown = 125 // `ci`, which has only 0 (good), 1 (bad) and this: it cannot tell, or an error
 )
 
 func main() {
@@ -70,7 +73,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		awaitSecond(signals, p.skipOne)
 		p.restoreTerminal()
 		fmt.Fprintln(stderr, "vramprof: aborted")
-		os.Exit(exitError) // the kernel removes the probes
+		os.Exit(p.exitCode(errors.New("aborted"))) // the kernel removes the probes
 	}()
 	err := p.run(ctx, app)
 	if err == nil {
@@ -83,6 +86,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 			text += " (--" + noLimits + " reads a file that you trust)"
 		}
 		fmt.Fprintln(stderr, "vramprof:", untrusted.Clean(text))
+	}
+	return p.exitCode(err)
+}
+
+// exitCode is the function exitCode, but for ci: git bisect would take any code of an error for a bad
+// commit.
+func (p *program) exitCode(err error) int {
+	if mark, _ := fault.Of(err); len(p.args) > 1 && p.args[1] == ciName && mark.Kind != fault.WithStatus {
+		return exitUnknown
 	}
 	return exitCode(err)
 }
@@ -121,7 +133,7 @@ func newApp(p *program, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(p), topCommand(p), serveCommand(p), reportCommand(p), leaksCommand(p), diffCommand(), compareCommand(), exportCommand(p), holdersCommand(), snapshotCommand(), psCommand(), mcpCommand(), checkCommand(), versionCommand(), helpCommand(),
+			recordCommand(p), topCommand(p), serveCommand(p), reportCommand(p), leaksCommand(p), diffCommand(), compareCommand(), ciCommand(p), exportCommand(p), holdersCommand(), snapshotCommand(), psCommand(), mcpCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
 		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,

@@ -19,9 +19,14 @@ func psCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "ps",
 		Usage:     "list the processes that use CUDA, and their GPU memory",
-		UsageText: "vramprof ps [--json]",
-		Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "write JSON"}},
-		Action:    ps,
+		UsageText: "vramprof ps [--reap-hints] [--json]",
+		Description: "Also lists processes that NVML does not: those that have device files of the driver or dma-bufs open, defunct ones whose threads live, and the server of MPS. " +
+			"What a GPU has in use beyond its processes is a row.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "reap-hints", Usage: "add how a person can end each process, and what that loses; does nothing itself"},
+			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+		},
+		Action: ps,
 	}
 }
 
@@ -41,12 +46,15 @@ func ps(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("reap-hints") {
+		pslist.Hint(list)
+	}
 	if c.Bool("json") {
-		if err := reportjson.WriteProcesses(c.App.Writer, &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion, Processes: list}); err != nil {
+		if err := reportjson.WriteProcesses(c.App.Writer, list); err != nil {
 			return err
 		}
 	}
-	if len(list) == 0 {
+	if len(list.Processes) == 0 {
 		return tracer.ErrNoProcess
 	}
 	if c.Bool("json") {

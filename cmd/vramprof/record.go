@@ -36,6 +36,7 @@ func recordCommand(p *program) *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
+			&cli.BoolFlag{Name: "no-summary", Usage: "print no summary, and not what was written"},
 		),
 		Action: p.record,
 	}
@@ -92,7 +93,7 @@ func (p *program) record(c *cli.Context) error {
 func writeRecord(c *cli.Context, s *session.Session, snapshot *ledger.Snapshot, out output.Destination, file *output.CaptureFile, name string) error {
 	var errs []error
 	saved := func(d output.Destination, err error) {
-		if err == nil {
+		if err == nil && !c.Bool("no-summary") {
 			sayWrote(c, d)
 		}
 		errs = append(errs, err)
@@ -107,7 +108,9 @@ func writeRecord(c *cli.Context, s *session.Session, snapshot *ledger.Snapshot, 
 			return output.Pprof.Write(w, snapshot, stacks)
 		}, name))
 	}
-	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.Records()}, terminal.Screen()))
+	if !c.Bool("no-summary") {
+		errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.Records()}, terminal.Screen()))
+	}
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed

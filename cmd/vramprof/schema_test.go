@@ -54,6 +54,9 @@ var values = map[string][]string{
 	"GPU.addressing_mode": {"ATS", "HMM", "none"},
 	"Answer.by":           {"cuGetProcAddress", "cuGetProcAddress_v2"},
 	"Answer.mode":         procaddr.Modes[:],
+	"Presence.mps":        {"server", "control", "client"},
+	"Orphan.worker":       {"data_loader", "spawned", "fork_server", "resource_tracker"},
+	"Orphan.known_by":     {"environment", "process_group", "session"},
 	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pslist lists the processes that use CUDA, with their GPU memory and on whose behalf they run.
+// Package pslist lists the processes that use CUDA, with their GPU memory and on whose behalf they run, and
+// those that keep a GPU although NVML lists nobody.
 package pslist
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -18,33 +20,60 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/tracer/gpuprocs"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/procenv"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
 // Read lists the processes of this machine. Without the driver's figures it warns, and goes on.
-func Read(ctx context.Context, warn func(error)) ([]reportjson.ListedReport, error) {
+func Read(ctx context.Context, warn func(error)) (*reportjson.ProcessesReport, error) {
 	processes, err := libraries.List()
 	if err != nil {
 		return nil, err
 	}
-	return withUsage(ctx, processes, warn)
+	keepers, err := gpuprocs.Scan()
+	if err != nil {
+		warn(fmt.Errorf("look for open device files: %w", err))
+	}
+	r := &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion}
+	d, err := askDriver(ctx, warn)
+	if err != nil {
+		return nil, err
+	}
+	r.GPUs = d.gpus
+	r.Processes = merge(processes, keepers, d)
+	describe(r.Processes, keepers)
+	return r, nil
 }
 
-// listed is a process on one GPU.
-type listed = reportjson.ListedReport
-
-// Write writes a table of the given width. The column WORKLOAD appears only if a workload is
-// known. On narrow terminals, each command gets a line of its own.
-func Write(out io.Writer, list []listed, columns int) error {
+// Write writes a table of the given width, and below it what else is known of its processes. The column
+// WORKLOAD appears only if a workload is known. On narrow terminals, each command gets a line of its own.
+func Write(out io.Writer, r *reportjson.ProcessesReport, columns int) error {
 	const figures, least = 30, 16 // columns of PID, GPU and USED; of a command
+	list := append(slices.Clone(r.Processes), remainders(r.GPUs)...)
+	write := writeTable
 	if columns < figures+least {
-		return writeNarrow(out, list, columns)
+		write = writeNarrow
 	}
+	if err := write(out, list, columns); err != nil {
+		return err
+	}
+	return writeNotes(out, r, columns)
+}
+
+// pidOf is the cell of a row's pid: rows of memory without a process have none.
+func pidOf(l *listed) string {
+	if l.PID == 0 {
+		return "-"
+	}
+	return fmt.Sprint(l.PID)
+}
+
+func writeTable(out io.Writer, list []listed, columns int) error {
+	const figures = 30
 	rest, header, behalf := columns-figures, "PID\tGPU\tUSED\tCOMMAND", 0
 	for _, l := range list {
 		behalf = max(behalf, utf8.RuneCountInString(l.OnBehalf))
@@ -55,7 +84,8 @@ func Write(out io.Writer, list []listed, columns int) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, header)
-	for _, l := range list {
+	for i := range list {
+		l := &list[i]
 		gpu, used, command := "-", "-", shorten(withoutFolder(l.Command), rest)
 		if l.GPU != nil {
 			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
@@ -63,15 +93,16 @@ func Write(out io.Writer, list []listed, columns int) error {
 		if behalf > 0 {
 			command = cmp.Or(shorten(l.OnBehalf, behalf), "-") + "\t" + command
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, command)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", pidOf(l), gpu, used, command)
 	}
 	return w.Flush()
 }
 
 func writeNarrow(out io.Writer, list []listed, columns int) error {
 	const indent = 2
-	for _, l := range list {
-		text := fmt.Sprint(l.PID)
+	for i := range list {
+		l := &list[i]
+		text := pidOf(l)
 		if l.GPU != nil {
 			text += fmt.Sprintf(" GPU %d %s", *l.GPU, humanize.IBytes(l.Bytes))
 		}
@@ -88,54 +119,16 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 	return nil
 }
 
-// withUsage adds the figures of NVML, and processes that only NVML lists.
-func withUsage(ctx context.Context, processes []libraries.Process, warn func(error)) ([]listed, error) {
-	list := []listed{}
-	driver, err := nvml.OpenHost(ctx)
-	if err != nil {
-		warn(err)
-	} else {
-		defer driver.Close(ctx)
-		gpus, err := driver.GPUs(ctx)
-		if err != nil {
-			return nil, err
-		}
-		usage, err := driver.Usage(ctx)
-		if err != nil {
-			return nil, err
-		}
-		index := map[string]int{}
-		for _, g := range gpus {
-			index[g.UUID] = g.Index
-		}
-		for _, u := range usage {
-			gpu := index[u.UUID]
-			list = append(list, listed{PID: u.PID, GPU: &gpu, UUID: u.UUID, Bytes: u.Bytes})
-		}
-	}
-	for _, p := range processes {
-		onGPU := false
-		for i := range list {
-			if list[i].PID == p.PID {
-				list[i].Libraries = p.Libraries
-				onGPU = true
-			}
-		}
-		if !onGPU {
-			list = append(list, listed{PID: p.PID, Libraries: p.Libraries})
-		}
-	}
-	describe(list)
-	return list, nil
-}
-
 // describe adds the command line and the workload of each process.
-func describe(list []listed) {
+func describe(list []listed, keepers []gpuprocs.Process) {
 	host := workload.NewHost()
 	workloads := map[uint32]ledger.Workload{} // a process has a line per GPU
 	for i := range list {
 		l := &list[i]
 		command := procfs.CommandLine(l.PID)
+		if k := keeperOf(keepers, l.PID); k != nil && k.Threads > 0 && k.Command != "" {
+			command = k.Command // the leader's went with it
+		}
 		w, ok := workloads[l.PID]
 		if !ok {
 			variables, _ := procenv.Read(l.PID) // the container is known without them

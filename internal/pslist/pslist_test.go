@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 func TestListHasAColumnForWorkloadsOnlyIfThereAreAny(t *testing.T) {
@@ -46,7 +48,7 @@ PID      GPU  USED    WORKLOAD                        COMMAND
   nvidia-persistenc…`},
 	} {
 		var out strings.Builder
-		if err := Write(&out, c.list, c.columns); err != nil {
+		if err := Write(&out, &reportjson.ProcessesReport{Processes: c.list}, c.columns); err != nil {
 			t.Fatal(err)
 		}
 		if got := "\n" + strings.TrimRight(out.String(), "\n"); got != c.want {

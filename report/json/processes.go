@@ -17,8 +17,9 @@ const ProcessesVersion = 1
 
 // ProcessesReport is the JSON of ps. Fields are only added within a version.
 type ProcessesReport struct {
-	Processes []ListedReport `json:"processes"`
-	Version   int            `json:"version"`
+	Processes []ListedReport    `json:"processes"`
+	GPUs      []GPUMemoryReport `json:"gpus,omitempty"` // without a driver, and from vramprof serve, none
+	Version   int               `json:"version"`
 }
 
 // ListedReport is a process on one GPU.
@@ -32,6 +33,56 @@ type ListedReport struct {
 
 	Workload *WorkloadReport `json:"workload,omitempty"` // the container, job and rank that it runs for
 	OnBehalf string          `json:"-"`                  // Workload in a few words
+	Presence *PresenceReport `json:"presence,omitempty"` // how it keeps a GPU, as the kernel shows it
+	Reap     *ReapReport     `json:"reap,omitempty"`     // only with --reap-hints
+}
+
+// GPUMemoryReport is what a GPU has in use, divided by whose it is.
+type GPUMemoryReport struct {
+	GPU          int    `json:"gpu"` // NVML index
+	UUID         string `json:"gpu_uuid"`
+	Used         uint64 `json:"used_bytes"`         // as NVML reports it
+	Listed       uint64 `json:"listed_bytes"`       // of the processes that NVML lists with a pid
+	Nameless     uint64 `json:"nameless_bytes"`     // of processes that NVML lists without one
+	Unattributed uint64 `json:"unattributed_bytes"` // the rest: the driver's own, reserved, and what no process is listed for
+	Reap         string `json:"reap,omitempty"`     // only with --reap-hints: where to look for what no process is listed for
+}
+
+// PresenceReport is how a process keeps a GPU, by what the kernel shows of it.
+type PresenceReport struct {
+	Devices  []string       `json:"devices,omitempty"`         // device files that it has open: nvidia0, nvidiactl, nvidia-uvm
+	Unnamed  bool           `json:"unnamed,omitempty"`         // NVML does not list it
+	Unseen   bool           `json:"unseen,omitempty"`          // NVML lists this pid, and this pid namespace has no such process
+	NamedPID uint32         `json:"named_pid,omitempty"`       // NVML lists it by this pid, that of its own pid namespace
+	Defunct  int            `json:"defunct_threads,omitempty"` // its first thread has exited, and so many others live
+	MPS      string         `json:"mps,omitempty"`
+	Orphan   *OrphanReport  `json:"orphan,omitempty"`
+	Buffers  []BufferReport `json:"dma_bufs,omitempty"`
+	Sleeping bool           `json:"uninterruptible,omitempty"` // it is in a call of the kernel that no signal ends
+}
+
+// OrphanReport is a process whose parent has ended.
+type OrphanReport struct {
+	Worker  string `json:"worker,omitempty"`     // what its name or its arguments say that it was for
+	Former  uint32 `json:"former_pid,omitempty"` // its former parent, or an earlier ancestor
+	KnownBy string `json:"known_by,omitempty"`   // how former_pid is known
+	Lives   bool   `json:"former_lives"`
+	Name    string `json:"former_name,omitempty"` // only if it lives
+}
+
+// BufferReport is a dma-buf that a process has: memory of a device that is shared between processes.
+type BufferReport struct {
+	Inode    uint64   `json:"inode"`
+	Bytes    uint64   `json:"bytes"`
+	Exporter string   `json:"exporter,omitempty"`   // the kernel's driver whose memory it is
+	Mapped   bool     `json:"mapped_only"`          // without a descriptor; bytes are those of its mappings
+	Others   []uint32 `json:"other_pids,omitempty"` // that have the same one
+}
+
+// ReapReport is what a person can do about a process. vramprof does nothing itself.
+type ReapReport struct {
+	Command string `json:"command,omitempty"` // "" if nothing should be done
+	Loses   string `json:"loses"`             // what would be lost
 }
 
 // ProcessesOf lists the processes of a snapshot that have not ended, as ps does, but without their

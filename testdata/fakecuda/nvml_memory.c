@@ -24,6 +24,8 @@ static void memory(nvmlDevice d, struct memory_info *info)
 		for (int g = d->first; g < d->first + d->count; g++)
 			used += used_by((int)i, g);
 	uint64_t total = nvml_books->capacity * (uint64_t)d->count;
+	if (nvml_fault("reserved")) // of the driver, and of no process
+		used += 512ull << 20;
 	*info = (struct memory_info){total, used < total ? total - used : 0, used};
 }
 

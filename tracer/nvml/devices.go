@@ -129,25 +129,39 @@ func (l *realLibrary) each(visit func(device) error) error {
 	return errors.Join(errs...)
 }
 
-func (l *realLibrary) usage() (list []ledger.Usage, unavailable int, err error) {
+func (l *realLibrary) usage() (r usageResult, err error) {
 	err = l.each(func(d device) error {
 		infos, denied, err := l.processes(d.Device)
 		if denied && d.divided {
 			// Only administrators may read a divided GPU as a whole; each instance reports its own.
 			infos, err = l.processesOfInstances(d.instances)
 		}
-		usages, skipped := merge(d, infos)
-		list = append(list, usages...)
-		unavailable += skipped
+		usages, skipped := merge(d, infos.named)
+		r.list = append(r.list, usages...)
+		r.unavailable += skipped
+		r.nameless = append(r.nameless, nameless(d, infos.nameless)...)
+		for pid := range infos.mps {
+			r.mps = append(r.mps, pid)
+		}
 		return err
 	})
-	return list, unavailable, err
+	slices.Sort(r.mps)
+	r.mps = slices.Compact(r.mps)
+	return r, err
+}
+
+// listed is what the lists of a GPU or an instance have.
+type listed struct {
+	named, nameless []gonvml.ProcessInfo
+	mps             map[uint32]bool // pids of those that use CUDA through MPS
 }
 
 // processes joins the lists of a GPU or an instance: CUDA, graphics, and CUDA through MPS. denied
-// reports whether access to at least one was denied.
-func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, denied bool, err error) {
+// reports whether access to at least one was denied. A process in two lists has a pid in both or in
+// neither: nameless is of the list that has most of them.
+func (l *realLibrary) processes(d gonvml.Device) (infos listed, denied bool, err error) {
 	var errs []error
+	infos.mps = map[uint32]bool{}
 	for i := range l.lists {
 		list := &l.lists[i]
 		some, ret, err := list.read(d)
@@ -155,7 +169,20 @@ func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, de
 		case err != nil:
 			errs = append(errs, err)
 		case ret == gonvml.SUCCESS:
-			infos = append(infos, some...)
+			var nameless []gonvml.ProcessInfo
+			for _, info := range some {
+				if info.Pid == 0 {
+					nameless = append(nameless, info)
+					continue
+				}
+				infos.named = append(infos.named, info)
+				if list.name == mpsList {
+					infos.mps[info.Pid] = true
+				}
+			}
+			if len(nameless) > len(infos.nameless) {
+				infos.nameless = nameless
+			}
 		case ret == gonvml.ERROR_NOT_SUPPORTED, ret == gonvml.ERROR_NOT_FOUND:
 		default:
 			denied = denied || ret == gonvml.ERROR_NO_PERMISSION
@@ -163,6 +190,23 @@ func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, de
 		}
 	}
 	return infos, denied, errors.Join(errs...)
+}
+
+// nameless sums the entries without a pid, by GPU and instance: no process, or one that this pid
+// namespace cannot see. Entries without a figure are left out.
+func nameless(d device, infos []gonvml.ProcessInfo) (list []ledger.Usage) {
+	for _, info := range infos {
+		if info.UsedGpuMemory == 0 || info.UsedGpuMemory > maxBytes {
+			continue
+		}
+		uuid := d.at(instance{info.GpuInstanceId, info.ComputeInstanceId})
+		if i := slices.IndexFunc(list, func(u ledger.Usage) bool { return u.UUID == uuid }); i >= 0 {
+			list[i].Bytes = min(list[i].Bytes+info.UsedGpuMemory, maxBytes)
+			continue
+		}
+		list = append(list, ledger.Usage{UUID: uuid, Bytes: info.UsedGpuMemory})
+	}
+	return list
 }
 
 // merge combines all entries of a pid on a GPU or an instance into one Usage. A pid in two lists
@@ -175,9 +219,6 @@ func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavail
 	used := map[user]uint64{}
 	unknown := map[user]bool{}
 	for _, info := range infos {
-		if info.Pid == 0 {
-			continue // no process, or one that this pid namespace cannot see
-		}
 		key := user{info.Pid, instance{info.GpuInstanceId, info.ComputeInstanceId}}
 		if info.UsedGpuMemory > maxBytes { // all bits set: NVML_VALUE_NOT_AVAILABLE
 			unknown[key] = true

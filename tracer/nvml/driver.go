@@ -28,8 +28,16 @@ var errClosed = errors.New("NVML connection is closed")
 // which gpus and usage call, it keeps nothing of the driver open.
 type library interface {
 	gpus() ([]ledger.GPU, map[string]partition, error)
-	usage() (list []ledger.Usage, unavailable int, err error)
+	usage() (usageResult, error)
 	stop() error
+}
+
+// usageResult is what the lists of processes have.
+type usageResult struct {
+	list        []ledger.Usage // of those with a pid
+	unavailable int            // of these, those without a figure, which are not in list
+	nameless    []ledger.Usage // sums of those with pid 0
+	mps         []uint32       // pids of those that use CUDA through MPS, in order
 }
 
 // Driver is a connection to the NVIDIA driver. Its methods are safe for concurrent use; the driver
@@ -43,6 +51,7 @@ type Driver struct {
 	closeOnce   sync.Once
 	hanging     atomic.Int32
 	unavailable atomic.Uint64
+	last        atomic.Pointer[usageResult]          // of Usage
 	partitions  atomic.Pointer[map[string]partition] // by UUID, as of the last call of GPUs
 	order       atomic.Pointer[[]string]             // UUIDs in CUDA's order, where it differs from NVML's
 }
@@ -106,16 +115,27 @@ func (d *Driver) ResolveOrdinals(environ []string, gpus []ledger.GPU) []string {
 // a MIG instance has the instance's UUID and is not part of the GPU's entry. Pids are the host's,
 // whatever the caller's pid namespace. As with GPUs, both results can be useful at once.
 func (d *Driver) Usage(ctx context.Context) ([]ledger.Usage, error) {
-	type result struct {
-		list        []ledger.Usage
-		unavailable int
-	}
-	r, err := ask(ctx, d, func() (r result, err error) {
-		r.list, r.unavailable, err = d.library.usage()
-		return r, err
-	})
+	r, err := ask(ctx, d, func() (usageResult, error) { return d.library.usage() })
 	d.unavailable.Add(uint64(r.unavailable))
+	d.last.Store(&r)
 	return r.list, err
+}
+
+// Nameless returns what the last call of Usage found without a pid, a sum for each GPU or instance:
+// memory of processes that NVML does not name, such as those of another pid namespace.
+func (d *Driver) Nameless() []ledger.Usage {
+	if r := d.last.Load(); r != nil {
+		return r.nameless
+	}
+	return nil
+}
+
+// MPS returns which processes of the last call of Usage use CUDA through MPS, in order.
+func (d *Driver) MPS() []uint32 {
+	if r := d.last.Load(); r != nil {
+		return r.mps
+	}
+	return nil
 }
 
 // Unavailable counts the entries, over all Usage calls, for which the driver did not report the

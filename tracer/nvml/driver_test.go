@@ -24,8 +24,8 @@ func (s *slow) gpus() ([]ledger.GPU, map[string]partition, error) {
 	<-s.release
 	return []ledger.GPU{{UUID: "GPU-0"}}, nil, nil
 }
-func (s *slow) usage() ([]ledger.Usage, int, error) { panic("slice bounds out of range") }
-func (s *slow) stop() error                         { return nil }
+func (s *slow) usage() (usageResult, error) { panic("slice bounds out of range") }
+func (s *slow) stop() error                 { return nil }
 
 func TestHangingCallsReturnAndDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

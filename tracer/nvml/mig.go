@@ -6,6 +6,7 @@ package nvml
 
 import (
 	"errors"
+	"maps"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -93,13 +94,17 @@ func (d *device) at(i instance) string {
 }
 
 // processesOfInstances asks each instance for its processes.
-func (l *realLibrary) processesOfInstances(instances []migInstance) (all []gonvml.ProcessInfo, err error) {
+func (l *realLibrary) processesOfInstances(instances []migInstance) (all listed, err error) {
 	var errs []error
+	all.mps = map[uint32]bool{}
 	for _, m := range instances {
 		infos, _, err := l.processes(m.Device)
-		for _, info := range infos {
-			info.GpuInstanceId, info.ComputeInstanceId = m.gpu, m.compute
-			all = append(all, info)
+		maps.Copy(all.mps, infos.mps)
+		for _, of := range []struct{ from, to *[]gonvml.ProcessInfo }{{&infos.named, &all.named}, {&infos.nameless, &all.nameless}} {
+			for _, info := range *of.from {
+				info.GpuInstanceId, info.ComputeInstanceId = m.gpu, m.compute
+				*of.to = append(*of.to, info)
+			}
 		}
 		errs = append(errs, err)
 	}

@@ -15,6 +15,9 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
+// mpsList lists the processes that use CUDA through MPS.
+const mpsList = "nvmlDeviceGetMPSComputeRunningProcesses"
+
 // realLibrary guards go-nvml, which calls the functions that load binds.
 type realLibrary struct {
 	path   string
@@ -64,7 +67,7 @@ func (l *realLibrary) start() (err error) {
 		}
 	}
 	for _, name := range []string{
-		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses",
+		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", mpsList,
 	} {
 		if function, suffix := l.loaded.newest(name); function != nil {
 			l.lists = append(l.lists, list{name, function, suffix == ""})

@@ -27,7 +27,8 @@ type seen struct {
 	Open, GPUsError, UsageError string
 	Version                     string
 	GPUs                        []ledger.GPU
-	Usage                       []ledger.Usage
+	Usage, Nameless             []ledger.Usage
+	MPS                         []uint32
 	Unavailable                 uint64
 	Ordinals                    []string // of "MIG-GPU-0/3/0"
 }
@@ -63,7 +64,7 @@ func look(path string) seen {
 	s.GPUsError = text(err)
 	s.Usage, err = d.Usage(ctx)
 	s.UsageError = text(err)
-	s.Unavailable = d.Unavailable()
+	s.Unavailable, s.Nameless, s.MPS = d.Unavailable(), d.Nameless(), d.MPS()
 	s.Ordinals = d.ResolveOrdinals([]string{"CUDA_VISIBLE_DEVICES=MIG-GPU-0/3/0"}, s.GPUs)
 	if err := d.Close(ctx); err != nil && s.UsageError == "" {
 		s.UsageError = "close: " + err.Error()
@@ -128,6 +129,20 @@ func TestUsageJoinsTheListsOncePerPIDAndGPU(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A process in two lists counts once, also where neither names it.
+func TestMemoryWithoutAPIDAndClientsOfMPSAreListed(t *testing.T) {
+	got := lookAt(t, buildLibrary(t, "-DHIDDEN"))
+	if want := []ledger.Usage{{UUID: "GPU-0", Bytes: 3}, {UUID: "GPU-1", Bytes: 7 << 20}}; !reflect.DeepEqual(got.Nameless, want) {
+		t.Errorf("without a pid are %+v, want %+v", got.Nameless, want)
+	}
+	if want := []uint32{200, 400}; !reflect.DeepEqual(got.MPS, want) {
+		t.Errorf("clients of MPS are %v, want %v", got.MPS, want)
+	}
+	if n := len(got.Usage); n != 6 {
+		t.Errorf("%d entries with a pid, want 6: %+v", n, got.Usage)
 	}
 }
 

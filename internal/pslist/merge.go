@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pslist
+
+import (
+	"context"
+	"slices"
+
+	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/tracer/gpuprocs"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/procfs"
+)
+
+// driver is what NVML answers.
+type driver struct {
+	answers bool
+	index   map[string]int // of a GPU or an instance, by UUID
+	usage   []ledger.Usage
+	mps     []uint32
+	gpus    []reportjson.GPUMemoryReport
+}
+
+// askDriver asks NVML. Without it, it warns.
+func askDriver(ctx context.Context, warn func(error)) (*driver, error) {
+	d := &driver{index: map[string]int{}}
+	connection, err := nvml.OpenHost(ctx)
+	if err != nil {
+		warn(err)
+		return d, nil
+	}
+	defer connection.Close(ctx)
+	gpus, err := connection.GPUs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d.usage, err = connection.Usage(ctx); err != nil {
+		return nil, err
+	}
+	d.answers, d.mps = true, connection.MPS()
+	for _, g := range gpus {
+		d.index[g.UUID] = g.Index
+	}
+	d.gpus = divide(gpus, d.usage, connection.Nameless())
+	return d, nil
+}
+
+// divide divides what each whole GPU has in use. Memory of its instances counts for the GPU.
+func divide(gpus []ledger.GPU, usage, nameless []ledger.Usage) (list []reportjson.GPUMemoryReport) {
+	whole := map[string]string{}
+	for i := range gpus {
+		if gpus[i].Parent != "" {
+			whole[gpus[i].UUID] = gpus[i].Parent
+		} else {
+			whole[gpus[i].UUID] = gpus[i].UUID
+		}
+	}
+	sum := func(of []ledger.Usage, uuid string) (bytes uint64) {
+		for _, u := range of {
+			if whole[u.UUID] == uuid {
+				bytes += u.Bytes
+			}
+		}
+		return bytes
+	}
+	for i := range gpus {
+		g := &gpus[i]
+		if g.Parent != "" || g.Integrated || g.Total == 0 { // the host's memory, or unknown
+			continue
+		}
+		x := reportjson.GPUMemoryReport{GPU: g.Index, UUID: g.UUID, Used: g.Used, Listed: sum(usage, g.UUID), Nameless: sum(nameless, g.UUID)}
+		if known := x.Listed + x.Nameless; x.Used > known { // two readings, not of one instant
+			x.Unattributed = x.Used - known
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// The rows of memory without a process.
+const (
+	namelessRow     = "processes that NVML does not name"
+	unattributedRow = "driver, reserved and not attributed"
+)
+
+// remainders returns the rows of memory of each GPU that no process is listed for.
+func remainders(gpus []reportjson.GPUMemoryReport) (list []listed) {
+	for i := range gpus {
+		g := &gpus[i]
+		for _, row := range []struct {
+			bytes uint64
+			name  string
+		}{{g.Nameless, namelessRow}, {g.Unattributed, unattributedRow}} {
+			if row.bytes > 0 {
+				list = append(list, listed{GPU: &g.GPU, UUID: g.UUID, Bytes: row.bytes, Command: row.name})
+			}
+		}
+	}
+	return list
+}
+
+// merge joins what NVML lists, processes that map CUDA's libraries and those that keep a GPU, in this order.
+func merge(processes []libraries.Process, keepers []gpuprocs.Process, d *driver) []listed {
+	list := []listed{}
+	for _, u := range d.usage {
+		gpu, named := d.index[u.UUID], u.PID
+		pid := seenAs(keepers, named, procfs.StartTicks(named) != 0)
+		l := listed{PID: pid, GPU: &gpu, UUID: u.UUID, Bytes: u.Bytes}
+		if pid != named {
+			presenceOf(&l).NamedPID = named
+		} else if procfs.StartTicks(named) == 0 {
+			presenceOf(&l).Unseen = true
+		}
+		if slices.Contains(d.mps, named) {
+			presenceOf(&l).MPS = "client"
+		}
+		list = append(list, l)
+	}
+	add := func(pid uint32, set func(*listed)) {
+		found := false
+		for i := range list {
+			if list[i].PID == pid {
+				set(&list[i])
+				found = true
+			}
+		}
+		if !found {
+			l := listed{PID: pid}
+			if d.answers {
+				presenceOf(&l).Unnamed = true
+			}
+			set(&l)
+			list = append(list, l)
+		}
+	}
+	for _, p := range processes {
+		add(p.PID, func(l *listed) { l.Libraries = p.Libraries })
+	}
+	for i := range keepers {
+		add(keepers[i].PID, func(l *listed) { see(l, &keepers[i], keepers) })
+	}
+	for i := range list {
+		if p := list[i].Presence; p != nil && keeperOf(keepers, list[i].PID) == nil && p.Unnamed {
+			list[i].Presence = nil // it maps CUDA's libraries, and keeps no GPU
+		}
+	}
+	return list
+}

@@ -237,3 +237,12 @@ func FuzzFiles(f *testing.F) {
 		workerOf(stat, strings.Fields(info))
 	})
 }
+
+// BenchmarkScan looks at all processes of this machine.
+func BenchmarkScan(b *testing.B) {
+	for b.Loop() {
+		if _, err := Scan(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

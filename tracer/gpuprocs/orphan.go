@@ -47,9 +47,9 @@ type Orphan struct {
 	Forked bool
 }
 
-// orphan reports whether a process has lost its parent, and nil if not. A child inherits its parent's session, so one whose
-// parent is of another session, and that did not begin its own, was handed to a reaper: init, or a process
-// that asked for orphans. In a container all may be one session: then the parent is init, and the leader of
+// orphan returns what is known of a process that has lost its parent, nil for any other. A child inherits its
+// parent's session, so one whose parent is of another session, and that did not begin its own, was handed to a
+// reaper: init, or a process that asked for orphans. In a container all may be one session: then the parent is init, and the leader of
 // the process group has ended.
 func (s *scanner) orphan(pid uint32, folder string, st stat) *Orphan {
 	if st.session == pid || st.group == 0 {

@@ -144,10 +144,14 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	v.asleepOn(t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
+	if t.untraced {
+		out.Untraced = minus(out.Older, t.traced)
+	}
 	t.olderFreed.Fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
 	older := v.olderReserved(t, &out, outside, here)
 	out.OlderCached = minus(minus(older, out.Older), outside)
+	out.Untraced = min(out.Untraced, out.Older-out.OlderAsleep-out.OlderMoved)
 	for _, r := range p.freeRuns {
 		if here(r.device) && t.now.reserved != 0 { // otherwise blocks have no addresses
 			out.LargestFree = max(out.LargestFree, r.bytes)

@@ -55,7 +55,6 @@ type TensorReading struct {
 	Totals []TensorTotals
 }
 
-
 // BlockList has all live blocks of a process on its GPUs, in the sample or not.
 type BlockList struct {
 	PID    uint32

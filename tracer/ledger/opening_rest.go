@@ -101,7 +101,7 @@ func carryRest(c *carrier, p *process) {
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
 	codec.Most(c.Codec, &t.halvings, maxHalvings)
-	c.Flags(&t.contradicted, &t.unbooked, &t.untraced)
+	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open)
 	if t.untraced {
 		codec.Amount(c.Codec, &t.traced, maxTensors)
 	}

@@ -41,6 +41,7 @@ type tensors struct {
 
 	outside uint64 // bytes of live blocks in no booked segment, at the last BlockList
 
+	open     bool   // it is not traced now: the blocks of the sample are those of some time ago
 	untraced bool   // it was not traced for some time: then what no event gave out may have been allocated in that
 	traced   uint64 // bytes from before the attach that did not leave in such times
 
@@ -280,7 +281,7 @@ func (p *torch) doubtTotals(t *tensors, last *tensorReading) {
 		older := minus(t.first.allocated, r.olderFreed)
 		excess = max(excess, minus(r.allocated, r.live.bytes+older))
 	}
-	if excess == 0 || r.reserved == 0 || t.contradicted {
+	if excess == 0 || t.open || r.reserved == 0 || t.contradicted {
 		return
 	}
 	freed := minus(r.freed.bytes, last.freed.bytes)

@@ -13,7 +13,10 @@ import (
 // after a TensorReading of From; the next one has the blocks that stayed and no others.
 type Untraced struct {
 	From, To uint64
-	Stayed   []Stayed // at most one of each allocator; those of the others may all be gone
+	// Open is set while it goes on. Then the blocks of allocators that are not in Stayed are those of From, whatever
+	// became of them; what else the next TensorReading has allocated is Tensors.Untraced.
+	Open   bool
+	Stayed []Stayed // at most one of each allocator; unless Open, those of the others may all be gone
 }
 
 // Stayed bounds what one allocator may have freed in a time in which it was not traced.
@@ -29,14 +32,14 @@ const (
 	// Unknown is no bound.
 	Unknown uint64 = math.MaxUint64
 
-	// largestSmall is the size of the largest small block: kSmallSize in c10/cuda/CUDACachingAllocator.cpp
+	// LargestSmall is the size of the largest small block: kSmallSize in c10/cuda/CUDACachingAllocator.cpp
 	// (PyTorch 1.13 to 2.11). Larger requests go to other pools.
-	largestSmall = 1 << 20
+	LargestSmall = 1 << 20
 )
 
 // Has reports whether a block of a size was not freed.
 func (s *Stayed) Has(size uint64) bool {
-	if size <= largestSmall {
+	if size <= LargestSmall {
 		return size > s.Small
 	}
 	return size > s.Large
@@ -53,24 +56,45 @@ func (in Untraced) tell(l *Ledger) {
 	})
 }
 
-// of returns what is known of an allocator.
-func (in *Untraced) of(pid uint32, device int32) Stayed {
+// of returns what is known of an allocator, and whether its blocks are left as they are.
+func (in *Untraced) of(pid uint32, device int32) (s Stayed, held bool) {
 	for _, s := range in.Stayed {
 		if s.PID == pid && s.Device == device {
-			return s
+			return s, false
 		}
 	}
-	return Stayed{PID: pid, Device: device, Small: Unknown, Large: Unknown}
+	if in.Open {
+		return Stayed{}, true
+	}
+	return Stayed{Small: Unknown, Large: Unknown}, false
 }
 
 // loseTensors ends the blocks that may have been freed. Their addresses must not keep the stacks of blocks that have
 // gone.
 func (p *process) loseTensors(in *Untraced) {
-	p.spend(len(p.live) + len(in.Stayed)*len(p.tensors))
-	stayed := make([]Stayed, len(p.tensors))
+	p.spend(len(in.Stayed) * len(p.tensors))
+	stayed, ending := make([]Stayed, len(p.tensors)), map[*tensors]bool{}
 	for i := range p.tensors {
-		stayed[i] = in.of(p.PID, p.tensors[i].device)
+		t, held := &p.tensors[i], false
+		stayed[i], held = in.of(p.PID, t.device)
+		t.traced, t.untraced, t.open = minus(t.older(), stayed[i].freed()), true, in.Open
+		if !held {
+			ending[t] = true
+		}
 	}
+	if len(ending) > 0 {
+		p.endUnproven(in, stayed)
+	}
+	for t := range ending {
+		t.reading.endBlocks()
+		t.since, t.first = sampleSince{}, firstReport{}
+		t.now.live, t.now.begun, t.now.liveKnown = 0, false, t.now.known
+	}
+}
+
+// endUnproven ends the blocks of the sample that may have been freed, by device.
+func (p *process) endUnproven(in *Untraced, stayed []Stayed) {
+	p.spend(len(p.live))
 	extents := p.extents()
 	var keys []liveKey
 	for key, n := range p.live {
@@ -78,21 +102,14 @@ func (p *process) loseTensors(in *Untraced) {
 			continue
 		}
 		b := p.entries.at(n)
-		if s := p.sites[b.site]; !stayed[s.total].Has(b.size) || isYounger(extents, b.address, in.From) {
+		s := &stayed[p.sites[b.site].total]
+		if *s != (Stayed{}) && (!s.Has(b.size) || isYounger(extents, b.address, in.From)) {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, func(a, b liveKey) int { return cmp.Compare(a.address, b.address) })
 	for _, key := range keys {
 		p.dropTensor(key, p.live[key], in.From)
-	}
-	for i := range p.tensors {
-		t, s := &p.tensors[i], &stayed[i]
-		older := t.older()
-		t.untraced, t.traced = true, minus(older, s.freed())
-		t.reading.endBlocks()
-		t.since, t.first = sampleSince{}, firstReport{}
-		t.now.live, t.now.begun, t.now.liveKnown = 0, false, t.now.known
 	}
 }
 

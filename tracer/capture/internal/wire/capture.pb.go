@@ -2487,6 +2487,7 @@ type Untraced struct {
 	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
 	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
 	Stayed        []*Stayed              `protobuf:"bytes,3,rep,name=stayed,proto3" json:"stayed,omitempty"`
+	Open          bool                   `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2540,6 +2541,13 @@ func (x *Untraced) GetStayed() []*Stayed {
 		return x.Stayed
 	}
 	return nil
+}
+
+func (x *Untraced) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
 }
 
 // Stayed bounds what an allocator may have freed in that time.
@@ -3350,11 +3358,12 @@ const file_capture_proto_rawDesc = "" +
 	"\ahighest\x18\x03 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\ahighest\x126\n" +
 	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\x12\x16\n" +
 	"\x06budget\x18\x05 \x01(\x04R\x06budget\x12\x12\n" +
-	"\x04away\x18\x06 \x01(\x04R\x04away\"c\n" +
+	"\x04away\x18\x06 \x01(\x04R\x04away\"w\n" +
 	"\bUntraced\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x123\n" +
-	"\x06stayed\x18\x03 \x03(\v2\x1b.vramprof.capture.v1.StayedR\x06stayed\"^\n" +
+	"\x06stayed\x18\x03 \x03(\v2\x1b.vramprof.capture.v1.StayedR\x06stayed\x12\x12\n" +
+	"\x04open\x18\x04 \x01(\bR\x04open\"^\n" +
 	"\x06Stayed\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\x11R\x06device\x12\x14\n" +

@@ -152,3 +152,24 @@ func TestAWalkWhileTensorsAreNotTracedFindsNoLineForAnAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatWasNotTracedIsNoCache: it lies in segments that were allocated since the attach, or in older ones.
+func TestWhatWasNotTracedIsNoCache(t *testing.T) {
+	for _, c := range []struct{ segments, reserved, wantCached, wantOlder uint64 }{
+		{100 << 20, 100 << 20, 30 << 20, 0},        // none is older
+		{0, 100 << 20, 0, 30 << 20},                // all are
+		{50 << 20, 100 << 20, 15 << 20, 15 << 20},  // as much of each
+		{100 << 20, 200 << 20, 65 << 20, 65 << 20}, // likewise
+		{100 << 20, 70 << 20, 0, 0},                // figures of different moments
+		{0, 0, 0, 0},                               // nothing is known of segments
+		{80 << 20, 100 << 20, 24 << 20, 6 << 20},   // in proportion
+	} {
+		x := Tensors{Reserved: c.reserved, Segments: c.segments, Cached: c.segments, Older: 70 << 20, Untraced: 70 << 20}
+		inside := x.untracedInside(0)
+		cached := x.Cached - inside
+		older := minus(minus(x.Reserved, x.Segments), x.Older-inside)
+		if cached != c.wantCached || older != c.wantOlder {
+			t.Errorf("%+v: %d cached and %d in older segments", c, cached, older)
+		}
+	}
+}

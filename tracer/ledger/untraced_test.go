@@ -160,7 +160,7 @@ func TestWhatWasNotTracedIsNoCache(t *testing.T) {
 		{0, 100 << 20, 0, 30 << 20},                // all are
 		{50 << 20, 100 << 20, 15 << 20, 15 << 20},  // as much of each
 		{100 << 20, 200 << 20, 65 << 20, 65 << 20}, // likewise
-		{100 << 20, 70 << 20, 0, 0},                // figures of different moments
+		{100 << 20, 70 << 20, 30 << 20, 0},         // figures of different moments
 		{0, 0, 0, 0},                               // nothing is known of segments
 		{80 << 20, 100 << 20, 24 << 20, 6 << 20},   // in proportion
 	} {

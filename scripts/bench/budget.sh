@@ -58,6 +58,10 @@ train_cpu() {
 # budget_row WHAT VARIANT SLEEP [LIMIT]: prints how much more processor time a step takes than alone.
 budget_row() {
   local value
-  value=$(of "budget-$2" "$3" ratio)
-  row "$1" "${4:+≤ $4}" "" "$value" "${4:+$value <= $4}"
+  value=$(printf '%.3f' "$(of "budget-$2" "$3" ratio)")
+  if [ -n "${4:-}" ]; then
+    row "$1" "≤ $4" "" "$value" "$value <= $4"
+  else
+    row "$1" "" "" "$value" -
+  fi
 }

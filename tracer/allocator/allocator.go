@@ -88,8 +88,8 @@ type Device struct {
 	// OffBytes bound how far the live blocks' number and bytes may be off.
 	Exact               bool
 	OffBlocks, OffBytes uint64
-	// Steady tells of pools of small and of large blocks whether Counters.Pools were the same in the first and the last
-	// read.
+	// Steady reports, for pools of small and of large blocks, whether Counters.Pools were the same in the first and the
+	// last read.
 	Steady [2]bool
 	// From and To are CLOCK_MONOTONIC in ns (tracer/clock) before the first and after the last read. LockFree reports
 	// that both ends saw the lock free: then the walk, with the events from From to To applied over it, is the state

@@ -237,6 +237,8 @@ type Tensors struct {
 	Older uint64
 	// Part of Older of which it is not known to be from before the attach. What is freed of Older comes off it first.
 	Untraced uint64
+	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
+	Open bool
 	// Bytes allocated before the attach and freed since, at even steps from Begin to End.
 	OlderFreed  [HistoryLen]uint64
 	OlderCached uint64 // rest of the segments that are older than the attach

@@ -42,6 +42,7 @@ type Keeper struct {
 	readers    readers
 	counts     map[uint32]budget.Count
 	away       uint64 // since when the probe is detached; 0: it is attached
+	counted    uint64 // until when Meter knows that
 	before     read   // counters, from before it was detached
 }
 
@@ -104,14 +105,23 @@ func (k *Keeper) Pause() {
 	k.before = k.readers.read(k.Allocators.OnGPUs())
 	k.Probe.Detach()
 	k.away = clock.Now()
+	k.counted = k.away
 	k.Read() // the last totals
 	k.tell(k.away, ledger.Untraced{From: k.away, To: k.away, Open: true})
+}
+
+// count adds to the time in which the probe was detached.
+func (k *Keeper) count() {
+	now := clock.Now()
+	k.Meter.AddAway(time.Duration(now - k.counted))
+	k.counted = now
 }
 
 // Update has the books take the totals while the probe is detached. Lines stay as they were, unless the allocator has
 // less than they have.
 func (k *Keeper) Update() {
 	defer k.Defects.Recovered(torchalloc.Reading)
+	k.count()
 	now := clock.Now()
 	known, live := k.before.until(k.readers.read(k.before.pids())), k.Allocators.Live()
 	in := ledger.Untraced{From: k.away, To: now, Open: true}
@@ -137,7 +147,7 @@ func (k *Keeper) Update() {
 func (k *Keeper) end() {
 	defer k.Defects.Recovered(torchalloc.Reading)
 	k.settle(k.away, nil, true)
-	k.Meter.AddAway(time.Duration(clock.Now() - k.away))
+	k.count()
 	k.away = 0
 }
 
@@ -163,11 +173,11 @@ func (k *Keeper) Resume() {
 		}
 		k.Probe.Detach()
 	}
-	k.Meter.AddAway(time.Duration(clock.Now() - since))
+	k.count()
 	k.away = 0
 }
 
-// unproven tells of which blocks of an allocator it could not be proven that they stayed.
+// unproven has the kinds of blocks of an allocator that could not be proven to have stayed.
 type unproven struct{ small, large bool }
 
 // settle keeps what was not freed until now, except of allocators for which that could not be proven the last time, and

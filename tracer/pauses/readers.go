@@ -44,7 +44,7 @@ func newReaders() readers {
 	return readers{layouts: &allocator.Layouts{}, of: map[uint32]*reader{}, open: openProcess}
 }
 
-// read is the counters of allocators, by process. reader tells which reading they come from.
+// read is the counters of allocators, by process. by is the reader that they come from.
 type read map[uint32]reading
 
 type reading struct {

@@ -32,7 +32,7 @@ import (
 )
 
 // Bounds returns how large a block may be that was freed between two readings of the counters of one allocator, of
-// small and of large blocks: 0 if none was freed, ledger.Unknown if nothing is proven. steady tells of both kinds of pools
+// small and of large blocks: 0 if none was freed, ledger.Unknown if nothing is proven. steady reports, of both kinds of pools,
 // whether their counters in after did not change while they were read.
 func Bounds(before, after *allocator.Counters, steady [2]bool) (small, large uint64) {
 	var bounds [2]uint64

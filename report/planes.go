@@ -135,7 +135,7 @@ type Holding struct {
 	Live    int64 // bytes; negative where figures do not fit together
 }
 
-// IsNameless reports whether the share is of tensors that no event gave out: only their holders say what they are.
+// IsNameless reports whether the share is of tensors that no event gave out: only their holders are known.
 func (h *Holding) IsNameless() bool { return h.Mark == MarkOlder || h.Mark == MarkUntraced }
 
 // Apart reports whether the share belongs to the sum of no GPU.

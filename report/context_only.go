@@ -30,7 +30,7 @@ func ContextsOnly(s *ledger.Snapshot) (list []ContextOnly) {
 		x := &parts[i]
 		p := &s.Processes[x.Process]
 		usage := PartUsage(x)
-		if usage == 0 || p.End != 0 || x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached != 0 || took(s, x.Process) {
+		if usage == 0 || p.End != 0 || x.Tensors+x.Untraced+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached != 0 || took(s, x.Process) {
 			continue
 		}
 		list = append(list, ContextOnly{*x, usage, p.Begin <= s.Begin, contextOn(s, x, IsOnlyPart(parts, x))})

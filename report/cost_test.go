@@ -60,9 +60,37 @@ func TestPausesForTheBudgetAreADoubtAboutStacks(t *testing.T) {
 		Price: 1300, Budget: 20_000, Away: 8_500_000_000,
 		Highest: ledger.CostShare{PID: 42, Reports: 1, Time: 9, Span: 10}, // its price was underestimated
 	}
-	want := "tensors were not traced for 85% of the session, since tracing may take 2% of a thread's time: " +
-		"what was allocated before the latest pause ended has no stack, and counts as allocated before the attach"
-	if got := Losses(s); len(got) != 1 || got[0] != (Doubt{AtStacks, want}) {
-		t.Errorf("got %+v", got)
+	const begin = "tensors were not traced for 85% of the session, since tracing may take 2% of a thread's time: "
+	check := func(want string) {
+		t.Helper()
+		if got := Losses(s); len(got) != 1 || got[0] != (Doubt{AtStacks, begin + want}) {
+			t.Errorf("got %+v, want %s", got, want)
+		}
+	}
+	check("all live tensors have kept their stacks")
+	s.Processes = []ledger.Process{{PID: 42}, {PID: 43, End: 5}}
+	s.Tensors = []ledger.Tensors{
+		{Allocated: 400 << 20, Older: 200 << 20, Untraced: 100 << 20, LiveBytes: 200 << 20},
+		{Process: 1, Allocated: 1 << 40, Untraced: 1 << 40, Older: 1 << 40}, // it has ended
+	}
+	check("100 MiB of tensors (25.0%) have no stack, and no verdict")
+}
+
+func TestTensorsThatWereNotTracedAreAPartOfTheirOwn(t *testing.T) {
+	s := &ledger.Snapshot{
+		Processes: []ledger.Process{{PID: 42, Comm: "python3", Devices: []string{"GPU-a"}}},
+		Balances:  []ledger.Balance{{UUID: "GPU-a", Usage: 1000 << 20, Baseline: 600 << 20}},
+		Tensors:   []ledger.Tensors{{Allocated: 400 << 20, Reserved: 400 << 20, Older: 300 << 20, Untraced: 200 << 20, LiveBytes: 100 << 20, Foreign: 600 << 20}},
+	}
+	sums := map[string]int64{}
+	for _, h := range Holdings(s) {
+		sums[h.Plane+" "+h.Mark] += h.Live
+	}
+	if sums["tensor [not traced]"] != 200<<20 || sums["before "+MarkOlder] != 100<<20 || sums["tensor "+MarkNoSample] != 100<<20 || sums["unexplained "+MarkUnexplained] != 0 {
+		t.Errorf("got %v", sums)
+	}
+	x := s.Parts()[0]
+	if got := PartText(s, &x); !strings.Contains(got, "tensors not traced 200 MiB + tensors before attach 100 MiB") || PartUsage(&x) != 1000<<20 {
+		t.Errorf("got %s", got)
 	}
 }

@@ -262,9 +262,18 @@ func awayText(s *ledger.Snapshot) string {
 	if c.Away == 0 {
 		return ""
 	}
-	return fmt.Sprintf("tensors were not traced for %s of the session, since tracing may take %s of a thread's time: "+
-		"what was allocated before the latest pause ended has no stack, and counts as allocated before the attach",
-		percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6))
+	var untraced, all uint64
+	for i := range s.Tensors {
+		if t := &s.Tensors[i]; t.Device >= 0 && s.Processes[t.Process].End == 0 {
+			untraced, all = untraced+t.Untraced, all+t.Allocated
+		}
+	}
+	lost := "all live tensors have kept their stacks"
+	if untraced > 0 {
+		lost = fmt.Sprintf("%s of tensors (%s) have no stack, and no verdict", format.Bytes(untraced), format.Share(untraced, all))
+	}
+	return fmt.Sprintf("tensors were not traced for %s of the session, since tracing may take %s of a thread's time: %s",
+		percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6), lost)
 }
 
 // busiest names a process and its rate. PyTorch reports each tensor twice: when it is allocated and when it

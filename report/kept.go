@@ -196,7 +196,7 @@ func (k *Kept) Divide(s *ledger.Snapshot, h *Holding) []HeldShare {
 	}
 	live := uint64(h.Live)
 	switch {
-	case h.Mark == MarkOlder:
+	case h.IsNameless():
 		parts, whole := k.older(s, h)
 		return k.shares(ledger.Divide(parts, whole, live), live)
 	case h.Plane == PlaneTensor && h.Device != ledger.CPUDevice, h.Plane == PlaneDriver && len(h.Site.Holders) > 0:

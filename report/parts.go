@@ -13,7 +13,7 @@ import (
 
 // PartUsage returns the sum of a part, which is NVML's figure.
 func PartUsage(x *ledger.Part) uint64 {
-	return x.Tensors + x.Cached + x.Driver + x.Rounding + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
+	return x.Tensors + x.Cached + x.Driver + x.Rounding + x.Untraced + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
 }
 
 // PartIdle returns how much of the rounding is uncertain: mostly what pools hold unused.
@@ -38,6 +38,7 @@ var PartTerms = []PartTerm{
 	{PlaneName(PlaneCache), func(x *ledger.Part) uint64 { return x.Cached }},
 	{PlaneName(PlaneDriver), func(x *ledger.Part) uint64 { return x.Driver }},
 	{MarkName(MarkRounding), func(x *ledger.Part) uint64 { return x.Rounding }},
+	{MarkName(MarkUntraced), func(x *ledger.Part) uint64 { return x.Untraced }},
 	{MarkName(MarkOlder), func(x *ledger.Part) uint64 { return x.OlderAllocated }},
 	{MarkName(MarkOlderCached), func(x *ledger.Part) uint64 { return x.OlderCached }},
 	{MarkName(MarkForeign), func(x *ledger.Part) uint64 { return x.Foreign }},

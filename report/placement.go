@@ -48,13 +48,14 @@ func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
 			continue
 		}
 		uuid := GPUUUID(s, t.Process, t.Device, ledger.Tensor)
-		add := func(mark string, live uint64) {
+		add := func(plane, mark string, live uint64) {
 			if live != 0 {
-				list = append(list, Holding{Plane: PlaneBefore, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
+				list = append(list, Holding{Plane: plane, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
 			}
 		}
-		add(MarkOlder, t.Older-t.OlderAsleep-t.OlderMoved)
-		add(MarkOlderCached, t.OlderCached)
+		add(PlaneTensor, MarkUntraced, t.Untraced)
+		add(PlaneBefore, MarkOlder, t.Older-t.OlderAsleep-t.OlderMoved-t.Untraced)
+		add(PlaneBefore, MarkOlderCached, t.OlderCached)
 	}
 	return list
 }

@@ -64,6 +64,7 @@ func PlaneName(plane string) string {
 const (
 	MarkCache       = "[pytorch cache]"
 	MarkNoSample    = "[tensors without a sample]"
+	MarkUntraced    = "[not traced]" // tensors: allocated while the budget did not allow to trace them
 	MarkOlder       = "[" + olderWords + "]"
 	MarkOlderCached = "[" + olderCachedWords + "]"
 	MarkAsleep      = "[asleep]"
@@ -103,6 +104,8 @@ func MarkName(mark string) string {
 		return PlaneName(PlaneCache)
 	case MarkNoSample:
 		return "tensors without a sample"
+	case MarkUntraced:
+		return "tensors not traced"
 	case MarkOlder:
 		return "tensors before attach"
 	case MarkOlderCached:
@@ -131,6 +134,9 @@ type Holding struct {
 	UUID    string
 	Live    int64 // bytes; negative where figures do not fit together
 }
+
+// IsNameless reports whether the share is of tensors that no event gave out: only their holders are known.
+func (h *Holding) IsNameless() bool { return h.Mark == MarkOlder || h.Mark == MarkUntraced }
 
 // Apart reports whether the share belongs to the sum of no GPU.
 func (h *Holding) Apart() bool {
@@ -222,6 +228,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 				list = append(list, Holding{Plane: plane, Mark: mark, Process: x.Process, Device: x.Device, UUID: x.UUID, Live: live})
 			}
 		}
+		add(PlaneTensor, MarkUntraced, int64(x.Untraced))
 		add(PlaneBefore, MarkOlder, int64(x.OlderAllocated))
 		add(PlaneBefore, MarkOlderCached, int64(x.OlderCached))
 		add(PlaneBefore, MarkForeign, int64(x.Foreign))

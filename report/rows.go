@@ -51,7 +51,7 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		}
 		r := &rows[i]
 		r.Bytes += h.Live
-		if h.Mark == MarkOlder {
+		if h.IsNameless() {
 			r.Kept = append(r.Kept, kept[h.Process].Divide(s, &h)...)
 		}
 		r.Incomplete = r.Incomplete || h.Site != nil && len(Marks(s, st, h.Site)) > 0

@@ -111,7 +111,7 @@ func (root *Branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sig
 			b = b.child(&callstack.Frame{Function: h.Mark, Mark: true})
 			b.Bytes += live
 		}
-		if h.Mark == MarkOlder && o.Since == nil { // a walk in between changes no memory
+		if h.IsNameless() && o.Since == nil { // a walk in between changes no memory
 			b.addPaths(kept[h.Process].Divide(s, &h))
 		}
 	}

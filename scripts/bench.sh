@@ -5,7 +5,7 @@
 # CUDA.
 #
 #   --quick       fewer and shorter rounds, 12 minutes
-#   --only ROWS   comma-separated: calls, contention, rate, live, attach, forks, torch, tensors, exits,
+#   --only ROWS   comma-separated: calls, contention, rate, live, attach, forks, torch, budget, tensors, exits,
 #                 capture, report, holders, top, serve, idle, memory, peers (peers: 20 minutes, with --quick 4)
 #   --markdown    also replace the results of these rows in scripts/bench/results, from which
 #                 BENCHMARKS.md and its pictures are written; not with --quick
@@ -22,6 +22,7 @@ cd "$repository"
 . scripts/bench/rows.sh
 . scripts/bench/contention.sh
 . scripts/bench/torch.sh
+. scripts/bench/budget.sh
 . scripts/bench/capture.sh
 . scripts/bench/holders.sh
 . scripts/bench/top.sh
@@ -31,7 +32,7 @@ cd "$repository"
 . scripts/bench/table.sh
 
 rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 serve_seconds=60 contend_seconds=1 serve_torch_seconds=15 only="" profile="" markdown="" measured=""
-peer_seconds=2 peer_torch_seconds=2 rows="calls contention rate live attach forks torch tensors exits capture report holders top serve peers idle memory"
+peer_seconds=2 peer_torch_seconds=2 budget_alone=4 budget_warm=6 budget_seconds=15 rows="calls contention rate live attach forks torch budget tensors exits capture report holders top serve peers idle memory"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
@@ -125,6 +126,7 @@ measure live measure_live
 measure attach measure_attach
 measure forks measure_forks
 measure torch measure_torch
+measure budget measure_budget
 measure tensors measure_tensor_rate measure_tensor_live
 measure exits measure_exits
 measure capture measure_capture

@@ -5,13 +5,9 @@ package tracer
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/budget"
-	"github.com/vramprof/vramprof/tracer/clock"
-	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/sequence"
+	"github.com/vramprof/vramprof/tracer/pauses"
 	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
@@ -62,45 +58,13 @@ func (t *Tracer) keepBudget(ctx context.Context) {
 		return
 	}
 	t.meter.SetBudget(t.config.Budget)
-	c := budget.NewController(t.config.Budget, rand.Float64)
-	before := map[uint32]budget.Count{}
-	var away uint64 // since when the probe is detached; 0: it is attached
-	for ctx.Err() == nil {
-		counts := t.tensors.Counts()
-		spent := make(map[uint32]time.Duration, len(counts))
-		for pid, n := range counts {
-			spent[pid] = t.meter.TimeOf(n.Since(before[pid]))
-		}
-		before = counts
-		on, next := c.Step(clock.Now(), spent)
-		switch {
-		case on && away != 0:
-			t.traceTensorsAgain(away)
-			away = 0
-		case !on && away == 0:
-			t.prober.Reports().Detach()
-			away = clock.Now()
-			t.lookAtTensors() // the last totals
-		default:
-			select {
-			case <-ctx.Done():
-			case <-time.After(next):
-			}
-		}
-	}
+	t.pauses(t.config.Budget).Run(ctx)
 }
 
-// traceTensorsAgain attaches the probe on PyTorch's reports, which was detached since a time.
-func (t *Tracer) traceTensorsAgain(since uint64) {
-	defer t.defects.Recovered(torchalloc.Reading)
-	t.tensors.Restart()
-	now := clock.Now()
-	tx := t.sequencer.Begin()
-	tx.Read(torchalloc.Reading, now, func(tx *sequence.Tx) { tx.Tell(ledger.Untraced{From: since, To: now}) })
-	tx.Done()
-	if err := t.prober.Reports().Attach(); err != nil {
-		t.sequencer.Warn(0, fmt.Sprintf("attach the probe on PyTorch's reports again: %v", err))
-	}
-	t.meter.AddAway(time.Duration(clock.Now() - since))
-	t.jobs.add(job{kind: jobBlocks})
+// pauses returns what keeps a budget.
+func (t *Tracer) pauses(share float64) *pauses.Keeper {
+	return pauses.New(pauses.Options{
+		Budget: share, Meter: &t.meter, Probe: t.prober.Reports(), Allocators: t.tensors, Sequencer: t.sequencer, Defects: &t.defects,
+		Read: t.lookAtTensors,
+	})
 }

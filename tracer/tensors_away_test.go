@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -90,12 +89,11 @@ func TestWhatIsAllocatedWhileTheProbeIsAwayHasNoStackAndNoOldOne(t *testing.T) {
 	}
 	first := check("attached", 2, 0, 2)
 	sites("attached", 1)
-	m.prober.Reports().Detach()
-	away := clock.Now()
-	m.lookAtTensors()
+	pauses := m.pauses(0.02)
+	pauses.Pause()
 	p.next()
 	p.totals()
-	m.traceTensorsAgain(away)
+	pauses.Resume()
 	if x := tensorsOf(t, m.snapshot(), p.pid())[0]; x.LiveObjects != 0 || x.AllocObjects != 2 || x.Sampled != 0 {
 		t.Errorf("after the pause: %+v", x)
 	}

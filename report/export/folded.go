@@ -112,7 +112,7 @@ type share struct {
 	site    *ledger.Site
 	plane   string
 	bytes   int64
-	older   bool     // tensors from before the attach
+	older   bool     // tensors that no event gave out
 	path    []string // of their holder, root first
 }
 
@@ -123,7 +123,7 @@ func heldShares(s *ledger.Snapshot, list []share) []share {
 	for _, x := range list {
 		var parts []report.HeldShare
 		if x.older {
-			parts = kept[x.process].Divide(s, &report.Holding{Mark: report.MarkOlder, Process: x.process, Device: x.device, UUID: x.uuid, Live: x.bytes})
+			parts = kept[x.process].Divide(s, &report.Holding{Mark: x.mark, Process: x.process, Device: x.device, UUID: x.uuid, Live: x.bytes})
 		}
 		for i := range parts {
 			part := x
@@ -143,7 +143,7 @@ func heldShares(s *ledger.Snapshot, list []share) []share {
 func shares(s *ledger.Snapshot, sample Sample) []share {
 	var list []share
 	for _, h := range report.Holdings(s) {
-		x := share{process: h.Process, device: h.Device, uuid: h.UUID, mark: h.Mark, site: h.Site, plane: h.Plane, bytes: h.Live, older: h.Mark == report.MarkOlder}
+		x := share{process: h.Process, device: h.Device, uuid: h.UUID, mark: h.Mark, site: h.Site, plane: h.Plane, bytes: h.Live, older: h.IsNameless()}
 		switch {
 		case sample == Allocated:
 			x.bytes = allocated(&h)

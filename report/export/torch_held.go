@@ -60,17 +60,24 @@ func (t *torch) heldFrames(b *block) {
 	})
 }
 
-// olderBlocks divides an allocator's tensors from before the attach by holder. The paths are stacks,
-// as in profiles.
+// olderBlocks divides an allocator's tensors from before the attach, and those that were not traced, by holder. The
+// paths are stacks, as in profiles.
 func (t *torch) olderBlocks(x *ledger.Tensors) []block {
-	h := report.Holding{Plane: report.PlaneBefore, Mark: report.MarkOlder, Process: x.Process, Device: x.Device, Live: int64(min(x.Older, 1<<62))}
+	return append(t.nameless(x, report.MarkUntraced, x.Untraced), t.nameless(x, report.MarkOlder, x.Older-x.Untraced)...)
+}
+
+func (t *torch) nameless(x *ledger.Tensors, mark string, bytes uint64) []block {
+	if bytes == 0 {
+		return nil
+	}
+	h := report.Holding{Plane: report.PlaneBefore, Mark: mark, Process: x.Process, Device: x.Device, Live: int64(min(bytes, 1<<62))}
 	shares := t.kept.Divide(t.snapshot, &h)
 	if shares == nil {
-		return []block{{size: x.Older, mark: report.MarkOlder}}
+		return []block{{size: bytes, mark: mark}}
 	}
 	var list []block
 	for i := range shares {
-		b := block{size: shares[i].Bytes, mark: report.MarkOlder}
+		b := block{size: shares[i].Bytes, mark: mark}
 		if line := shares[i].Line; line != nil {
 			b.holder, b.path = line.Path, line.Frames
 		}

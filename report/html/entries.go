@@ -133,8 +133,11 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 func (b *builder) addMark(h *report.Holding, e entry) {
 	e.head = b.mark(h.Mark)
 	path := []int{e.head}
-	if h.Plane == report.PlaneBefore {
+	switch {
+	case h.Plane == report.PlaneBefore:
 		path = []int{b.mark(markBefore), e.head}
+	case h.Mark == report.MarkUntraced:
+		path = []int{b.mark(report.MarkNoSample), e.head}
 	}
 	e.node = b.tree.leaf(path)
 	b.kept.link(len(b.entries), h)

@@ -32,6 +32,7 @@ type PartReport struct {
 	DriverBytes      uint64 `json:"driver_bytes"`             // other memory taken from CUDA
 	InternalBytes    uint64 `json:"internal_bytes,omitempty"` // part of driver_bytes: what the driver took for itself, with --driver-objects
 	RoundingBytes    uint64 `json:"rounding_bytes"`           // held by the driver for allocations since the attach beyond their bytes
+	UntracedBytes    uint64 `json:"untraced_bytes"`           // tensors that were or may have been allocated while tensors were not traced
 	OlderTensorBytes uint64 `json:"older_tensor_bytes"`
 	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // PyTorch's cache from before the attach
 	OlderOtherBytes  uint64 `json:"older_other_bytes"` // CUDA context, modules and other allocations from before the attach
@@ -61,6 +62,7 @@ type TensorsReport struct {
 	SampleFewer     uint64 `json:"sample_fewer"`       // factor by which the sample was reduced at most, because of too many stacks per second; 1: never
 	ErrorBytes      uint64 `json:"error_bytes"`        // standard error of the largest site
 	OlderBytes      uint64 `json:"older_bytes"`        // part of allocator_bytes from before the attach
+	UntracedBytes   uint64 `json:"untraced_bytes"`     // part of allocator_bytes that was or may have been allocated while tensors were not traced
 	OlderCacheBytes uint64 `json:"older_cache_bytes"`  // unused in segments from before the attach
 	AsleepBytes     uint64 `json:"asleep_bytes"`       // part of live_bytes whose memory was unmapped
 	OlderAsleep     uint64 `json:"older_asleep_bytes"` // part of older_bytes whose memory was unmapped
@@ -125,13 +127,13 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.
 		r.Tensors = append(r.Tensors, TensorsReport{
 			t.Process, s.Processes[t.Process].PID, format.Device(t.Device, ledger.Tensor), untrusted.Clean(report.GPUUUID(s, t.Process, t.Device, ledger.Tensor)),
 			t.Allocated, t.Reserved, t.Peak, report.Minus(t.PeakTime, s.Begin), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
-			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older, t.OlderCached, t.Asleep, t.OlderAsleep, t.Segments, t.Cached, t.LargestFree,
+			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older - t.Untraced, t.Untraced, t.OlderCached, t.Asleep, t.OlderAsleep, t.Segments, t.Cached, t.LargestFree,
 		})
 	}
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
 			x.Process, s.Processes[x.Process].PID, format.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
-			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Internal, x.Rounding, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
+			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Internal, x.Rounding, x.Untraced, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
 			olderHolders(s, kept, &x),
 		})
 	}

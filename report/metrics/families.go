@@ -46,6 +46,7 @@ const (
 	cacheBytes
 	allocatorRetries
 	allocatorPeak
+	untracedBytes
 	gpuUsed
 	gpuTotal
 	gpuUntraced
@@ -132,6 +133,8 @@ var Families = [familyCount]Family{
 		Help: "How often PyTorch freed its cache and tried again, since its process began, of running processes."},
 	allocatorPeak: {Name: "vramprof_pytorch_peak_allocated_bytes", Type: gauge, Labels: rowAnd(),
 		Help: "Highest peak of tensors of one process since it began, as PyTorch counts it, or since the program reset it."},
+	untracedBytes: {Name: "vramprof_pytorch_not_traced_bytes", Type: gauge, Labels: rowAnd(),
+		Help: "Part of the tensors without a stack trace, because they were or may have been allocated while the budget did not allow tracing."},
 	gpuUsed: {Name: "vramprof_gpu_memory_used_bytes", Type: gauge, Labels: gpuLabels,
 		Help: "Used memory of the GPU as NVML reports it, corrected by what was booked since the reading."},
 	gpuTotal: {Name: "vramprof_gpu_memory_total_bytes", Type: gauge, Labels: gpuLabels,

@@ -113,6 +113,9 @@ func (d *reading) sumPlanes() {
 			d.addOutside(&h)
 			continue
 		}
+		if h.Mark == report.MarkUntraced {
+			d.row(h.Process, h.UUID).untraced += uint64(max(h.Live, 0))
+		}
 		for i, name := range planes {
 			if name == h.Plane {
 				of(h.Process, h.UUID)[i] += h.Live

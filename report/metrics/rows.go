@@ -26,6 +26,7 @@ type row struct {
 	overbooked uint64
 	peak, nvml uint64
 	allocator  allocatorRow
+	untraced   uint64 // part of the tensors
 	verdicts   [verdict.Leaking + 1]judged
 
 	memory   amounts // by kind

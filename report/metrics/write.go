@@ -41,6 +41,9 @@ func (w *writer) row(r *row) {
 		add(allocatorRetries, r.allocator.retries)
 		add(allocatorPeak, r.allocator.peak)
 	}
+	if r.untraced > 0 {
+		add(untracedBytes, r.untraced)
+	}
 	w.verdictsOf(r)
 	for _, at := range r.memory.ordered() {
 		x := r.memory[at]

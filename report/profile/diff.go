@@ -128,7 +128,7 @@ func (p Profile) line(x *profile.Sample) callstack.Frame {
 	list := profileFrames(x)
 	frames.MarkMine(list, p.mine)
 	switch root := list[len(list)-1]; {
-	case root.Mark && root.Function == report.MarkOlder: // above it is a holder's path
+	case root.Mark && (root.Function == report.MarkOlder || root.Function == report.MarkUntraced): // above it is a holder's path
 		return root
 	case len(x.Location) > 0 && list[0].Mark:
 		return list[0]

@@ -36,7 +36,7 @@ func (b *builder) held(s *ledger.Snapshot, k *report.Kept, h *report.Holding, x 
 		objects, bytes = objects-part.Value[2], bytes-part.Value[3]
 		part.Label = maps.Clone(x.Label)
 		part.Label["holder"] = []string{shares[i].Name()}
-		if line := shares[i].Line; line != nil && h.Mark == report.MarkOlder {
+		if line := shares[i].Line; line != nil && h.IsNameless() {
 			part.Location = append(b.pathStack(line.Frames), x.Location...)
 		}
 		list = append(list, &part)

@@ -177,6 +177,9 @@ func newSample(s *ledger.Snapshot, st callstack.Stacks, h *report.Holding, locat
 			label[key] = []string{text}
 		}
 	}
+	if h.Mark == report.MarkUntraced {
+		label["incomplete"] = []string{"not traced"}
+	}
 	if h.Site != nil {
 		if words := report.MarkWords(s, st, h.Site); len(words) > 0 {
 			label["incomplete"] = words

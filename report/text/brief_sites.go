@@ -62,11 +62,15 @@ func (p *brief) notCounted(sum *report.Sums) (list []string) {
 	if cache := report.Sum(p.s, p.s.Sites).Cache; cache.Bytes > 0 {
 		list = append(list, format.Bytes(cache.Bytes)+" of PyTorch's cache")
 	}
-	older := uint64(0)
+	older, untraced := uint64(0), uint64(0)
 	for i := range p.s.Tensors {
 		if t := &p.s.Tensors[i]; t.Device >= 0 && p.s.Processes[t.Process].End == 0 {
-			older += report.Minus(t.Older, t.OlderAsleep+t.OlderMoved)
+			older += report.Minus(t.Older, t.OlderAsleep+t.OlderMoved+t.Untraced)
+			untraced += t.Untraced
 		}
+	}
+	if untraced > 0 {
+		list = append(list, format.Bytes(untraced)+" of tensors not traced")
 	}
 	if older > 0 {
 		list = append(list, format.Bytes(older)+" of tensors before the attach")

@@ -71,7 +71,7 @@ func keptText(lines []report.HolderLine) string {
 func olderPart(p *page, s *ledger.Snapshot, o report.Options) {
 	kept := report.KeptBy(s)
 	for _, h := range report.Holdings(s) {
-		if h.Mark != report.MarkOlder {
+		if !h.IsNameless() {
 			continue
 		}
 		list := kept[h.Process].Divide(s, &h)
@@ -79,7 +79,7 @@ func olderPart(p *page, s *ledger.Snapshot, o report.Options) {
 			continue
 		}
 		p.line(plain, 0, "")
-		p.text(plain, 0, fmt.Sprintf("Of the %s of tensors before attach, %s on %s:", format.Bytes(uint64(h.Live)), format.Process(&s.Processes[h.Process]),
+		p.text(plain, 0, fmt.Sprintf("Of the %s of %s, %s on %s:", format.Bytes(uint64(h.Live)), report.MarkName(h.Mark), format.Process(&s.Processes[h.Process]),
 			format.Device(h.Device, ledger.Tensor)))
 		p.heldShares(list, o.Limit())
 	}

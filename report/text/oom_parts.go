@@ -116,8 +116,11 @@ func (v *oomCase) allocatorPart(p *page) {
 	if t := v.tensors; t != nil {
 		row("largest free run in the cache", t.LargestFree)
 		row("highest allocated, "+format.Span(report.Minus(v.o.Time, t.PeakTime))+" before", max(t.Peak, v.o.Allocated))
-		if t.Older > 0 {
-			row("tensors before the attach", t.Older)
+		if t.Untraced > 0 {
+			row("tensors not traced", t.Untraced)
+		}
+		if older := t.Older - t.Untraced; older > 0 {
+			row("tensors before the attach", older)
 		}
 	}
 	p.table(rows)

@@ -112,7 +112,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		r := b.row(rowKey{process: index[x.Process], uuid: x.UUID}, steps)
 		r.Device = max(r.Device, x.Device)
 		r.Usage[i] = uint64(max(int64(x.Usage)+x.Since, 0)) // an alloc node that ended may have had no memory
-		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver+x.Unplaced
+		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors+x.Untraced, x.Cached, x.Driver+x.Unplaced
 		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
 		r.Rounding[i], r.Unexplained[i] = x.Rounding, x.Unexplained
 		if x.Unlisted > 0 {
@@ -147,7 +147,8 @@ func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int, pla
 			continue
 		}
 		r := b.row(rowKey{index[x.Process], "", x.Device}, steps)
-		r.Tensors[i], r.Cached[i], r.Before[i] = x.LiveBytes-x.Asleep, x.Cached, x.Older-x.OlderAsleep-x.OlderMoved+x.OlderCached
+		r.Tensors[i], r.Cached[i] = x.LiveBytes-x.Asleep+x.Untraced, x.Cached
+		r.Before[i] = x.Older - x.OlderAsleep - x.OlderMoved - x.Untraced + x.OlderCached
 	}
 	for k := range s.Sites {
 		x := &s.Sites[k]

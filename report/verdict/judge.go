@@ -19,6 +19,9 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 		return Verdict{Class: Steady, Evidence: "nothing is known of when it was allocated"}
 	}
 	r, class := v.classify()
+	if why := j.untraced(x); why != "" && (class < Growing || j.paused(x)) {
+		return Verdict{Class: Steady, Evidence: why}
+	}
 	if !segments {
 		if class == Leaking && r.from > 0 && !v.exceeds(&r, v.before(&r)) {
 			class, r.why = Growing, "hardly higher than it was before, and may fall again"
@@ -63,6 +66,22 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	out.Evidence = j.evidence(x, &v, &r, class)
 	return out
+}
+
+// untraced returns why a line of tensors cannot be judged as one that keeps nothing, or not at all: its tensors may
+// have lost their stacks while they were not traced.
+func (j *judge) untraced(x *ledger.Site) string {
+	t := j.s.TensorsOn(x.Process, x.Device)
+	if x.Kind != ledger.Tensor || t == nil || t.Untraced == 0 && !t.Open {
+		return ""
+	}
+	return "no verdict: " + format.Bytes(t.Untraced) + " of tensors on " + format.Device(x.Device, ledger.Tensor) + " were not traced"
+}
+
+// paused reports whether a line's tensors are not traced now, so that none of them is seen to be freed.
+func (j *judge) paused(x *ledger.Site) bool {
+	t := j.s.TensorsOn(x.Process, x.Device)
+	return x.Kind == ledger.Tensor && t != nil && t.Open
 }
 
 // doubt changes a leak into growth that others account for.

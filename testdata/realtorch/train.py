@@ -105,7 +105,7 @@ def allocations():
 def serve(trainers):
     """Executes lines of stdin and answers each with a line "served …" on stdout.
 
-    run SECONDS SLEEP  trains for SECONDS, SLEEP seconds more per step; answers "STEPS SECONDS ALLOCATIONS"
+    run SECONDS SLEEP  trains for SECONDS, SLEEP seconds more per step; answers "STEPS SECONDS ALLOCATIONS CPU-SECONDS"
     history STACKS     makes PyTorch record its allocations with stacks "python" or "all", or "off"
     snapshot FILE      writes that history; answers "BYTES SECONDS ENTRIES"
     STEPS and ALLOCATIONS are as the allocator counts them; ENTRIES are the recorded allocations.
@@ -115,14 +115,14 @@ def serve(trainers):
         command, *words = line.split()
         if command == "run":
             seconds, sleep = map(float, words)
-            before, first, begin = allocations(), step, time.monotonic()
+            before, first, begin, cpu = allocations(), step, time.monotonic(), time.process_time()
             while time.monotonic() - begin < seconds:
                 for t in trainers:
                     t.step(step)
                 if sleep:
                     time.sleep(sleep)
                 step += 1
-            answer = step - first, time.monotonic() - begin, allocations() - before
+            answer = step - first, time.monotonic() - begin, allocations() - before, time.process_time() - cpu
         elif command == "history":
             torch.cuda.memory._record_memory_history(**{"enabled": None} if words[0] == "off" else {"stacks": words[0]})
             answer = ()

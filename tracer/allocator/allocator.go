@@ -55,6 +55,28 @@ type Counters struct {
 	Allocated, Reserved, Active, InactiveSplit          Stat // bytes
 	Requested                                           Stat // bytes; zero before PyTorch 2.0
 	Retries, OutOfMemory                                uint64
+	Pools                                               [2]PoolCounters // small and large
+}
+
+// Kinds of pools, as indices.
+const (
+	Small = iota // blocks of at most 1 MiB
+	Large
+)
+
+// PoolCounters are those of all pools of one kind, private ones included.
+type PoolCounters struct{ Allocations, Segments, Allocated, Reserved Stat }
+
+// Unreset reports whether all sums are those since the process began: each current value follows from them.
+// torch.cuda.reset_accumulated_memory_stats() sets sums to 0. Afterwards they are only unreset if there
+// was not even a segment then. Counters that were read while they changed may look reset.
+func (c *PoolCounters) Unreset() bool {
+	for _, s := range [...]*Stat{&c.Allocations, &c.Segments, &c.Allocated, &c.Reserved} {
+		if s.Current != s.Allocated-s.Freed {
+			return false
+		}
+	}
+	return true
 }
 
 // Device is what the walk of one device found.
@@ -66,6 +88,9 @@ type Device struct {
 	// OffBytes bound how far the live blocks' number and bytes may be off.
 	Exact               bool
 	OffBlocks, OffBytes uint64
+	// Steady reports, for pools of small and of large blocks, whether Counters.Pools were the same in the first and the
+	// last read.
+	Steady [2]bool
 	// From and To are CLOCK_MONOTONIC in ns (tracer/clock) before the first and after the last read. LockFree reports
 	// that both ends saw the lock free: then the walk, with the events from From to To applied over it, is the state
 	// at To, but for a block that the table of active blocks moved while it was read (2 of 233 walks of a job that

@@ -2,8 +2,11 @@
 
 package allocator
 
-// arraySize is the size of a StatArray: of all pools, the small and the large, four words each.
-const arraySize = 96
+// Sizes of a Stat, four words, and of a StatArray: one of all pools, of the small and of the large ones.
+const (
+	statSize  = 32
+	arraySize = 3 * statSize
+)
 
 const maxArrays = 9 // since 2.0, with the requested bytes
 
@@ -54,6 +57,15 @@ func countersAt(b []byte, l *Layout) (c Counters) {
 	for i, s := range all[:l.arrays()] {
 		*s = statAt(b, l.stats+i*arraySize)
 	}
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		for array, s := range [...]*Stat{0: &p.Allocations, 1: &p.Segments, 4: &p.Allocated, 5: &p.Reserved} {
+			if s == nil {
+				continue
+			}
+			*s = statAt(b, l.stats+array*arraySize+(1+i)*statSize)
+		}
+	}
 	end := l.stats + l.arrays()*arraySize
 	c.Retries, c.OutOfMemory = word(b, end), word(b, end+8)
 	return c
@@ -81,6 +93,14 @@ func findStats(b []byte, s sums, requested, resting bool) (found int) {
 		}
 	}
 	return found
+}
+
+// steady reports which kinds of pools have the same counters.
+func steady(was, is *Counters) (same [2]bool) {
+	for i := range same {
+		same[i] = was.Pools[i] == is.Pools[i]
+	}
+	return same
 }
 
 // near reports whether counters are off by a quarter at most, and not 0.

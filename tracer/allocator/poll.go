@@ -98,6 +98,7 @@ func (p *poller) judge(r *reader, d *Device, i int, at uint64) (proven bool) {
 	end := l.sets[0] - 8
 	before := countersAt(was, l)
 	*d = Device{Index: i, Counters: countersAt(is, l), LockFree: unlocked(was) && unlocked(is)}
+	d.Steady = steady(&before, &d.Counters)
 	d.Exact = d.LockFree && bytes.Equal(was[8:end], is[8:end])
 	if !d.Exact {
 		d.OffBlocks, d.OffBytes = moved(before.Allocations, d.Counters.Allocations), moved(before.Allocated, d.Counters.Allocated)

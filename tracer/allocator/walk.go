@@ -278,7 +278,7 @@ func (w *walk) check(l *Layout, before, after []byte) {
 	}
 	w.resting = w.device.LockFree && l.stats != 0 && bytes.Equal(before[8:end], after[8:end])
 	was, is := countersAt(before[:end], l), countersAt(after[:end], l)
-	w.device.Counters = is
+	w.device.Counters, w.device.Steady = is, steady(&was, &is)
 	w.device.Exact = w.resting && s.equals(was) && w.counted && w.device.Contradicted == 0
 	if !w.device.Exact {
 		w.dropGone()

@@ -45,7 +45,7 @@ func inputOf(in ledger.Input) *wire.Input {
 	case ledger.Forget:
 		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
 	case ledger.Untraced:
-		return &wire.Input{What: &wire.Input_Untraced{Untraced: &wire.Untraced{From: in.From, To: in.To}}}
+		return &wire.Input{What: &wire.Input_Untraced{Untraced: untracedOf(&in)}}
 	case ledger.Fold:
 		return &wire.Input{What: &wire.Input_Fold{Fold: &wire.Fold{Pid: in.PID, Below: in.Below}}}
 	case ledger.Limits:
@@ -281,7 +281,7 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 	case *wire.Input_Stats:
 		return setStats(what.Stats, books)
 	case *wire.Input_Untraced:
-		books.Tell(ledger.Untraced{From: what.Untraced.GetFrom(), To: what.Untraced.GetTo()})
+		setUntraced(what.Untraced, books)
 	case *wire.Input_Forget:
 		books.Tell(ledger.Forget{Before: what.Forget})
 	case *wire.Input_Fold:

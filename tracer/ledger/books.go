@@ -55,11 +55,6 @@ type TensorReading struct {
 	Totals []TensorTotals
 }
 
-// Untraced is a time in which no report of a tensor was seen: each block that lived at From may have been freed, and its
-// address given out again. All blocks count as freed at From, and what lives at To as allocated before the attach.
-// It comes after a TensorReading of From, and before the next reports, whose totals count live blocks from 0 on.
-type Untraced struct{ From, To uint64 }
-
 // BlockList has all live blocks of a process on its GPUs, in the sample or not.
 type BlockList struct {
 	PID    uint32
@@ -106,14 +101,6 @@ func (in Limits) tell(l *Ledger)        { l.setLimits(in, l.numbers > 0) }
 func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
 func (in Fold) tell(l *Ledger)          { l.fold(in.PID, in.Below) }
 func (in Carried) tell(l *Ledger)       { l.takeCarried(&in) }
-
-func (in Untraced) tell(l *Ledger) {
-	l.eachAlive(func(p *process) {
-		if !p.purged {
-			loseTensors(&p.torch, in.From)
-		}
-	})
-}
 
 func (in BlockList) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && !p.purged && !l.full() {

@@ -101,7 +101,10 @@ func carryRest(c *carrier, p *process) {
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
 	codec.Most(c.Codec, &t.halvings, maxHalvings)
-	c.Flags(&t.contradicted, &t.unbooked)
+	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open)
+	if t.untraced {
+		codec.Amount(c.Codec, &t.traced, maxTensors)
+	}
 	carryReading(c, p, t)
 	c.told(&t.now)
 	t.olderFreed.Carry(c.Codec)

@@ -10,7 +10,7 @@ import (
 
 // Part splits what a process uses on one GPU, each byte once:
 //
-//	Usage + Since = Tensors + Cached + Driver + Rounding + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
+//	Usage + Since = Tensors + Cached + Driver + Rounding + Untraced + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
 type Part struct {
 	Process int // as in the Balance
 	UUID    string
@@ -21,6 +21,7 @@ type Part struct {
 	Driver         uint64 // other driver allocations
 	Internal       uint64 // part of Driver: what the driver took for itself
 	Rounding       uint64 // what the driver holds for allocations since the attach beyond their bytes
+	Untraced       uint64 // tensors allocated while their allocator was not traced
 	OlderAllocated uint64 // tensors allocated before the attach
 	OlderCached    uint64 // rest of the segments that are older than the attach
 	Foreign        uint64 // other memory from before the attach: context, modules, other libraries
@@ -72,18 +73,19 @@ func (s *Snapshot) Parts() []Part {
 		part.Tensors += t.LiveBytes - t.Asleep
 		part.Cached += t.Cached
 		part.Driver = minus(part.Driver, t.Segments)
-		part.OlderAllocated += t.Older - t.OlderAsleep - t.OlderMoved
+		part.Untraced += t.Untraced
+		part.OlderAllocated += t.Older - t.OlderAsleep - t.OlderMoved - t.Untraced
 		part.OlderCached += t.OlderCached
 		part.Foreign = minus(part.Foreign, minus(s.Balances[b].Baseline, t.Foreign))
 	}
 	for i := range parts {
 		p := &parts[i]
 		if s.Balances[i].Unlisted {
-			sum := p.Tensors + p.Cached + p.Driver + p.OlderAllocated + p.OlderCached
+			sum := p.Tensors + p.Cached + p.Driver + p.Untraced + p.OlderAllocated + p.OlderCached
 			*p = Part{Process: p.Process, UUID: p.UUID, Device: p.Device, Unlisted: sum}
 			continue
 		}
-		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.Rounding - p.OlderAllocated - p.OlderCached - p.Foreign)
+		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.Rounding - p.Untraced - p.OlderAllocated - p.OlderCached - p.Foreign)
 	}
 	s.takeUnplaced(parts, s.unplaced(only))
 	return parts

@@ -232,8 +232,13 @@ type Tensors struct {
 	// Standard error of the largest site's live bytes, from the sampling.
 	Error uint64
 
-	// Bytes allocated before the attach and still live: Allocated - LiveBytes.
+	// Bytes that no event gave out and that are live: Allocated - LiveBytes. They were allocated before the attach,
+	// or while the allocator was not traced.
 	Older uint64
+	// Part of Older of which it is not known to be from before the attach. What is freed of Older comes off it first.
+	Untraced uint64
+	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
+	Open bool
 	// Bytes allocated before the attach and freed since, at even steps from Begin to End.
 	OlderFreed  [HistoryLen]uint64
 	OlderCached uint64 // rest of the segments that are older than the attach

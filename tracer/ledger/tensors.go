@@ -41,6 +41,10 @@ type tensors struct {
 
 	outside uint64 // bytes of live blocks in no booked segment, at the last BlockList
 
+	open     bool   // it is not traced now: the blocks of the sample are those of some time ago
+	untraced bool   // it was not traced for some time: then what no event gave out may have been allocated in that
+	traced   uint64 // bytes from before the attach that did not leave in such times
+
 	contradicted, unbooked bool // the warning has been given
 }
 
@@ -174,39 +178,6 @@ func (p *torch) dropTensor(key liveKey, n uint32, time uint64) {
 	s.allocBytes += w.bytes
 }
 
-// loseTensors ends all blocks: which of them live is not known any more. Their addresses must not keep the stacks of
-// blocks that have gone.
-func loseTensors(p *torch, time uint64) {
-	p.spend(len(p.live))
-	var keys []liveKey
-	for key := range p.live {
-		if key.space == Blocks {
-			keys = append(keys, key)
-		}
-	}
-	slices.SortFunc(keys, func(a, b liveKey) int { return cmp.Compare(a.address, b.address) })
-	for _, key := range keys {
-		p.dropTensor(key, p.live[key], time)
-	}
-	for i := range p.tensors {
-		t := &p.tensors[i]
-		t.reading.endBlocks()
-		t.since, t.first = sampleSince{}, firstReport{}
-		t.now.live, t.now.begun, t.now.liveKnown = 0, false, t.now.known
-	}
-}
-
-// endBlocks counts live blocks as freed.
-func (r *tensorReading) endBlocks() {
-	r.live, r.freed = count{}, count{}
-	for i := range r.classes {
-		k := &r.classes[i]
-		k.freed.take(&k.live)
-		k.live = count{}
-		r.freed.take(&k.freed)
-	}
-}
-
 // bookAllocator books what an allocator had reserved before its first report since the attach.
 func (p *torch) bookAllocator(e *Event) {
 	device := tensorDevice(e.Device)
@@ -310,7 +281,7 @@ func (p *torch) doubtTotals(t *tensors, last *tensorReading) {
 		older := minus(t.first.allocated, r.olderFreed)
 		excess = max(excess, minus(r.allocated, r.live.bytes+older))
 	}
-	if excess == 0 || r.reserved == 0 || t.contradicted {
+	if excess == 0 || t.open || r.reserved == 0 || t.contradicted {
 		return
 	}
 	freed := minus(r.freed.bytes, last.freed.bytes)

@@ -157,6 +157,9 @@ func (j *joined) find(key liveKey) (of siteKey, weight, size uint64, ok bool) {
 	}
 	b := j.entries.at(n)
 	s := j.process.sites[b.site]
+	if s.kind == Tensor && j.process.tensors[s.total].open { // by now the address may be another block's
+		return siteKey{}, 0, 0, false
+	}
 	return s.siteKey, weightOf(s, b), b.size, s.kind != aliased
 }
 

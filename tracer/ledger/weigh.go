@@ -130,7 +130,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 		Allocated: m.allocated, Reserved: p.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
-		Sampled: t.sampled, Halvings: t.halvings,
+		Sampled: t.sampled, Halvings: t.halvings, Open: t.open,
 	}
 	if t.device < 0 {
 		return out
@@ -144,10 +144,17 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	v.asleepOn(t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
+	if t.untraced {
+		out.Untraced = minus(out.Older, t.traced)
+	}
 	t.olderFreed.Fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
+	inside := out.untracedInside(outside)
+	out.Cached, out.Older = out.Cached-inside, out.Older-inside
 	older := v.olderReserved(t, &out, outside, here)
 	out.OlderCached = minus(minus(older, out.Older), outside)
+	out.Older += inside
+	out.Untraced = min(out.Untraced, out.Older-out.OlderAsleep-out.OlderMoved)
 	for _, r := range p.freeRuns {
 		if here(r.device) && t.now.reserved != 0 { // otherwise blocks have no addresses
 			out.LargestFree = max(out.LargestFree, r.bytes)
@@ -164,6 +171,22 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 		}
 	}
 	return out
+}
+
+// untracedInside returns how much of Untraced lies in segments that were allocated since the attach, where it has taken
+// cache. Where that is not known, it is as much of their free memory as of that of older segments, in which
+// outside bytes are live.
+func (t *Tensors) untracedInside(outside uint64) uint64 {
+	if t.Untraced == 0 {
+		return 0
+	}
+	older := minus(minus(t.Reserved, t.Segments), t.Older-t.Untraced+outside)
+	if t.Untraced >= t.Cached+older {
+		return min(t.Untraced, t.Cached)
+	}
+	high, low := bits.Mul64(t.Untraced, t.Cached)
+	inside, _ := bits.Div64(high, low, t.Cached+older)
+	return inside
 }
 
 // spreadCache scales the cached bytes of a process's segments so that they add up to the cache: the

@@ -82,13 +82,6 @@ type process struct {
 	dated, older bool            // it was looked up whether the process is older than the session, and it is
 	counted      map[bpf.TensorKey]counted
 	count        budget.Count
-	ended        map[bpf.TensorKey]ended
-}
-
-// ended is what an allocator had counted before the kernel half began anew with it.
-type ended struct {
-	classes  [bpf.SizeClasses]ledger.ClassTotals // all blocks count as freed
-	unbooked uint64
 }
 
 // counted is what was counted of an allocator: the kernel half begins anew when it gets another number.

@@ -36,24 +36,6 @@ func (a *Allocators) Leave(b ledger.Books, pid uint32) bool {
 // traced.
 func (a *Allocators) Drop(e *bpf.Event) { a.drop(keyOf(e), false) }
 
-// Restart has the kernel half begin anew with all allocators, whose blocks may have been freed unseen. The totals that
-// Read tells count their blocks as freed from then on. No probe may report meanwhile.
-func (a *Allocators) Restart() {
-	var keys []bpf.TensorKey
-	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
-		keys = append(keys, key)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if p := a.processes[key.Pid]; p != nil {
-			p.counts(key, value)
-			p.end(key, value)
-		}
-	})
-	for _, key := range keys {
-		a.drop(key, true)
-	}
-}
-
 // drop has the kernel half begin anew with an allocator, and leaves its blocks to be placed and
 // removed. One whose process has not ended may be about to report another one.
 func (a *Allocators) drop(key bpf.TensorKey, ended bool) {

@@ -81,47 +81,7 @@ func (a *Allocators) appendTotals(b ledger.Books, list []ledger.TensorTotals, ke
 	if a.isInherited(b, key.Pid, device, value) {
 		return list
 	}
-	totals := totalsOf(key.Pid, device, value)
-	a.addEnded(key, &totals)
-	return append(list, totals)
-}
-
-// end counts the blocks of an allocator as freed; Allocators.mu is held.
-func (p *process) end(key bpf.TensorKey, value *bpf.TensorDevice) {
-	if p.ended == nil {
-		p.ended = map[bpf.TensorKey]ended{}
-	}
-	x, known := p.ended[key]
-	if !known && len(p.ended) >= maxKnown {
-		return
-	}
-	for i, c := range value.Classes {
-		k := &x.classes[i]
-		k.Allocs, k.AllocBytes = k.Allocs+c.Allocs, k.AllocBytes+c.AllocBytes
-		k.Frees, k.FreeBytes = k.Allocs, k.AllocBytes
-	}
-	x.unbooked += value.Unbooked
-	p.ended[key] = x
-}
-
-// addEnded adds what an allocator had counted before Restart to its totals.
-func (a *Allocators) addEnded(key bpf.TensorKey, totals *ledger.TensorTotals) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	p := a.processes[key.Pid]
-	if p == nil {
-		return
-	}
-	x, known := p.ended[key]
-	if !known {
-		return
-	}
-	for i := range totals.Classes {
-		c, before := &totals.Classes[i], &x.classes[i]
-		c.Allocs, c.AllocBytes = c.Allocs+before.Allocs, c.AllocBytes+before.AllocBytes
-		c.Frees, c.FreeBytes = c.Frees+before.Frees, c.FreeBytes+before.FreeBytes
-	}
-	totals.Unbooked += x.unbooked
+	return append(list, totalsOf(key.Pid, device, value))
 }
 
 // readAgain is how often an allocator's totals are read again that changed while they were copied.

@@ -17,6 +17,7 @@ var (
 	stored = flag.String("seen", "", "absolute path of the stored observations, instead of testdata/leaks/seen.json.zst")
 	only   = flag.String("only", "", "run these programs, comma-separated")
 	all    = flag.Bool("all", false, "run all programs for 60 s")
+	budget = flag.Float64("budget", 0, "percent of a thread's time that tracing may take, as --budget; 0: off")
 )
 
 const (

@@ -199,7 +199,7 @@ func (m *machine) trace(t *testing.T, capture ledger.Books) (tr *tracer.Tracer) 
 	t.Helper()
 	began := make(chan struct{})
 	tr, err := tracer.New(tracer.Config{
-		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample, Walks: m.walks, Capture: capture,
+		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample, Walks: m.walks, Capture: capture, Budget: *budget / 100,
 		Ready: func([]uint32) { close(began) },
 	})
 	if err != nil {
@@ -221,6 +221,27 @@ func (m *machine) trace(t *testing.T, capture ledger.Books) (tr *tracer.Tracer) 
 		t.Fatal("the tracer is not ready after 30 s")
 	}
 	return tr
+}
+
+// logCost logs how much of their time tracing would have taken of the programs, and for how much of the time it did not
+// trace their tensors.
+func logCost(t *testing.T, s *ledger.Snapshot) {
+	c, over := s.Stats.Cost, 0
+	span := float64(s.End - s.Begin)
+	for i := range s.Tensors {
+		const reports = 2 // of each tensor
+		x := &s.Tensors[i]
+		traced := span - float64(c.Away)
+		if share := reports * float64(x.AllocObjects) * float64(c.Price) / traced; x.Device >= 0 && share > *budget/100 {
+			over++
+		}
+	}
+	var untraced, allocated uint64
+	for i := range s.Tensors {
+		untraced, allocated = untraced+s.Tensors[i].Untraced, allocated+s.Tensors[i].Allocated
+	}
+	t.Logf("budget %.3g %%: %d allocators would take more; the busiest took %.2f %% (at most %.2f %% in 10 s); not traced for %.1f %% of the time; %.1f %% of %d MiB without a stack for that",
+		*budget, over, 100*c.Session.Share(), 100*c.Highest.Share(), 100*float64(c.Away)/span, 100*float64(untraced)/float64(max(allocated, 1)), allocated>>20)
 }
 
 // observe runs a batch of programs, some of which start before the tracer. It returns the books of
@@ -257,6 +278,9 @@ func (m *machine) observe(t *testing.T, b batch) *observation {
 			}
 		}
 		moments = append(moments, moment{seconds, tr.Snapshot()})
+	}
+	if *budget > 0 {
+		logCost(t, moments[len(moments)-1].Snapshot)
 	}
 	o := observationOf(tr, all, moments)
 	o.excerpt = excerpt

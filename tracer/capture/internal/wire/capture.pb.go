@@ -2486,6 +2486,8 @@ type Untraced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
 	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	Stayed        []*Stayed              `protobuf:"bytes,3,rep,name=stayed,proto3" json:"stayed,omitempty"`
+	Open          bool                   `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2534,6 +2536,89 @@ func (x *Untraced) GetTo() uint64 {
 	return 0
 }
 
+func (x *Untraced) GetStayed() []*Stayed {
+	if x != nil {
+		return x.Stayed
+	}
+	return nil
+}
+
+func (x *Untraced) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
+// Stayed bounds what an allocator may have freed in that time.
+type Stayed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Device        int32                  `protobuf:"zigzag32,2,opt,name=device,proto3" json:"device,omitempty"`
+	Small         uint64                 `protobuf:"varint,3,opt,name=small,proto3" json:"small,omitempty"` // bytes of the largest block; 0: none; 2^64-1: any
+	Large         uint64                 `protobuf:"varint,4,opt,name=large,proto3" json:"large,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stayed) Reset() {
+	*x = Stayed{}
+	mi := &file_capture_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stayed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stayed) ProtoMessage() {}
+
+func (x *Stayed) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stayed.ProtoReflect.Descriptor instead.
+func (*Stayed) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Stayed) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Stayed) GetDevice() int32 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *Stayed) GetSmall() uint64 {
+	if x != nil {
+		return x.Small
+	}
+	return 0
+}
+
+func (x *Stayed) GetLarge() uint64 {
+	if x != nil {
+		return x.Large
+	}
+	return 0
+}
+
 // CostShare is what the reports of a process cost.
 type CostShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2547,7 +2632,7 @@ type CostShare struct {
 
 func (x *CostShare) Reset() {
 	*x = CostShare{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2644,7 @@ func (x *CostShare) String() string {
 func (*CostShare) ProtoMessage() {}
 
 func (x *CostShare) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2657,7 @@ func (x *CostShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
 func (*CostShare) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CostShare) GetPid() uint32 {
@@ -2614,7 +2699,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2711,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2724,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2667,7 +2752,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2764,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2777,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{26}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2723,7 +2808,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2820,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2833,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{27}
+	return file_capture_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2810,7 +2895,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2907,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2920,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{28}
+	return file_capture_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2990,7 +3075,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[29]
+	mi := &file_capture_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3087,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[29]
+	mi := &file_capture_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3100,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{29}
+	return file_capture_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *End) GetTime() uint64 {
@@ -3273,10 +3358,17 @@ const file_capture_proto_rawDesc = "" +
 	"\ahighest\x18\x03 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\ahighest\x126\n" +
 	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\x12\x16\n" +
 	"\x06budget\x18\x05 \x01(\x04R\x06budget\x12\x12\n" +
-	"\x04away\x18\x06 \x01(\x04R\x04away\".\n" +
+	"\x04away\x18\x06 \x01(\x04R\x04away\"w\n" +
 	"\bUntraced\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x04R\x02to\"_\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\x123\n" +
+	"\x06stayed\x18\x03 \x03(\v2\x1b.vramprof.capture.v1.StayedR\x06stayed\x12\x12\n" +
+	"\x04open\x18\x04 \x01(\bR\x04open\"^\n" +
+	"\x06Stayed\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x16\n" +
+	"\x06device\x18\x02 \x01(\x11R\x06device\x12\x14\n" +
+	"\x05small\x18\x03 \x01(\x04R\x05small\x12\x14\n" +
+	"\x05large\x18\x04 \x01(\x04R\x05large\"_\n" +
 	"\tCostShare\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x18\n" +
 	"\areports\x18\x02 \x01(\x04R\areports\x12\x12\n" +
@@ -3335,7 +3427,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -3361,12 +3453,13 @@ var file_capture_proto_goTypes = []any{
 	(*Stats)(nil),          // 21: vramprof.capture.v1.Stats
 	(*TensorCost)(nil),     // 22: vramprof.capture.v1.TensorCost
 	(*Untraced)(nil),       // 23: vramprof.capture.v1.Untraced
-	(*CostShare)(nil),      // 24: vramprof.capture.v1.CostShare
-	(*ProcessWarning)(nil), // 25: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 26: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 27: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 28: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 29: vramprof.capture.v1.End
+	(*Stayed)(nil),         // 24: vramprof.capture.v1.Stayed
+	(*CostShare)(nil),      // 25: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 26: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 27: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 28: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 29: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 30: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3380,12 +3473,12 @@ var file_capture_proto_depIdxs = []int32{
 	20, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
 	21, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
 	19, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	25, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	26, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	26, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	27, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
 	16, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	27, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	28, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
 	15, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
 	23, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
@@ -3395,14 +3488,15 @@ var file_capture_proto_depIdxs = []int32{
 	12, // 23: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
 	17, // 24: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
 	22, // 25: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
-	24, // 26: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
-	24, // 27: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
-	24, // 28: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	25, // 26: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	25, // 27: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	25, // 28: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	24, // 29: vramprof.capture.v1.Untraced.stayed:type_name -> vramprof.capture.v1.Stayed
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3441,7 +3535,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

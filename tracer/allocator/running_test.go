@@ -46,12 +46,12 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 	offset := uint64(time.Now().UnixNano()) - clock.Now()
 	var layouts Layouts
 	a := layouts.New(p)
-	all, held := 0, 0
+	all, held, linked, bounded := 0, 0, 0, 0
 	refused := map[string]int{}
 	for {
 		select {
 		case <-ended:
-			t.Logf("%d walks, %d of them with the lock held, %d others kept; refused: %v", all, held, len(walks), refused)
+			t.Logf("%d walks, %d of them with the lock held, %d others kept, %d blocks by their neighbors, %d walks with the bounds of all segments; refused: %v", all, held, len(walks), linked, bounded, refused)
 			return walks
 		default:
 		}
@@ -62,6 +62,10 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 		}
 		all++
 		d := s.Devices[0]
+		linked += d.Linked
+		if d.Bounded {
+			bounded++
+		}
 		if !d.LockFree {
 			held++
 			continue
@@ -79,7 +83,7 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 
 // TestAWalkWithTheEventsOfItsWindowIsExact compares walks of a job that allocates without a pause with what
 // PyTorch recorded: a walk whose ends saw the lock free, with the last event of each address of its window. Few walks
-// may lack a block that the table of active blocks moved while it was read.
+// may lack a block that is all of its segment, and that the table of active blocks moved while it was read.
 func TestAWalkWithTheEventsOfItsWindowIsExact(t *testing.T) {
 	root, folder := realtorch.Prepare(t), t.TempDir()
 	cmd := root.Command(root.Env(t, 1, 8<<30), "running.py", folder, "3000", "3")
@@ -148,7 +152,7 @@ func compareRunning(t *testing.T, walks []seen, events []traced) {
 			t.Errorf("a walk of %d µs with %d events (exact: %v) has %d blocks, PyTorch %d", w.to-w.from, done-first, w.exact, len(w.live), len(state))
 		}
 	}
-	if missed*20 > len(walks) {
+	if missed*100 > len(walks) {
 		t.Errorf("%d of %d walks lack a block", missed, len(walks))
 	}
 	t.Logf("%d walks and %d events: %d exact alone, %d other than the end of their window, %d events in a window at most; with the events %d wrong, %d without a block", len(walks), len(events), exact, torn, most, wrong, missed)

@@ -255,7 +255,7 @@ func AllocatorDoubt(s *ledger.Snapshot, c *ledger.AllocatorCache) (text string) 
 	if age := Minus(s.End, c.Time); age >= uint64(recent) {
 		text = "Read " + format.Span(age) + " before this moment"
 	}
-	if !c.Exact {
+	if !c.Exact && !c.Settled {
 		if text == "" {
 			text = "Read"
 		}

@@ -56,19 +56,27 @@ func (w *walk) isNew(at uint64) bool {
 	return !known
 }
 
-// readLinked reads blocks, and adds those that are live and fit a neighbor.
+// readLinked reads blocks, and adds those that are live and fit a neighbor, in two reads: what is written meanwhile may
+// be a mixture of two blocks. Free ones may be gone, but show where memory is mapped.
 func (w *walk) readLinked(r *reader, l *Layout, at []uint64) {
 	slices.Sort(at)
 	at = slices.DeleteFunc(at, func(a uint64) bool { return !r.pointer(a) })
 	found := w.spare[:0]
-	r.each(l.blockEnd(), at, func(i int, x []byte) {
+	r.each(l.blockEnd(), at, func(i int, x []byte) { found = append(found, l.block(x, at[i], Active)) })
+	k := 0
+	r.each(l.blockEnd(), at[:len(found)], func(i int, x []byte) {
 		b := l.block(x, at[i], Active)
-		if live := b.state == Active || b.state == PendingFree && !b.freed; live && b.sized() && w.hasNeighbor(&b) {
-			found = append(found, b)
+		switch live := b.state == Active || b.state == PendingFree && !b.freed; {
+		case b != found[i] || !b.sized() || !w.hasNeighbor(&b):
+		case live:
+			found[k] = b
+			k++
+		default:
+			w.free = append(w.free, b)
 		}
 	})
-	w.blocks = append(w.blocks, found...)
-	w.device.Linked += len(found)
+	w.blocks = append(w.blocks, found[:k]...)
+	w.device.Linked += k
 	w.spare = found[:0]
 }
 
@@ -79,7 +87,7 @@ func (w *walk) hasNeighbor(b *rawBlock) bool {
 		i > 0 && b.prev != 0 && follows(w.blocks[i-1], *b)
 }
 
-// run is memory of a segment, without a hole: of an expandable segment, there may be several.
+// run is memory of a segment, without a hole: an expandable segment may have several.
 type run struct {
 	start, end uint64
 	base       uint64 // of an expandable segment: the address of its first page; 0 for others
@@ -98,60 +106,75 @@ func (k *bounds) are(reserved Stat) bool {
 	return k.runs != nil && k.reserved.Allocated == reserved.Allocated && k.reserved.Freed == reserved.Freed
 }
 
-// bound finds the runs of a walk, or takes the bounds that an earlier one proved; was and is are the reserved bytes
-// before and after it.
-func (w *walk) bound(known *bounds, was, is Stat) {
-	if moved(was, is) != 0 {
+// bound finds the runs of a walk, or takes the bounds that an earlier one proved; was and is are the counters before and
+// after it. The counter of segments counts the pages of expandable ones.
+func (w *walk) bound(known *bounds, was, is *Counters) {
+	if w.device.Bounded = w.device.Exact; moved(was.Reserved, is.Reserved) != 0 {
 		return
 	}
-	if w.runs = runsOf(w.blocks); total(w.runs) == is.Current {
-		w.device.Bounded = true
-		*known = bounds{is, w.runs}
-		return
-	}
-	if w.device.Bounded = w.device.Exact; known.are(is) {
+	runs, expandable := runsOf(w.mapped())
+	switch {
+	case total(runs) == is.Reserved.Current && (expandable || uint64(len(runs)) == is.Segments.Current):
+		w.runs, w.device.Bounded = runs, true
+		*known = bounds{is.Reserved, runs}
+	case known.are(is.Reserved):
 		w.runs, w.device.Bounded = known.runs, true
 	}
 }
 
-// runsOf returns the memory between the first and the last block of each chain, which stay where they are while blocks
-// in between are divided and joined, except for what is not mapped. A chain without an end has none.
-func runsOf(blocks []rawBlock) (runs []run) {
+// mapped returns the blocks and the free ones that only neighbors showed, by address.
+func (w *walk) mapped() []rawBlock {
+	if len(w.free) == 0 {
+		return w.blocks
+	}
+	list := slices.Concat(w.blocks, w.free)
+	slices.SortStableFunc(list, func(a, b rawBlock) int { return compare(a.ptr, b.ptr) })
+	return list
+}
+
+// runsOf returns the memory that blocks have, one run for each segment. A block lies in its segment whether it was read
+// before or after it was divided or joined, and the first and the last one of a chain say where the segment begins and
+// ends. expandable reports whether there are blocks without memory: these divide a segment into several runs.
+func runsOf(blocks []rawBlock) (runs []run, expandable bool) {
 	var now run
-	found := false // a block of the run
-	var base uint64
-	var inside, expandable bool
-	first := 0 // run of the chain
-	end := func(at uint64) {
-		if now.end = at; now.end > now.start && found {
+	first, base, last := 0, uint64(0), uint64(0) // run of the chain; where the chain begins; the end of a segment
+	holed := false                               // the chain has unmapped blocks
+	end := func() {
+		if now.end > now.start {
 			runs = append(runs, now)
 		}
+		now = run{}
+	}
+	endChain := func() {
+		end()
+		for k := first; k < len(runs) && holed; k++ {
+			runs[k].base = base
+		}
+		expandable = expandable || holed
+		first, holed = len(runs), false
 	}
 	for i := range blocks {
 		b := &blocks[i]
-		if b.prev == 0 && (!inside || b.ptr != base) {
-			inside, expandable, base, first = true, false, b.ptr, len(runs)
-			now, found = run{start: b.ptr}, false
+		if b.prev == 0 && b.ptr != base {
+			endChain()
+			base = b.ptr
 		}
-		switch {
-		case !inside:
-			continue
-		case b.state == Unmapped:
-			end(b.ptr)
-			expandable, found, now = true, false, run{start: b.ptr + b.size}
-		case !found:
-			found, now.stream, now.pool = true, b.stream, b.pool
-		}
-		if b.next != 0 {
+		if b.state == Unmapped {
+			end()
+			holed = true
 			continue
 		}
-		end(b.ptr + b.size)
-		for k := first; k < len(runs) && expandable; k++ {
-			runs[k].base = base
+		if now.end == 0 || b.ptr > now.end || b.ptr == now.end && b.ptr == last {
+			end()
+			now = run{start: b.ptr, stream: b.stream, pool: b.pool}
 		}
-		inside = false
+		now.end = max(now.end, b.ptr+b.size)
+		if b.next == 0 {
+			last = b.ptr + b.size
+		}
 	}
-	return runs
+	endChain()
+	return runs, expandable
 }
 
 // total returns the bytes of runs.

@@ -62,8 +62,8 @@ func TestABlockThatTheTableMovedIsFoundByItsNeighbor(t *testing.T) {
 	}
 }
 
-// TestSegmentsKeepTheirBoundsWhileBlocksChange: while nothing is reserved, a walk that finds no end of a chain has the
-// segments of one before.
+// TestSegmentsKeepTheirBoundsWhileBlocksChange: while nothing is reserved, a walk that lacks a block has the segments of
+// one before.
 func TestSegmentsKeepTheirBoundsWhileBlocksChange(t *testing.T) {
 	m := movingMemory{minimal(), new(int), false}
 	a := New(minimal(), nil)
@@ -74,9 +74,9 @@ func TestSegmentsKeepTheirBoundsWhileBlocksChange(t *testing.T) {
 	if s, err := a.Walk(1); err != nil || s.Devices[0].Exact || !s.Devices[0].Bounded {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	const last, next, reserved = 12544, 12 * 8, 4096 + 40 + 5*96
-	m.flatMemory[last+next] = 8 // the last block leads on
-	if s, err := a.Walk(1); err != nil || !s.Devices[0].Bounded || len(s.Segments) != 1 || s.Segments[0].Size != 1536 || s.Segments[0].Blocks != 2 {
+	const last, size, reserved = 12544, 6 * 8, 4096 + 40 + 5*96
+	m.flatMemory[last+size+1] = 0 // the last block is not whole
+	if s, err := a.Walk(1); err != nil || !s.Devices[0].Bounded || len(s.Segments) != 1 || s.Segments[0].Size != 1536 || s.Segments[0].Blocks != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	m.flatMemory[reserved+16]++ // a segment came

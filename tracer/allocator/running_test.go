@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
-// traced is an event as PyTorch records it: µs of the Unix time, 1 or 0 for a block that is given out or freed, its
-// address and requested size.
+// traced is an event as PyTorch records it: µs of the Unix time, 1 for a block that is given out, 2 for one that is
+// freed, 0 for one that waits for no stream any more, its address and requested size.
 type traced [4]uint64
 
 // seen is a walk of a running job: its window in µs of the Unix time, and the live blocks with their requested sizes.
@@ -29,9 +29,10 @@ type seen struct {
 }
 
 func (e traced) apply(to map[uint64]uint64) {
-	if e[1] == 1 {
+	switch e[1] {
+	case 1:
 		to[e[2]] = e[3]
-	} else {
+	case 0:
 		delete(to, e[2])
 	}
 }

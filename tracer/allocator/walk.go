@@ -51,8 +51,9 @@ type walk struct {
 
 	keys    []uint64 // addresses of Blocks, with the state in the lowest bits
 	spare   []rawBlock
-	segment []int32 // of each block, in the snapshot; -1: unknown
-	runs    []run   // mapped memory, by the ends of chains
+	free    []rawBlock // that only neighbors showed
+	segment []int32    // of each block, in the snapshot; -1: unknown
+	runs    []run      // mapped memory, by the ends of chains
 }
 
 // sight is one look at a device's object.
@@ -297,7 +298,7 @@ func (w *walk) check(l *Layout, known *bounds, before, after []byte) {
 		w.device.OffBlocks = apart(s.allocations, was.Allocations.Current) + moved(was.Allocations, is.Allocations)
 		w.device.OffBytes = apart(s.allocated, was.Allocated.Current) + moved(was.Allocated, is.Allocated)
 	}
-	w.bound(known, was.Reserved, is.Reserved)
+	w.bound(known, &was, &is)
 }
 
 // dropGone makes those blocks inactive that were freed during the walk, and drops those whose Block was deleted: its

@@ -8,16 +8,15 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/allocator"
-	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
-// bookable returns what the ledger takes of a snapshot; given are the blocks that events gave out. Beyond
-// the limits of package caching, or where they overlap, blocks and segments are left out, and no device is exact.
-func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
-	since := make(map[uint64]bool, len(given))
-	for i := range given {
-		since[given[i].Address] = true
+// bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or where they overlap,
+// blocks and segments are left out, and no device is exact.
+func (s *reading) bookable() *caching.Reading {
+	since := make(map[uint64]bool, len(s.given))
+	for i := range s.given {
+		since[s.given[i].Address] = true
 	}
 	r := &caching.Reading{Blocks: make([]caching.Block, 0, min(len(s.Blocks), caching.MaxBlocks))}
 	arenas := map[caching.Arena]uint16{}
@@ -59,7 +58,11 @@ func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
 		}
 	}
 	for i := range s.Devices {
-		r.Devices = append(r.Devices, deviceOf(&s.Devices[i], whole))
+		d := deviceOf(&s.Devices[i], whole)
+		if s.settled && whole && !d.Exact {
+			d.Settled, d.OffBlocks, d.OffBytes = true, 0, 0
+		}
+		r.Devices = append(r.Devices, d)
 	}
 	return r
 }

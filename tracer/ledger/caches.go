@@ -25,7 +25,7 @@ func (in AllocatorReading) tell(l *Ledger) {
 		if p.allocator != nil {
 			extents := p.extents()
 			p.setFirsts(extents)
-			if p.allocator.reading.Exact() {
+			if p.allocator.reading.Sure() {
 				p.repairSegments(before, extents)
 			}
 		}
@@ -62,13 +62,13 @@ type allocatorFirst struct {
 
 // segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
 type segments struct {
-	older    []uint64 // those of the first exact reading: they are from before the attach
+	older    []uint64 // those of the first sure reading: they are from before the attach
 	unbooked []uint64 // those of this reading
-	read     bool     // there was an exact reading
+	read     bool     // there was a sure reading
 }
 
 // repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was: if events of the
-// process were lost, and two exact readings agree.
+// process were lost, and two sure readings agree.
 func (p *process) repairSegments(before *allocator, extents []extent) {
 	a := p.allocator
 	a.unbooked = a.without(extents)
@@ -77,7 +77,7 @@ func (p *process) repairSegments(before *allocator, extents []extent) {
 		return
 	}
 	a.older, a.read = before.older, true
-	if p.Lost == 0 || !before.reading.Exact() {
+	if p.Lost == 0 || !before.reading.Sure() {
 		return
 	}
 	for i := range a.reading.Segments {
@@ -138,7 +138,7 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 	}
 	p.listedBlocks += len(r.Blocks)
 	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, firsts: before.firsts, segments: segments{older: before.older, read: before.read}}
-	if r.Exact() {
+	if r.Sure() {
 		p.allocator.repair(p, before)
 		if p.walks != nil {
 			p.walks.olderLeft(p.allocator)
@@ -197,7 +197,7 @@ func (a *allocator) isOlder(device int32, extents []extent) bool {
 	return true
 }
 
-// repair ends blocks of the sample that two exact readings lack and that were allocated before the first: their
+// repair ends blocks of the sample that two sure readings lack and that were allocated before the first: their
 // free was lost. One reading is not enough, since an allocator changes before it reports.
 func (a *allocator) repair(p *torch, before *allocator) {
 	lacks := func(address uint64) bool {

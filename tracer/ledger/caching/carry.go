@@ -59,7 +59,7 @@ func (r *Reading) readBlocks(c *codec.Codec) {
 
 func (d *Device) carry(c *codec.Codec) {
 	codec.Most(c, &d.Index, maxDevices-1)
-	c.Flags(&d.Exact)
+	c.Flags(&d.Exact, &d.Settled)
 	codec.Nums(c, &d.OffBlocks, &d.OffBytes)
 	k := &d.Counters
 	for _, s := range [...]*Stat{&k.Allocated, &k.Reserved, &k.Requested, &k.Allocations} {

@@ -8,15 +8,16 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
 // bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or where they overlap,
 // blocks and segments are left out, and no device is exact.
 func (s *reading) bookable() *caching.Reading {
-	since := make(map[uint64]bool, len(s.given))
+	since := make(map[uint64]*ledger.Block, len(s.given))
 	for i := range s.given {
-		since[s.given[i].Address] = true
+		since[s.given[i].Address] = &s.given[i]
 	}
 	r := &caching.Reading{Blocks: make([]caching.Block, 0, min(len(s.Blocks), caching.MaxBlocks))}
 	arenas := map[caching.Arena]uint16{}
@@ -51,9 +52,11 @@ func (s *reading) bookable() *caching.Reading {
 		if ok = ok && len(r.Blocks) < caching.MaxBlocks; !ok {
 			whole = false
 		} else {
+			given := since[b.Address]
 			r.Blocks = append(r.Blocks, caching.Block{
 				Address: b.Address, Size: b.Size, Requested: b.Requested, Arena: arena, State: caching.State(b.State),
-				Older: b.State == allocator.Active && !since[b.Address],
+				Older:   b.State == allocator.Active && given == nil,
+				Sampled: b.State == allocator.Active && given != nil && given.Sampled && given.Size == b.Size,
 			})
 		}
 	}

@@ -21,7 +21,7 @@ type AllocatorReading struct {
 func (in AllocatorReading) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && !p.purged && p.End == 0 && !l.full() {
 		before := p.allocator
-		p.setAllocator(in.Time, in.Reading)
+		p.setAllocator(in.Time, in.Reading, p.Lost > 0)
 		if p.allocator != nil {
 			extents := p.extents()
 			p.setFirsts(extents)
@@ -62,7 +62,7 @@ type allocatorFirst struct {
 
 // segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
 type segments struct {
-	older    []uint64 // those of the first sure reading: they are from before the attach
+	older    []uint64 // those of the first sure reading: they are from before the attach, as the process is
 	unbooked []uint64 // those of this reading
 	read     bool     // there was a sure reading
 }
@@ -72,11 +72,14 @@ type segments struct {
 func (p *process) repairSegments(before *allocator, extents []extent) {
 	a := p.allocator
 	a.unbooked = a.without(extents)
+	a.read = true
 	if before == nil || !before.read {
-		a.older, a.read = a.unbooked, true
+		if p.Begin <= p.options.Begin {
+			a.older = a.unbooked
+		}
 		return
 	}
-	a.older, a.read = before.older, true
+	a.older = before.older
 	if p.Lost == 0 || !before.reading.Sure() {
 		return
 	}
@@ -96,6 +99,21 @@ func (p *process) repairSegments(before *allocator, extents []extent) {
 			a.repaired(x.end - x.start)
 		}
 	}
+}
+
+// reservedAfter returns what the allocator of a device had reserved at a sure reading after a time, and when that was. It is
+// asked for only where events were lost: segments that came or went after the latest report are then in no change. a
+// may be nil.
+func (a *allocator) reservedAfter(device int32, time uint64) (bytes, at uint64, ok bool) {
+	if a == nil || a.repairs.objects == 0 || a.time <= time || !a.reading.Sure() {
+		return 0, 0, false
+	}
+	for i := range a.reading.Devices {
+		if d := &a.reading.Devices[i]; d.Index == device {
+			return min(d.Counters.Reserved.Current, maxTensors), a.time, true
+		}
+	}
+	return 0, 0, false
 }
 
 func (a *allocator) repaired(bytes uint64) {
@@ -125,8 +143,8 @@ func (a *allocator) overlaps(x *extent) bool {
 	return i < len(a.reading.Segments) && a.reading.Segments[i].Address < x.end
 }
 
-// setAllocator books a reading of the allocators.
-func (p *torch) setAllocator(time uint64, r *caching.Reading) {
+// setAllocator books a reading of the allocators. lossy reports whether events of the process were lost.
+func (p *torch) setAllocator(time uint64, r *caching.Reading, lossy bool) {
 	p.spend(64 * (len(r.Blocks) + len(r.Segments)))
 	before := p.allocator
 	if before == nil {
@@ -140,6 +158,9 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, firsts: before.firsts, segments: segments{older: before.older, read: before.read}}
 	if r.Sure() {
 		p.allocator.repair(p, before)
+		if lossy && before.reading != nil && before.reading.Sure() {
+			p.allocator.repairLost(p, before)
+		}
 		if p.walks != nil {
 			p.walks.olderLeft(p.allocator)
 		}
@@ -197,12 +218,16 @@ func (a *allocator) isOlder(device int32, extents []extent) bool {
 	return true
 }
 
-// repair ends blocks of the sample that two sure readings lack and that were allocated before the first: their
-// free was lost. One reading is not enough, since an allocator changes before it reports.
+// repair ends blocks of the sample that two sure readings lack, or have with another size, and that were allocated
+// before the first: their free was lost. One reading is not enough, since an allocator changes before it reports.
 func (a *allocator) repair(p *torch, before *allocator) {
-	lacks := func(address uint64) bool {
-		i, ok := a.at(address)
-		return !ok || a.reading.Blocks[i].State == caching.Inactive || a.reading.Blocks[i].State == caching.Unmapped
+	lacks := func(b *entry) bool {
+		i, ok := a.at(b.address)
+		if !ok {
+			return true
+		}
+		x := &a.reading.Blocks[i]
+		return x.State != caching.Active || x.Sampled && x.Size != b.size
 	}
 	var twice []uint64
 	for s := range p.all() {
@@ -212,7 +237,7 @@ func (a *allocator) repair(p *torch, before *allocator) {
 		for e := s.first; e != 0; {
 			b := p.entries.at(e)
 			e = b.next
-			if b.time >= a.time || !lacks(b.address) {
+			if b.time >= a.time || !lacks(b) {
 				continue
 			}
 			if len(a.gone) < maxFreed {
@@ -230,6 +255,24 @@ func (a *allocator) repair(p *torch, before *allocator) {
 		n := p.live[key]
 		a.repaired(p.entries.at(n).size)
 		p.dropTensor(key, n, a.time)
+	}
+}
+
+// repairLost books the blocks that had an event of their own, in two sure readings, but are not in the books: the event
+// was lost. Their stack is unknown.
+func (a *allocator) repairLost(p *torch, before *allocator) {
+	for i := range a.reading.Blocks {
+		b := &a.reading.Blocks[i]
+		if b.State != caching.Active || !b.Sampled {
+			continue
+		}
+		if _, live := p.live[liveKey{b.Address, Blocks}]; live {
+			continue
+		}
+		if k, was := before.at(b.Address); was && before.reading.Blocks[k].Sampled && before.reading.Blocks[k].Size == b.Size {
+			p.allocTensor(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, Device: a.reading.Arenas[b.Arena].Device, Time: before.time, Address: b.Address, Size: b.Size, API: "torch"})
+			a.repaired(b.Size)
+		}
 	}
 }
 

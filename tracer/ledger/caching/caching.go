@@ -35,7 +35,8 @@ type Block struct {
 	Requested     uint64 // by the program, before rounding; Size before PyTorch 2.0
 	Arena         uint16 // index in Reading.Arenas
 	State         State
-	Older         bool // no event gave it out: it was allocated before the attach
+	Older         bool // no report gave it out: it was allocated before the attach
+	Sampled       bool // it has an event of its own
 }
 
 // Segment is memory that the allocator got from the driver: adjacent mapped blocks.

@@ -98,7 +98,7 @@ func (b *Block) carry(c *codec.Codec, end *uint64, arenas int) {
 	b.Requested = b.Size - rounding
 	codec.Num(c, &b.Arena)
 	codec.Most(c, &b.State, Unmapped)
-	c.Flags(&b.Older)
+	c.Flags(&b.Older, &b.Sampled)
 	c.Check(int(b.Arena) < arenas)
 }
 

@@ -192,6 +192,36 @@ func (k CacheKind) Text() string {
 	return ""
 }
 
+// Label returns what stands behind the bytes of a kind in a list.
+func (k CacheKind) Label() string {
+	switch k {
+	case CacheIdle:
+		return "goes back"
+	case CacheHeld:
+		return "held by live tensors"
+	case CacheSmall:
+		return "too small"
+	case CacheStreams:
+		return "other streams"
+	case CachePools:
+		return "pools"
+	case CachePending:
+		return "pending"
+	}
+	return ""
+}
+
+// CacheText lists what a cache is made of: "102 MiB held by live tensors, 50.0 MiB other streams"; "" if it is empty.
+func CacheText(c *ledger.AllocatorCache) string {
+	var list []string
+	for _, k := range CacheKinds {
+		if n := k.Of(&c.Cache); n > 0 {
+			list = append(list, format.Bytes(n)+" "+k.Label())
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 // PoolName names the pool of an arena: "default", "CUDA graph 3", "MemPool 2".
 func PoolName(id caching.PoolID) string {
 	switch {

@@ -76,7 +76,7 @@ func (v *processView) open(x *scene) (target, bool) {
 // leastPreview is the least height of the lines below the processes.
 const leastPreview = 5
 
-// draw draws the table of processes, with the lines of the one at the cursor below, if they have
+// draw draws the table of processes, with the caches and the lines of the one at the cursor below, if they have
 // room.
 func (v *processView) draw(x *scene) []string {
 	height := x.size.bodyHeight()
@@ -90,6 +90,9 @@ func (v *processView) draw(x *scene) []string {
 		return v.drawRows(x, columns, height)
 	}
 	list := v.drawRows(x, columns, n+1)
+	if caches := cachesOf(x, v.atCursor()); len(caches) > 0 && preview-len(caches)-1 >= leastPreview {
+		list = append(append(list, ""), caches...)
+	}
 	return append(list, previewOf(x, v.atCursor(), height-len(list))...)
 }
 

@@ -235,6 +235,24 @@ func PoolName(id caching.PoolID) string {
 	return fmt.Sprintf("pool %d.%d", id[0], id[1])
 }
 
+// PoolLine is the line of code that a private pool is known by.
+type PoolLine struct {
+	Pool  caching.PoolID
+	Frame callstack.Frame // the headline of the stack that made the oldest segment which the pool still has
+}
+
+// PoolLines returns the lines of the pools that have memory of an allocator, by pool. A pool is missing whose segments
+// are all from before the attach, or have no stack: it is known by its id.
+func PoolLines(c *ledger.AllocatorCache, st callstack.Stacks) (list []PoolLine) {
+	for _, o := range c.Origins {
+		if slices.ContainsFunc(c.Arenas, func(a caching.ArenaCache) bool { return a.Pool == o.Pool }) {
+			stack := frames.Visible(st, o.Stack, o.API)
+			list = append(list, PoolLine{o.Pool, stack[frames.Headline(stack)]})
+		}
+	}
+	return list
+}
+
 // StreamNames names the streams of a cache: "default", and the others "stream 1", "stream 2" by handle.
 func StreamNames(c *caching.Cache) map[uint64]string {
 	var handles []uint64

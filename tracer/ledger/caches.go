@@ -40,6 +40,7 @@ type AllocatorCache struct {
 	caching.Cache
 	// Of the process: what readings showed to be allocated or freed although its event was lost.
 	Repaired, RepairedBytes uint64
+	Origins                 []PoolOrigin // of the process's private pools, as far as they were seen
 }
 
 // allocator is the latest reading of PyTorch's allocators of a process.
@@ -312,15 +313,15 @@ func (a *allocator) largestFree(device int32) uint64 {
 func (v *view) caches() {
 	for _, p := range v.list {
 		if p.allocator != nil {
-			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index)
+			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index, p.poolOrigins())
 		}
 	}
 }
 
 // appendTo appends what a snapshot has of the reading.
-func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache {
+func (a *allocator) appendTo(list []AllocatorCache, index int, origins []PoolOrigin) []AllocatorCache {
 	for i := range a.divided {
-		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes})
+		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes, Origins: origins})
 	}
 	return list
 }
@@ -328,7 +329,7 @@ func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache 
 // replaceCaches replaces what was read of the process before.
 func (p *process) replaceCaches(s *Snapshot, index int) {
 	kept := slices.DeleteFunc(slices.Clone(s.Caches), func(c AllocatorCache) bool { return c.Process == index })
-	s.Caches = p.allocator.appendTo(kept, index)
+	s.Caches = p.allocator.appendTo(kept, index, p.poolOrigins())
 	slices.SortStableFunc(s.Caches, func(a, b AllocatorCache) int { return cmp.Compare(a.Process, b.Process) })
 }
 

@@ -293,3 +293,23 @@ func TestSegmentsOfAProcessThatBeganLaterAreNotOlder(t *testing.T) {
 		}
 	}
 }
+
+// TestAPrivatePoolIsKnownByTheStackOfItsOldestSegment: of those that were seen; another pool has none.
+func TestAPrivatePoolIsKnownByTheStackOfItsOldestSegment(t *testing.T) {
+	l := New(Options{Begin: 1})
+	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})
+	for i, address := range []uint64{0x300000, 0x200000, 0x400000} {
+		l.Apply(&Event{Op: Alloc, Kind: Device, Space: Addresses, PID: 7, Time: 10 + uint64(i), Address: address, Size: 1 << 20, Stack: 21 + uint64(i), API: "cudaMalloc"})
+	}
+	r := readingOf([]uint64{0x100000}, []uint64{0x200000, 0x300000, 0x400000, 0x500000})
+	graph, other := caching.PoolID{3, 0}, caching.PoolID{0, 4}
+	r.Arenas = []caching.Arena{{}, {Pool: graph}, {Pool: other}}
+	for i, arena := range []uint16{1, 1, 1, 0, 2} {
+		r.Segments[i].Arena, r.Blocks[i].Arena = arena, arena
+	}
+	l.Tell(AllocatorReading{7, 30, r})
+	got := l.Snapshot(40, time.Time{}).CacheOn(0, 0).Origins
+	if want := []PoolOrigin{{Pool: graph, Stack: 21, API: "cudaMalloc", Time: 10}}; !slices.Equal(got, want) {
+		t.Errorf("origins %+v, want %+v", got, want)
+	}
+}

@@ -193,7 +193,7 @@ func (p *process) setFirsts(extents []extent) {
 		case k >= 0:
 			f, t := &a.firsts[k], &p.tensors[p.tensorsOn(d.Index)]
 			if !f.silent && t.now.time == f.time && !t.reading.taken && (!older || t.now.allocated != allocated || t.now.reserved != reserved) {
-				f.silent, t.first, t.now = true, firstReport{}, toldTotals{}
+				f.silent, t.first, t.now, t.peak = true, firstReport{}, toldTotals{}, highest{}
 			}
 		case older && (known < 0 || !p.tensors[known].first.seen && !p.tensors[known].now.known):
 			t := &p.tensors[p.tensorsOn(d.Index)]

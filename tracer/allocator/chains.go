@@ -133,8 +133,8 @@ func (w *walk) mapped() []rawBlock {
 }
 
 // runsOf returns the memory that blocks have, one run for each segment. A block lies in its segment whether it was read
-// before or after it was divided or joined, and the first and the last one of a chain say where the segment begins and
-// ends. expandable reports whether there are blocks without memory: these divide a segment into several runs.
+// before or after it was divided or joined, and the first and the last one of a chain are at the ends of the
+// segment. expandable reports whether there are blocks without memory: these divide a segment into several runs.
 func runsOf(blocks []rawBlock) (runs []run, expandable bool) {
 	var now run
 	first, base, last := 0, uint64(0), uint64(0) // run of the chain; where the chain begins; the end of a segment

@@ -125,3 +125,6 @@ func SplitBlockKey(key uint64) (allocator uint32, address uint64) {
 
 // BlockSize returns a block's size in bytes from its value in the map "blocks" or in a near table.
 func BlockSize(value uint64) uint64 { return value >> probeBlockValueBitsSIZE_SHIFT }
+
+// IsSampled reports whether a block with such a value has an event of its own.
+func IsSampled(value uint64) bool { return value&1 != 0 }

@@ -192,6 +192,36 @@ func (k CacheKind) Text() string {
 	return ""
 }
 
+// Label returns what stands behind the bytes of a kind in a list.
+func (k CacheKind) Label() string {
+	switch k {
+	case CacheIdle:
+		return "goes back"
+	case CacheHeld:
+		return "held by live tensors"
+	case CacheSmall:
+		return "too small"
+	case CacheStreams:
+		return "other streams"
+	case CachePools:
+		return "pools"
+	case CachePending:
+		return "pending"
+	}
+	return ""
+}
+
+// CacheText lists what a cache is made of: "102 MiB held by live tensors, 50.0 MiB other streams"; "" if it is empty.
+func CacheText(c *ledger.AllocatorCache) string {
+	var list []string
+	for _, k := range CacheKinds {
+		if n := k.Of(&c.Cache); n > 0 {
+			list = append(list, format.Bytes(n)+" "+k.Label())
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 // PoolName names the pool of an arena: "default", "CUDA graph 3", "MemPool 2".
 func PoolName(id caching.PoolID) string {
 	switch {
@@ -203,6 +233,24 @@ func PoolName(id caching.PoolID) string {
 		return "MemPool " + strconv.FormatUint(id[1], 10)
 	}
 	return fmt.Sprintf("pool %d.%d", id[0], id[1])
+}
+
+// PoolLine is the line of code that a private pool is known by.
+type PoolLine struct {
+	Pool  caching.PoolID
+	Frame callstack.Frame // the headline of the stack that made the oldest segment which the pool still has
+}
+
+// PoolLines returns the lines of the pools that have memory of an allocator, by pool. A pool is missing whose segments
+// are all from before the attach, or have no stack: it is known by its id.
+func PoolLines(c *ledger.AllocatorCache, st callstack.Stacks) (list []PoolLine) {
+	for _, o := range c.Origins {
+		if slices.ContainsFunc(c.Arenas, func(a caching.ArenaCache) bool { return a.Pool == o.Pool }) {
+			stack := frames.Visible(st, o.Stack, o.API)
+			list = append(list, PoolLine{o.Pool, stack[frames.Headline(stack)]})
+		}
+	}
+	return list
 }
 
 // StreamNames names the streams of a cache: "default", and the others "stream 1", "stream 2" by handle.
@@ -255,7 +303,7 @@ func AllocatorDoubt(s *ledger.Snapshot, c *ledger.AllocatorCache) (text string) 
 	if age := Minus(s.End, c.Time); age >= uint64(recent) {
 		text = "Read " + format.Span(age) + " before this moment"
 	}
-	if !c.Exact {
+	if !c.Exact && !c.Settled {
 		if text == "" {
 			text = "Read"
 		}

@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
@@ -195,4 +197,47 @@ func compareCaches(t *testing.T, m *torchMachine, j *blocksJob, want [2]caching.
 		}
 	}
 	return list
+}
+
+// TestPrivatePoolsAreKnownByALine: each pool of a CUDA graph or a MemPool that a traced job made leads to its script.
+func TestPrivatePoolsAreKnownByALine(t *testing.T) {
+	m := newTorchMachine(t, 2)
+	m.trace(nil)
+	j := m.blocks("")
+	j.next(t)
+	io.WriteString(j.in, "\n")
+	j.next(t)
+	var s *ledger.Snapshot
+	m.eventually("the allocators are read at this point", func() bool {
+		m.Tracer.snapshots.scanner.Last(t.Context())
+		s = m.snapshot()
+		return slices.ContainsFunc(s.Caches, func(c ledger.AllocatorCache) bool {
+			return s.Processes[c.Process].PID == uint32(j.pid) && len(c.Origins) > 0
+		})
+	})
+	_, process := processOf(t, s, uint32(j.pid))
+	private := 0
+	for device := range int32(2) {
+		c := s.CacheOn(process, device)
+		if c == nil {
+			t.Fatalf("cuda:%d was not read", device)
+		}
+		for _, a := range c.Arenas {
+			if !a.Pool.Private() {
+				continue
+			}
+			private++
+			k := slices.IndexFunc(c.Origins, func(o ledger.PoolOrigin) bool { return o.Pool == a.Pool })
+			if k < 0 {
+				t.Errorf("the pool %v is known by its id alone", a.Pool)
+				continue
+			}
+			if !slices.ContainsFunc(m.Stack(c.Origins[k].Stack), func(f callstack.Frame) bool { return strings.HasSuffix(f.File, "blocks.py") }) {
+				t.Errorf("the pool %v leads to %+v", a.Pool, m.Stack(c.Origins[k].Stack))
+			}
+		}
+	}
+	if private < 3 {
+		t.Errorf("only %d arenas of private pools", private)
+	}
 }

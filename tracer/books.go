@@ -189,6 +189,16 @@ func (b *snapshots) blocksOf(pid uint32) []ledger.Block {
 	return b.tensors.Blocks(owners)[pid]
 }
 
+// tablesOf returns what the reports of a process's allocators came to by now.
+func (b *snapshots) tablesOf(pid uint32, patience time.Duration) []allocscan.Table {
+	list := b.tensors.Tables(pid, patience)
+	tables := make([]allocscan.Table, len(list))
+	for i := range list {
+		tables[i] = allocscan.Table(list[i])
+	}
+	return tables
+}
+
 // markSegments tells the books which driver allocations PyTorch's allocator made.
 func (b *snapshots) markSegments(tx *sequence.Tx) {
 	tx.MarkSegments(func(stack uint64) bool { return b.stacks.Passes(stack, callstack.IsTorchAllocator) })

@@ -139,7 +139,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 		Before:     t.snapshots.markSegments,
 	})
 	if !t.config.NoTensors {
-		t.snapshots.scanner = allocscan.New(allocscan.Options{Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Blocks: t.snapshots.blocksOf})
+		t.snapshots.scanner = allocscan.New(allocscan.Options{Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Tables: t.snapshots.tablesOf})
 	}
 	if o := t.config.Walks; o != nil {
 		t.snapshots.walker = heapscan.New(heapscan.Options{

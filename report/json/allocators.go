@@ -8,7 +8,10 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
 // AllocatorReport is what PyTorch's caching allocator of one device has, as it was read from outside:
@@ -22,7 +25,8 @@ type AllocatorReport struct {
 	GPUUUID        string            `json:"gpu_uuid,omitempty"`
 	AgeNs          uint64            `json:"age_ns"`              // from the reading to this moment
 	Exact          bool              `json:"exact"`               // the allocator was at rest while it was read
-	OffBytes       uint64            `json:"off_bytes,omitempty"` // if not exact: by how much allocated_bytes may be off
+	Settled        bool              `json:"settled,omitempty"`   // it was not, but its reports settled what was read: allocated_bytes and reserved_bytes are right
+	OffBytes       uint64            `json:"off_bytes,omitempty"` // if neither: by how much allocated_bytes may be off
 	ReservedBytes  uint64            `json:"reserved_bytes"`
 	AllocatedBytes uint64            `json:"allocated_bytes"`
 	RequestedBytes uint64            `json:"requested_bytes"` // part of allocated_bytes that the program asked for; the rest is rounding
@@ -46,10 +50,11 @@ type CacheKindReport struct {
 
 // ArenaReport is what shares free memory: one pool, one stream, small or large blocks.
 type ArenaReport struct {
-	Pool           string `json:"pool"`          // "default", "CUDA graph 3", "MemPool 2"
-	Stream         string `json:"stream"`        // "default", "stream 1"
-	StreamHandle   string `json:"stream_handle"` // hexadecimal
-	Small          bool   `json:"small"`         // requests of at most 1 MiB
+	Pool           string `json:"pool"`                // "default", "CUDA graph 3", "MemPool 2"
+	PoolLine       string `json:"pool_line,omitempty"` // of a private pool: the line that made the oldest segment that it still has, if it was seen
+	Stream         string `json:"stream"`              // "default", "stream 1"
+	StreamHandle   string `json:"stream_handle"`       // hexadecimal
+	Small          bool   `json:"small"`               // requests of at most 1 MiB
 	SegmentCount   uint64 `json:"segment_count"`
 	BlockCount     uint64 `json:"block_count"` // live
 	ReservedBytes  uint64 `json:"reserved_bytes"`
@@ -60,13 +65,16 @@ type ArenaReport struct {
 	LargestFree    uint64 `json:"largest_free_bytes"`
 }
 
-func allocatorReports(s *ledger.Snapshot, o report.Options) (list []AllocatorReport) {
+// maxPoolLine is the columns of a PoolLine.
+const maxPoolLine = 200
+
+func allocatorReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options) (list []AllocatorReport) {
 	for i := range s.Caches {
 		c := &s.Caches[i]
 		r := AllocatorReport{
 			Process: c.Process, PID: s.Processes[c.Process].PID, Device: format.Device(c.Index, ledger.Tensor),
 			GPUUUID: untrusted.Clean(report.GPUUUID(s, c.Process, c.Index, ledger.Tensor)),
-			AgeNs:   report.Minus(s.End, c.Time), Exact: c.Exact, OffBytes: c.OffBytes,
+			AgeNs:   report.Minus(s.End, c.Time), Exact: c.Exact, Settled: c.Settled, OffBytes: c.OffBytes,
 			ReservedBytes: c.Reserved, AllocatedBytes: c.Allocated, RequestedBytes: c.Requested, CacheBytes: c.Cached, LargestFree: c.LargestFree,
 			PeakAllocated: c.Counters.Allocated.Peak, PeakReserved: c.Counters.Reserved.Peak, Retries: c.Counters.Retries, OutOfMemory: c.Counters.OutOfMemory,
 			Repaired: c.Repaired, RepairedBytes: c.RepairedBytes,
@@ -76,10 +84,14 @@ func allocatorReports(s *ledger.Snapshot, o report.Options) (list []AllocatorRep
 			r.Kinds = append(r.Kinds, CacheKindReport{k, k.Of(&c.Cache)})
 		}
 		streams := report.StreamNames(&c.Cache)
+		lines := map[caching.PoolID]string{}
+		for _, x := range report.PoolLines(c, st) {
+			lines[x.Pool] = untrusted.Clean(frames.Text(&x.Frame, maxPoolLine))
+		}
 		for k := range c.Arenas[:min(len(c.Arenas), o.Limit())] {
 			a := &c.Arenas[k]
 			r.Arenas = append(r.Arenas, ArenaReport{
-				Pool: report.PoolName(a.Pool), Stream: streams[a.Stream], StreamHandle: fmt.Sprintf("%#x", a.Stream), Small: a.Small,
+				Pool: report.PoolName(a.Pool), PoolLine: lines[a.Pool], Stream: streams[a.Stream], StreamHandle: fmt.Sprintf("%#x", a.Stream), Small: a.Small,
 				SegmentCount: a.Segments, BlockCount: a.Blocks, ReservedBytes: a.Reserved, AllocatedBytes: a.Allocated, OlderBytes: a.Older,
 				FreeBytes: a.Free, IdleBytes: a.Idle, LargestFree: a.LargestFree,
 			})

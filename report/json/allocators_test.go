@@ -8,6 +8,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func TestJSONOfAllocatorsAddsUp(t *testing.T) {
@@ -25,5 +26,20 @@ func TestJSONOfAllocatorsAddsUp(t *testing.T) {
 		if kinds != r.CacheBytes || r.AllocatedBytes+r.CacheBytes != r.ReservedBytes {
 			t.Errorf("kinds of %d bytes: %+v", kinds, r)
 		}
+	}
+}
+
+func TestJSONNamesAPrivatePoolByItsLine(t *testing.T) {
+	s := reporttest.Caches()
+	s.Caches[0].Exact, s.Caches[0].Settled = false, true
+	s.Caches[0].Origins = []ledger.PoolOrigin{{Pool: [2]uint64{1, 0}, Stack: 14, API: "cudaMalloc"}}
+	r := NewLeaks(s, reporttest.StuckStacks(), report.Options{}).Allocators[0]
+	for _, a := range r.Arenas {
+		if want := map[bool]string{true: "/home/ada/llm/model.py:40 Block.forward"}[a.Pool == "CUDA graph 1"]; a.PoolLine != want {
+			t.Errorf("pool %s: %q, want %q", a.Pool, a.PoolLine, want)
+		}
+	}
+	if r.Exact || !r.Settled {
+		t.Errorf("exact %v, settled %v", r.Exact, r.Settled)
 	}
 }

@@ -220,7 +220,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 		r.Asleep = append(r.Asleep, siteReport(s, st, o, kept, x))
 	}
 	addTorch(r, s, st, o, kept)
-	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, o)
+	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, st, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
 	r.Verdicts, r.Advice = verdictReports(s, report.Judge(s, st), kept)
 	for i := range s.Failures[:min(len(s.Failures), o.Limit())] {

@@ -22,7 +22,7 @@ func WriteCache(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	n := &notes{doubts: report.Doubts(s)}
 	viewTitle(p, s, n, o)
 	torchTable(p, s)
-	allocatorParts(p, s, o.Limit())
+	allocatorParts(p, s, st, o.Limit())
 	list := report.StuckCaches(s, st)
 	for i := range list {
 		stuckPart(p, s, &list[i], o.Limit())
@@ -189,7 +189,7 @@ func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 }
 
 // allocatorParts writes what the cache of each allocator that was read is made of.
-func allocatorParts(p *page, s *ledger.Snapshot, limit int) {
+func allocatorParts(p *page, s *ledger.Snapshot, st callstack.Stacks, limit int) {
 	for i := range s.Caches {
 		c := &s.Caches[i]
 		if s.Processes[c.Process].End != 0 || c.Reserved == 0 {
@@ -201,6 +201,7 @@ func allocatorParts(p *page, s *ledger.Snapshot, limit int) {
 		p.paragraph("", format.Bytes(c.Reserved)+" reserved = "+format.Bytes(c.Allocated)+" of tensors + "+format.Bytes(c.Cached)+" of cache")
 		kindRows(p, c)
 		arenaTable(p, c, limit)
+		poolLines(p, c, st, limit)
 		p.line(plain, 0, "")
 		for _, text := range report.AllocatorTexts(s, c) {
 			p.paragraph("", text)
@@ -214,6 +215,22 @@ func kindRows(p *page, c *ledger.AllocatorCache) {
 		if n := k.Of(&c.Cache); n > 0 {
 			p.paragraph(format.Pad("-", siteIndent)+format.Pad(format.Bytes(n), 10), k.Text())
 		}
+	}
+}
+
+// poolLines writes which line of code made each private pool.
+func poolLines(p *page, c *ledger.AllocatorCache, st callstack.Stacks, limit int) {
+	list := report.PoolLines(c, st)
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.paragraph("", "Private pools, by the line that made their first segment:")
+	for i := range list[:min(len(list), limit)] {
+		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(report.PoolName(list[i].Pool), 14), list[i].Frame)
+	}
+	if n := len(list) - limit; n > 0 {
+		p.text(plain, siteIndent, format.Count(uint64(n), "more pool"))
 	}
 }
 

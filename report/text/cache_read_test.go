@@ -22,6 +22,27 @@ func TestCacheViewShowsWhatTheCacheOfAnOlderProcessIsMadeOf(t *testing.T) {
 	}
 }
 
+func TestAPrivatePoolIsNamedByItsLine(t *testing.T) {
+	s := reporttest.Caches()
+	s.Caches[0].Origins = []ledger.PoolOrigin{{Pool: [2]uint64{1, 0}, Stack: 14, API: "cudaMalloc"}, {Pool: [2]uint64{0, 5}, Stack: 12, API: "cudaMalloc"}}
+	for width := minWidth; width <= 130 && !t.Failed(); width++ {
+		cacheView(t, s, report.Options{}, width)
+	}
+	text := strings.Join(strings.Fields(cacheView(t, s, report.Options{}, 120)), " ")
+	want := "Private pools, by the line that made their first segment: - CUDA graph 1 /home/ada/llm/model.py:40 Block.forward"
+	if !strings.Contains(text, want) || strings.Contains(text, "metrics.py:31 Metrics.update - MemPool 5") || strings.Contains(text, "MemPool 5") {
+		t.Errorf("the view lacks %q:\n%s", want, text)
+	}
+}
+
+func TestAReadingThatWasSettledHasNoDoubt(t *testing.T) {
+	s := reporttest.Caches()
+	s.Caches[0].Exact, s.Caches[0].Settled = false, true
+	if text := report.AllocatorDoubt(s, &s.Caches[0]); text != "" {
+		t.Error(text)
+	}
+}
+
 func TestAReadingThatIsOldOrInMotionSaysSo(t *testing.T) {
 	s := reporttest.Caches()
 	s.Caches[0].Exact, s.Caches[0].OffBytes = false, 3<<20

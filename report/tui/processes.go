@@ -3,12 +3,15 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"charm.land/bubbles/v2/key"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // processView is the view of processes.
@@ -76,7 +79,7 @@ func (v *processView) open(x *scene) (target, bool) {
 // leastPreview is the least height of the lines below the processes.
 const leastPreview = 5
 
-// draw draws the table of processes, with the lines of the one at the cursor below, if they have
+// draw draws the table of processes, with the caches and the lines of the one at the cursor below, if they have
 // room.
 func (v *processView) draw(x *scene) []string {
 	height := x.size.bodyHeight()
@@ -90,6 +93,9 @@ func (v *processView) draw(x *scene) []string {
 		return v.drawRows(x, columns, height)
 	}
 	list := v.drawRows(x, columns, n+1)
+	if caches := cachesOf(x, v.atCursor()); len(caches) > 0 && preview-len(caches)-1 >= leastPreview {
+		list = append(append(list, ""), caches...)
+	}
 	return append(list, previewOf(x, v.atCursor(), height-len(list))...)
 }
 
@@ -109,4 +115,37 @@ func previewOf(x *scene, p *process, height int) []string {
 	}
 	rows := lines.rows[:min(len(lines.rows), max(height-3, 0))] // a blank line and two headers
 	return append([]string{"", head}, tableOf(lines.columns(&inside), rows, lines.by, &inside)...)
+}
+
+// maxCaches is how many allocators of a process are shown below the processes.
+const maxCaches = 2
+
+// cachesOf returns what PyTorch's allocators of a process have on the chosen GPU, or on all: what their cache is made of,
+// and their own counters. The largest caches come first.
+func cachesOf(x *scene, p *process) (lines []string) {
+	s := x.b.Snapshot
+	var list []*ledger.AllocatorCache
+	for i := range s.Caches {
+		c := &s.Caches[i]
+		here := x.gpu == nil || report.GPUUUID(s, c.Process, c.Index, ledger.Tensor) == x.gpu.uuid
+		if c.Process == p.index && c.Reserved > 0 && here {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *ledger.AllocatorCache) int { return cmp.Compare(b.Cached, a.Cached) })
+	width := x.size.width
+	for _, c := range list[:min(len(list), maxCaches)] {
+		head := "PyTorch's cache on " + format.Device(c.Index, ledger.Tensor) + ": " + format.Bytes(c.Cached) + " of " + format.Bytes(c.Reserved) + " reserved"
+		lines = append(lines, x.p.paint(bold, format.Cut(head, width)))
+		if text := report.CacheText(c); text != "" {
+			lines = append(lines, wrap("  ", text, width)...)
+		}
+		for _, text := range report.AllocatorTexts(s, c) {
+			lines = append(lines, wrap("  ", tidy(text), width)...)
+		}
+	}
+	if n := len(list) - maxCaches; n > 0 {
+		lines = append(lines, format.Cut("  "+format.Count(uint64(n), "more allocator"), width))
+	}
+	return lines
 }

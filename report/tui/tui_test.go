@@ -25,6 +25,7 @@ func moments() map[string]Moment {
 		"torch":   of(reporttest.TorchSnapshot(), reporttest.TorchStacks()),
 		"kinds":   of(reporttest.KindsSnapshot(), reporttest.Stacks()),
 		"oom":     of(reporttest.OOMSnapshot(), reporttest.Stacks()),
+		"caches":  of(reporttest.Caches(), reporttest.StuckStacks()),
 	}
 }
 
@@ -132,4 +133,26 @@ func trimmed(screen string) string {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// TestTheProcessViewHasCachesAndCounters: what PyTorch's cache is made of, and the counters of its allocator, at the
+// widths that people use.
+func TestTheProcessViewHasCachesAndCounters(t *testing.T) {
+	for _, size := range [][2]int{{44, 30}, {80, 24}, {120, 40}} {
+		m := screenOf(size[0], size[1], Options{}, moments()["caches"])
+		press(m, "2")
+		screen := trimmed(shownText(m))
+		text := strings.Join(strings.Fields(screen), " ")
+		for _, want := range []string{"goes back", "held by live tensors", "too small", "other streams", "pools", "peak 3.00 GiB of tensors", "2 retries", "1 out-of-memory error", "Rounding takes 40.0 MiB"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("at %d columns %q is missing", size[0], want)
+			}
+		}
+		reporttest.Golden(t, fmt.Sprintf("caches-%dx%d.txt", size[0], size[1]), []byte(screen))
+	}
+	m := screenOf(80, 12, Options{}, moments()["caches"]) // the lines come first
+	press(m, "2")
+	if screen := shownText(m); strings.Contains(screen, "held by live") || !strings.Contains(screen, "python3") {
+		t.Errorf("with little room:\n%s", screen)
+	}
 }

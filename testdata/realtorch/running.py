@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""running.py FOLDER LIVE SECONDS: allocates and frees without a pause, with LIVE blocks on one GPU, on streams and for
-other streams, while PyTorch records each event. It prints "running" when it begins. At the end it writes to
-FOLDER/events.json the time of each event in µs of the Unix time, 1 for a block that was given out or 0 for one that was
-freed, its address and its size."""
+"""running.py FOLDER LIVE SECONDS: allocates and frees without a pause, with LIVE blocks and 40 that stay on one GPU, on
+streams and for other streams, while PyTorch records each event. It prints "running" when it begins. At the end it writes to
+FOLDER/events.json the time of each event in µs of the Unix time, 1 for a block that was given out, 2 for one that
+the program freed and 0 for one that waits for no stream any more, its address and its size."""
 import json
 import random
 import sys
@@ -17,6 +17,7 @@ torch.cuda.memory._record_memory_history("all", context=None, stacks="python", m
 dice = random.Random(1)
 streams = [torch.cuda.Stream() for _ in range(3)]
 live = [None] * count
+kept = [torch.empty(dice.randrange(1, 3_000_000), dtype=torch.uint8, device="cuda") for _ in range(40)]
 sizes = [dice.choice([700, 9000, 800_000]) for _ in range(997)]
 
 
@@ -38,7 +39,7 @@ while time.monotonic() < end:
     i += 1
     if i % 50 == 0:
         torch.cuda.empty_cache()
-kinds = {"alloc": 1, "free_completed": 0}
+kinds = {"alloc": 1, "free_completed": 0, "free_requested": 2}
 trace = torch.cuda.memory._snapshot()["device_traces"][0]
 with open(folder + "/events.json", "w") as f:
     json.dump([[e["time_us"], kinds[e["action"]], e["addr"], e["size"]] for e in trace if e["action"] in kinds], f)

@@ -93,11 +93,16 @@ type Device struct {
 	Steady [2]bool
 	// From and To are CLOCK_MONOTONIC in ns (tracer/clock) before the first and after the last read. LockFree reports
 	// that both ends saw the lock free: then the walk, with the events from From to To applied over it, is the state
-	// at To, but for a block that the table of active blocks moved while it was read (2 of 233 walks of a job that
-	// allocates without a pause).
+	// at To, but for a block that is all of its segment and that the table of active blocks moved while it was read.
 	From, To     uint64
 	LockFree     bool
 	Contradicted int // blocks whose neighbors disagree with them
+	Linked       int // blocks that no container showed, but their neighbors: the table of active blocks moved them
+	// Given is how many blocks were given out from From to To, by the counters.
+	Given uint64
+	// Bounded reports that the segments are right although blocks in them may not be: none came or went from From to
+	// To, and they add up to the reserved bytes. True where Exact is.
+	Bounded bool
 }
 
 // Cost is what a reading took.

@@ -76,3 +76,19 @@ func BenchmarkWalk(b *testing.B) {
 		b.Run(fmt.Sprint(len(told)), func(b *testing.B) { benchmarkWalks(b, a, len(told)) })
 	}
 }
+
+// BenchmarkFirstWalk reads a process of which nothing is known: it finds the library, the objects and the layout.
+func BenchmarkFirstWalk(b *testing.B) {
+	for _, segments := range []int{32, 650, 6_500} {
+		p, told := startShape(b, 260, segments)
+		b.Run(fmt.Sprint(len(told)), func(b *testing.B) {
+			begin := cpu(b)
+			for range b.N {
+				if _, _, err := Read(p, nil, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(cpu(b)-begin)/float64(b.N)/1e6, "cpu-ms/op")
+		})
+	}
+}

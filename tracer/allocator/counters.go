@@ -21,8 +21,8 @@ func (l *Layout) arrays() int {
 // statsSize returns the size of the arrays and the two counts behind them.
 func (l *Layout) statsSize() int { return l.arrays()*arraySize + 16 }
 
-// sums are what the blocks of a walk add up to.
-type sums struct{ allocations, actives, allocated, active, reserved, requested uint64 }
+// sums are what the blocks of a walk add up to; pending is what was requested of those that wait for a stream.
+type sums struct{ allocations, actives, allocated, active, reserved, requested, pending uint64 }
 
 func (s *sums) add(b rawBlock) {
 	if b.state != Unmapped {
@@ -32,6 +32,9 @@ func (s *sums) add(b rawBlock) {
 		s.active += b.size
 		s.actives++
 	}
+	if b.state == PendingFree {
+		s.pending += b.requested
+	}
 	if b.state == Active {
 		s.allocated += b.size
 		s.requested += b.requested
@@ -39,9 +42,10 @@ func (s *sums) add(b rawBlock) {
 	}
 }
 
+// equals reports whether counters are the sums. PyTorch counts what was requested until no stream waits for the block.
 func (s *sums) equals(c Counters) bool {
 	return s.allocations == c.Allocations.Current && s.actives == c.ActiveBlocks.Current && s.allocated == c.Allocated.Current &&
-		s.active == c.Active.Current && s.reserved == c.Reserved.Current && (c.Requested == Stat{} || s.requested == c.Requested.Current)
+		s.active == c.Active.Current && s.reserved == c.Reserved.Current && (c.Requested == Stat{} || s.requested == c.Requested.Current || s.requested+s.pending == c.Requested.Current)
 }
 
 func statAt(b []byte, o int) Stat {

@@ -9,7 +9,11 @@ func export(walks []*walk, cost Cost) *Snapshot {
 	for i, w := range walks {
 		w.device.Index = i
 		s.Devices = append(s.Devices, w.device)
-		w.exportSegments(s)
+		if w.device.Exact || !w.device.Bounded {
+			w.exportSegments(s)
+		} else {
+			w.exportRuns(s)
+		}
 		n += len(w.blocks)
 	}
 	s.Blocks = make([]Block, 0, n)

@@ -9,7 +9,8 @@ import (
 
 // Allocator reads the allocator of one process again and again. It keeps the addresses and the layout that it has
 // found, and each use proves them; what no longer proves itself is looked for again. Its methods must not
-// run at the same time. It keeps no memory in proportion to the blocks.
+// run at the same time. It keeps the bounds of segments, but
+// no memory in proportion to the blocks.
 type Allocator struct {
 	r      *reader
 	layout *Layout
@@ -23,6 +24,7 @@ type place struct {
 	inUse
 	build   string   // the library's
 	devices []uint64 // objects of the native allocator
+	bounds  []bounds // of the segments, by device
 	sets    []int
 	list    uint64 // the blocks of another one
 	most    int    // of them, in all walks
@@ -106,8 +108,9 @@ func (a *Allocator) calibrated(tries int) (*Snapshot, error) {
 	var walks []*walk
 	var spare walk
 	refreshed := false
-	for _, d := range a.found.devices {
-		w, err := a.walkDevice(&l, d, tries, &spare, &refreshed)
+	a.found.bounds = append(a.found.bounds, make([]bounds, len(a.found.devices)-len(a.found.bounds))...)
+	for i := range a.found.devices {
+		w, err := a.walkDevice(&l, i, tries, &spare, &refreshed)
 		if err != nil {
 			return nil, err
 		}
@@ -174,11 +177,11 @@ func (a *Allocator) find() error {
 }
 
 // walkDevice walks a device at most some times and returns the best walk. The one that it leaves over is in spare.
-func (a *Allocator) walkDevice(l *Layout, d uint64, tries int, spare *walk, refreshed *bool) (*walk, error) {
+func (a *Allocator) walkDevice(l *Layout, d, tries int, spare *walk, refreshed *bool) (*walk, error) {
 	best := new(walk)
 	for try := 0; try < max(1, tries) && !best.device.Exact; try++ {
 		w := spare
-		w.read(a.r, l, d)
+		w.read(a.r, l, &a.found.bounds[d], a.found.devices[d])
 		if a.r.over {
 			return nil, &Error{Code: TooMuch}
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
-// traced is an event as PyTorch records it: µs of the Unix time, 1 or 0 for a block that is given out or freed, its
-// address and requested size.
+// traced is an event as PyTorch records it: µs of the Unix time, 1 for a block that is given out, 2 for one that is
+// freed, 0 for one that waits for no stream any more, its address and requested size.
 type traced [4]uint64
 
 // seen is a walk of a running job: its window in µs of the Unix time, and the live blocks with their requested sizes.
@@ -29,9 +29,10 @@ type seen struct {
 }
 
 func (e traced) apply(to map[uint64]uint64) {
-	if e[1] == 1 {
+	switch e[1] {
+	case 1:
 		to[e[2]] = e[3]
-	} else {
+	case 0:
 		delete(to, e[2])
 	}
 }
@@ -46,12 +47,12 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 	offset := uint64(time.Now().UnixNano()) - clock.Now()
 	var layouts Layouts
 	a := layouts.New(p)
-	all, held := 0, 0
+	all, held, linked, bounded := 0, 0, 0, 0
 	refused := map[string]int{}
 	for {
 		select {
 		case <-ended:
-			t.Logf("%d walks, %d of them with the lock held, %d others kept; refused: %v", all, held, len(walks), refused)
+			t.Logf("%d walks, %d of them with the lock held, %d others kept, %d blocks by their neighbors, %d walks with the bounds of all segments; refused: %v", all, held, len(walks), linked, bounded, refused)
 			return walks
 		default:
 		}
@@ -62,6 +63,10 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 		}
 		all++
 		d := s.Devices[0]
+		linked += d.Linked
+		if d.Bounded {
+			bounded++
+		}
 		if !d.LockFree {
 			held++
 			continue
@@ -79,7 +84,7 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 
 // TestAWalkWithTheEventsOfItsWindowIsExact compares walks of a job that allocates without a pause with what
 // PyTorch recorded: a walk whose ends saw the lock free, with the last event of each address of its window. Few walks
-// may lack a block that the table of active blocks moved while it was read.
+// may lack a block that is all of its segment, and that the table of active blocks moved while it was read.
 func TestAWalkWithTheEventsOfItsWindowIsExact(t *testing.T) {
 	root, folder := realtorch.Prepare(t), t.TempDir()
 	cmd := root.Command(root.Env(t, 1, 8<<30), "running.py", folder, "3000", "3")
@@ -148,7 +153,7 @@ func compareRunning(t *testing.T, walks []seen, events []traced) {
 			t.Errorf("a walk of %d µs with %d events (exact: %v) has %d blocks, PyTorch %d", w.to-w.from, done-first, w.exact, len(w.live), len(state))
 		}
 	}
-	if missed*20 > len(walks) {
+	if missed*100 > len(walks) {
 		t.Errorf("%d of %d walks lack a block", missed, len(walks))
 	}
 	t.Logf("%d walks and %d events: %d exact alone, %d other than the end of their window, %d events in a window at most; with the events %d wrong, %d without a block", len(walks), len(events), exact, torn, most, wrong, missed)

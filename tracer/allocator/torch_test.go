@@ -82,7 +82,7 @@ func TestBlocksOfRealPyTorch(t *testing.T) {
 	for name, setting := range map[string]string{"segments": "", "expandable": realtorch.ExpandableSegments} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			cmd := root.Command(append(root.Env(t, 2, 8<<30), setting), "blocks.py", folder)
+			cmd := root.Command(append(root.Env(t, 2, 8<<30), setting), "blocks.py", folder, "7")
 			in, _ := cmd.StdinPipe()
 			out, _ := cmd.StdoutPipe()
 			cmd.Stderr = os.Stderr

@@ -51,7 +51,9 @@ type walk struct {
 
 	keys    []uint64 // addresses of Blocks, with the state in the lowest bits
 	spare   []rawBlock
-	segment []int32 // of each block, in the snapshot; -1: unknown
+	free    []rawBlock // that only neighbors showed
+	segment []int32    // of each block, in the snapshot; -1: unknown
+	runs    []run      // mapped memory, by the ends of chains
 }
 
 // sight is one look at a device's object.
@@ -85,15 +87,16 @@ func (r *reader) look(d uint64) (s sight) {
 func unlocked(object []byte) bool { return word(object, 0)&0xffffffff == 0 }
 
 // read reads the containers of a device, then their blocks, then the counters again.
-func (w *walk) read(r *reader, l *Layout, d uint64) {
+func (w *walk) read(r *reader, l *Layout, known *bounds, d uint64) {
 	*w = walk{counted: true, pools: map[uint64]poolKey{}, blocks: w.blocks[:0], keys: w.keys[:0], spare: w.spare[:0], segment: w.segment[:0]}
 	begin := r.look(d)
 	w.collect(r, l, d, begin.object)
 	w.readBlocks(r, l)
 	w.sortBlocks()
+	w.addLinked(r, l)
 	end := r.look(d)
 	w.device.From, w.device.To, w.device.LockFree = begin.before, end.after, begin.free && end.free
-	w.check(l, begin.object, end.object)
+	w.check(l, known, begin.object, end.object)
 }
 
 // add notes a Block that a container leads to.
@@ -189,25 +192,33 @@ func (w *walk) dropTwice() {
 }
 
 func (w *walk) readBlocks(r *reader, l *Layout) {
-	n := max(l.ptr, l.size, l.prev, l.next, l.pool, l.requested) + 16
 	w.blocks = slices.Grow(w.blocks, len(w.keys))
-	allocated, events := l.ptr+8, l.next+8
-	r.each(n, w.keys, func(i int, x []byte) {
-		a := w.keys[i]
-		b := rawBlock{at: a &^ 7, state: State(a & 7), ptr: word(x, l.ptr), size: word(x, l.size), prev: word(x, l.prev), next: word(x, l.next), pool: word(x, l.pool), stream: word(x, blockStream)}
-		if b.requested = b.size; l.requested >= 0 {
-			b.requested = word(x, l.requested)
-		}
-		switch {
-		case b.state == Active && x[allocated] == 0:
-			b.state = PendingFree
-			b.freed = word(x, events)&0xffffffff == 0 && word(x, streamUses) == 0
-		case b.state == Inactive && x[allocated] == 1: // meanwhile
-			b.state = Active
-		}
+	r.each(l.blockEnd(), w.keys, func(i int, x []byte) {
+		b := l.block(x, w.keys[i]&^7, State(w.keys[i]&7))
 		w.blind = w.blind || b.size == 0
 		w.blocks = append(w.blocks, b)
 	})
+}
+
+// blockEnd returns how many bytes of a Block have all fields.
+func (l *Layout) blockEnd() int {
+	return max(l.ptr, l.size, l.prev, l.next, l.pool, l.requested) + 16
+}
+
+// block returns the Block that was read from an address, where a container had it in a state.
+func (l *Layout) block(x []byte, at uint64, state State) rawBlock {
+	b := rawBlock{at: at, state: state, ptr: word(x, l.ptr), size: word(x, l.size), prev: word(x, l.prev), next: word(x, l.next), pool: word(x, l.pool), stream: word(x, blockStream)}
+	if b.requested = b.size; l.requested >= 0 {
+		b.requested = word(x, l.requested)
+	}
+	switch allocated, events := x[l.ptr+8], word(x, l.next+8)&0xffffffff; {
+	case state == Active && allocated == 0:
+		b.state = PendingFree
+		b.freed = events == 0 && word(x, streamUses) == 0
+	case state == Inactive && allocated == 1: // meanwhile
+		b.state = Active
+	}
+	return b
 }
 
 // position is a block's place in a list that is sorted.
@@ -269,8 +280,9 @@ func radix(list []position) []position {
 	return list
 }
 
-// check compares the blocks with each other and with the counters, and the counters before and after.
-func (w *walk) check(l *Layout, before, after []byte) {
+// check compares the blocks with each other and with the counters, and the counters before and after. known has the
+// bounds of segments that an earlier walk proved.
+func (w *walk) check(l *Layout, known *bounds, before, after []byte) {
 	s := w.sum()
 	end := l.sets[0] - 8
 	if l.stats == 0 {
@@ -279,12 +291,14 @@ func (w *walk) check(l *Layout, before, after []byte) {
 	w.resting = w.device.LockFree && l.stats != 0 && bytes.Equal(before[8:end], after[8:end])
 	was, is := countersAt(before[:end], l), countersAt(after[:end], l)
 	w.device.Counters, w.device.Steady = is, steady(&was, &is)
+	w.device.Given = is.Allocations.Allocated - was.Allocations.Allocated
 	w.device.Exact = w.resting && s.equals(was) && w.counted && w.device.Contradicted == 0
 	if !w.device.Exact {
 		w.dropGone()
 		w.device.OffBlocks = apart(s.allocations, was.Allocations.Current) + moved(was.Allocations, is.Allocations)
 		w.device.OffBytes = apart(s.allocated, was.Allocated.Current) + moved(was.Allocated, is.Allocated)
 	}
+	w.bound(known, &was, &is)
 }
 
 // dropGone makes those blocks inactive that were freed during the walk, and drops those whose Block was deleted: its

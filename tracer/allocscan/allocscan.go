@@ -24,15 +24,16 @@ import (
 type Options struct {
 	Sequencer *sequence.Sequencer
 	Defects   *panics.List
-	Traced    func() []uint32                 // processes, in any order
-	HasTorch  func(pid uint32) bool           // an event came from PyTorch's allocator in the process
-	Blocks    func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
+	Traced    func() []uint32       // processes, in any order
+	HasTorch  func(pid uint32) bool // an event came from PyTorch's allocator in the process
+	// Tables returns what the reports of a process's allocators came to by now. It tries for patience to have each Whole.
+	Tables func(pid uint32, patience time.Duration) []Table
 }
 
 // Scanner reads the allocators of processes. Any goroutine may call its methods.
 type Scanner struct {
 	Options
-	read    func(pid uint32) (*allocator.Snapshot, error)
+	read    func(pid uint32) (*reading, error)
 	layouts allocator.Layouts
 	one     sync.Mutex // held while a process is read
 
@@ -73,6 +74,9 @@ const (
 	// between: a training rests between its steps.
 	restTime  = 300 * time.Millisecond
 	restPause = 3 * time.Millisecond
+
+	// tablePatience is how long a moment between two reports is waited for.
+	tablePatience = 40 * time.Millisecond
 
 	// looking is what a panic costs.
 	looking = "a reading of PyTorch's allocators"
@@ -179,11 +183,10 @@ func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 	s.one.Lock()
 	defer s.one.Unlock()
 	began := time.Now()
-	blocks := s.Blocks(pid)
-	snapshot, err := deadline.Call(readTime, func() (*allocator.Snapshot, error) { return s.read(pid) })
+	r, err := deadline.Call(readTime, func() (*reading, error) { return s.read(pid) })
 	if err == nil {
-		at := begins(snapshot)
-		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: bookable(snapshot, append(blocks, s.Blocks(pid)...))}
+		at := r.at
+		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: r.bookable()}
 		tx := s.Sequencer.Begin()
 		if urgent {
 			tx.Tell(in)
@@ -214,45 +217,94 @@ func (s *Scanner) note(t *target, err error, began time.Time) {
 	t.failed++
 }
 
-// begins returns when a snapshot was begun: events up to then are in it.
-func begins(s *allocator.Snapshot) uint64 {
-	at := clock.Now()
-	for i := range s.Devices {
-		at = min(at, s.Devices[i].From)
-	}
-	return at
+// reading is what one look at a process found.
+type reading struct {
+	*allocator.Snapshot
+	given   []ledger.Block // that reports gave out: those live just before and after, or, if it is settled, then
+	settled bool           // by the reports meanwhile
+	at      uint64         // events up to then are in it
 }
 
-func (s *Scanner) readProcess(pid uint32) (*allocator.Snapshot, error) {
+// readingOf returns a walk that no report settled.
+func readingOf(s *allocator.Snapshot, before, after []Table) *reading {
+	r := &reading{Snapshot: s, at: clock.Now()}
+	for i := range s.Devices {
+		r.at = min(r.at, s.Devices[i].From)
+	}
+	for _, list := range [...][]Table{before, after} {
+		for i := range list {
+			r.given = append(r.given, list[i].Blocks...)
+		}
+	}
+	return r
+}
+
+// settledReading returns a walk that was settled with tables.
+func settledReading(s *allocator.Snapshot, tables []Table, at uint64) *reading {
+	r := readingOf(s, nil, tables)
+	r.settled, r.at = true, at
+	return r
+}
+
+// readProcess walks a process until it is at rest, or the reports of its allocators settle a walk. The last walk is
+// the worst that it returns: the one that is off by least.
+func (s *Scanner) readProcess(pid uint32) (*reading, error) {
 	process, err := peek.Open(int(pid))
 	if err != nil {
 		return nil, err
 	}
 	defer process.Close()
 	from := s.layouts.New(process)
-	snapshot, err := from.Walk(1)
-	for end := time.Now().Add(restTime); err == nil && !snapshot.Exact() && time.Now().Before(end); time.Sleep(restPause) {
-		again, failed := from.Walk(1)
-		if failed != nil {
-			break
+	var best *reading
+	var k settler
+	before := s.Tables(pid, 0)
+	for end := time.Now().Add(restTime); ; time.Sleep(restPause) {
+		walk, err := from.Walk(1)
+		switch {
+		case err != nil && best == nil:
+			return nil, err
+		case err != nil:
+			return best, nil
+		case walk.Backend != allocator.Native:
+			return nil, errNoCache
 		}
-		if off(again) <= off(snapshot) {
-			snapshot = again
+		patience := tablePatience
+		if walk.Exact() {
+			patience = 0
 		}
+		after := s.Tables(pid, patience)
+		now := clock.Now()
+		if walk.Exact() {
+			return readingOf(walk, before, after), nil
+		}
+		if settled := k.settle(walk, before, after); settled != nil {
+			return settledReading(settled, after, timeOf(after, now)), nil
+		}
+		if best == nil || off(walk) <= off(best.Snapshot) {
+			best = readingOf(walk, before, after)
+		}
+		if !time.Now().Before(end) {
+			return best, nil
+		}
+		before = after
 	}
-	if err == nil && snapshot.Backend != allocator.Native {
-		return nil, errNoCache
-	}
-	return snapshot, err
 }
 
-// off returns by how many bytes a snapshot may be off.
-func off(s *allocator.Snapshot) (bytes uint64) {
-	if s.Exact() {
-		return 0
+// timeOf returns the time of the latest report in tables, now where there is none.
+func timeOf(list []Table, now uint64) (at uint64) {
+	for i := range list {
+		at = max(at, list[i].Time)
 	}
+	if at == 0 {
+		return now
+	}
+	return at
+}
+
+// off returns by how many bytes a walk may be off.
+func off(s *allocator.Snapshot) (bytes uint64) {
 	for i := range s.Devices {
 		bytes += s.Devices[i].OffBytes
 	}
-	return bytes + 1
+	return bytes
 }

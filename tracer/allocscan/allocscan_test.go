@@ -39,16 +39,16 @@ func scanner(t *testing.T, given []ledger.Block, answers ...any) (s *Scanner, re
 	var defects panics.List
 	s = New(Options{
 		Sequencer: sequence.New(l, nil, &defects), Defects: &defects,
-		Traced: func() []uint32 { return []uint32{7} }, HasTorch: func(uint32) bool { return false }, Blocks: func(uint32) []ledger.Block { return given },
+		Traced: func() []uint32 { return []uint32{7} }, HasTorch: func(uint32) bool { return false }, Tables: func(uint32, time.Duration) []Table { return nil },
 	})
 	reads = new(int)
-	s.read = func(uint32) (*allocator.Snapshot, error) {
+	s.read = func(uint32) (*reading, error) {
 		a := answers[min(*reads, len(answers)-1)]
 		*reads++
 		if err, failed := a.(error); failed {
 			return nil, err
 		}
-		return a.(*allocator.Snapshot), nil
+		return readingOf(a.(*allocator.Snapshot), []Table{{Blocks: given}}, nil), nil
 	}
 	return s, reads, func() *ledger.Snapshot { return l.Snapshot(100, time.Time{}) }
 }
@@ -105,9 +105,9 @@ func TestAReadingWithTooManyArenasIsNotExact(t *testing.T) {
 	for i := range uint64(caching.MaxArenas) {
 		x.Segments = append(x.Segments, allocator.Segment{Address: 0x10000000 + i*mib, Size: mib, Stream: 1 + i})
 	}
-	r := bookable(x, nil)
-	if len(r.Arenas) != caching.MaxArenas || r.Exact() {
-		t.Errorf("%d arenas, exact %v", len(r.Arenas), r.Exact())
+	r := readingOf(x, nil, nil).bookable()
+	if len(r.Arenas) != caching.MaxArenas || r.Sure() {
+		t.Errorf("%d arenas, exact %v", len(r.Arenas), r.Sure())
 	}
 	for _, b := range r.Blocks {
 		if int(b.Arena) >= len(r.Arenas) {
@@ -120,9 +120,9 @@ func TestBlocksThatOverlapAreLeftOut(t *testing.T) {
 	x := at(10)
 	x.Blocks[1].Address = 0x180000 // within the first
 	x.Segments = append(x.Segments, allocator.Segment{Address: 0x200000, Size: mib}, allocator.Segment{Address: 1 << 60, Size: mib})
-	r := bookable(x, nil)
-	if len(r.Blocks) != 2 || r.Blocks[1].Address != 0x300000 || len(r.Segments) != 1 || r.Exact() {
-		t.Errorf("%d segments, blocks %+v, exact %v", len(r.Segments), r.Blocks, r.Exact())
+	r := readingOf(x, nil, nil).bookable()
+	if len(r.Blocks) != 2 || r.Blocks[1].Address != 0x300000 || len(r.Segments) != 1 || r.Sure() {
+		t.Errorf("%d segments, blocks %+v, exact %v", len(r.Segments), r.Blocks, r.Sure())
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
-// bookable returns what the ledger takes of a snapshot; given are the blocks that events gave out. Beyond
-// the limits of package caching, or where they overlap, blocks and segments are left out, and no device is exact.
-func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
-	since := make(map[uint64]bool, len(given))
-	for i := range given {
-		since[given[i].Address] = true
+// bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or where they overlap,
+// blocks and segments are left out, and no device is exact.
+func (s *reading) bookable() *caching.Reading {
+	since := make(map[uint64]*ledger.Block, len(s.given))
+	for i := range s.given {
+		since[s.given[i].Address] = &s.given[i]
 	}
 	r := &caching.Reading{Blocks: make([]caching.Block, 0, min(len(s.Blocks), caching.MaxBlocks))}
 	arenas := map[caching.Arena]uint16{}
@@ -52,14 +52,20 @@ func bookable(s *allocator.Snapshot, given []ledger.Block) *caching.Reading {
 		if ok = ok && len(r.Blocks) < caching.MaxBlocks; !ok {
 			whole = false
 		} else {
+			given := since[b.Address]
 			r.Blocks = append(r.Blocks, caching.Block{
 				Address: b.Address, Size: b.Size, Requested: b.Requested, Arena: arena, State: caching.State(b.State),
-				Older: b.State == allocator.Active && !since[b.Address],
+				Older:   b.State == allocator.Active && given == nil,
+				Sampled: b.State == allocator.Active && given != nil && given.Sampled && given.Size == b.Size,
 			})
 		}
 	}
 	for i := range s.Devices {
-		r.Devices = append(r.Devices, deviceOf(&s.Devices[i], whole))
+		d := deviceOf(&s.Devices[i], whole)
+		if s.settled && whole && !d.Exact {
+			d.Settled, d.OffBlocks, d.OffBytes = true, 0, 0
+		}
+		r.Devices = append(r.Devices, d)
 	}
 	return r
 }

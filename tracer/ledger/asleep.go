@@ -336,9 +336,13 @@ func (p *torch) reserved(t *tensors, here func(device int32) bool) uint64 {
 	if sum == 0 {
 		return 0
 	}
+	bytes, since, read := p.allocator.reservedAfter(t.device, t.now.time)
+	if read {
+		sum = bytes
+	}
 	for _, c := range t.changes {
 		switch s := p.sites[c.site]; {
-		case !s.segment || !here(s.device):
+		case !s.segment || !here(s.device) || c.time <= since:
 		case c.freed:
 			sum = minus(sum, c.bytes)
 		default:

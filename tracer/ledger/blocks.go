@@ -6,6 +6,7 @@ package ledger
 type Block struct {
 	Address, Size uint64
 	Device        int32 // CUDA ordinal
+	Sampled       bool  // it has an event of its own; unknown in captures
 }
 
 // extent is a range of addresses that leads to memory of a site.

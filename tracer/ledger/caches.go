@@ -21,11 +21,11 @@ type AllocatorReading struct {
 func (in AllocatorReading) tell(l *Ledger) {
 	if p := l.byPID[in.PID]; p != nil && !p.purged && p.End == 0 && !l.full() {
 		before := p.allocator
-		p.setAllocator(in.Time, in.Reading)
+		p.setAllocator(in.Time, in.Reading, p.Lost > 0)
 		if p.allocator != nil {
 			extents := p.extents()
 			p.setFirsts(extents)
-			if p.allocator.reading.Exact() {
+			if p.allocator.reading.Sure() {
 				p.repairSegments(before, extents)
 			}
 		}
@@ -40,6 +40,7 @@ type AllocatorCache struct {
 	caching.Cache
 	// Of the process: what readings showed to be allocated or freed although its event was lost.
 	Repaired, RepairedBytes uint64
+	Origins                 []PoolOrigin // of the process's private pools, as far as they were seen
 }
 
 // allocator is the latest reading of PyTorch's allocators of a process.
@@ -62,22 +63,25 @@ type allocatorFirst struct {
 
 // segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
 type segments struct {
-	older    []uint64 // those of the first exact reading: they are from before the attach
+	older    []uint64 // those of the first sure reading: they are from before the attach, as the process is
 	unbooked []uint64 // those of this reading
-	read     bool     // there was an exact reading
+	read     bool     // there was a sure reading
 }
 
 // repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was: if events of the
-// process were lost, and two exact readings agree.
+// process were lost, and two sure readings agree.
 func (p *process) repairSegments(before *allocator, extents []extent) {
 	a := p.allocator
 	a.unbooked = a.without(extents)
+	a.read = true
 	if before == nil || !before.read {
-		a.older, a.read = a.unbooked, true
+		if p.Begin <= p.options.Begin {
+			a.older = a.unbooked
+		}
 		return
 	}
-	a.older, a.read = before.older, true
-	if p.Lost == 0 || !before.reading.Exact() {
+	a.older = before.older
+	if p.Lost == 0 || !before.reading.Sure() {
 		return
 	}
 	for i := range a.reading.Segments {
@@ -96,6 +100,21 @@ func (p *process) repairSegments(before *allocator, extents []extent) {
 			a.repaired(x.end - x.start)
 		}
 	}
+}
+
+// reservedAfter returns what the allocator of a device had reserved at a sure reading after a time, and when that was. It is
+// asked for only where events were lost: segments that came or went after the latest report are then in no change. a
+// may be nil.
+func (a *allocator) reservedAfter(device int32, time uint64) (bytes, at uint64, ok bool) {
+	if a == nil || a.repairs.objects == 0 || a.time <= time || !a.reading.Sure() {
+		return 0, 0, false
+	}
+	for i := range a.reading.Devices {
+		if d := &a.reading.Devices[i]; d.Index == device {
+			return min(d.Counters.Reserved.Current, maxTensors), a.time, true
+		}
+	}
+	return 0, 0, false
 }
 
 func (a *allocator) repaired(bytes uint64) {
@@ -125,8 +144,8 @@ func (a *allocator) overlaps(x *extent) bool {
 	return i < len(a.reading.Segments) && a.reading.Segments[i].Address < x.end
 }
 
-// setAllocator books a reading of the allocators.
-func (p *torch) setAllocator(time uint64, r *caching.Reading) {
+// setAllocator books a reading of the allocators. lossy reports whether events of the process were lost.
+func (p *torch) setAllocator(time uint64, r *caching.Reading, lossy bool) {
 	p.spend(64 * (len(r.Blocks) + len(r.Segments)))
 	before := p.allocator
 	if before == nil {
@@ -138,8 +157,11 @@ func (p *torch) setAllocator(time uint64, r *caching.Reading) {
 	}
 	p.listedBlocks += len(r.Blocks)
 	p.allocator = &allocator{time: time, reading: r, divided: r.Divide(), repairs: before.repairs, firsts: before.firsts, segments: segments{older: before.older, read: before.read}}
-	if r.Exact() {
+	if r.Sure() {
 		p.allocator.repair(p, before)
+		if lossy && before.reading != nil && before.reading.Sure() {
+			p.allocator.repairLost(p, before)
+		}
 		if p.walks != nil {
 			p.walks.olderLeft(p.allocator)
 		}
@@ -171,7 +193,7 @@ func (p *process) setFirsts(extents []extent) {
 		case k >= 0:
 			f, t := &a.firsts[k], &p.tensors[p.tensorsOn(d.Index)]
 			if !f.silent && t.now.time == f.time && !t.reading.taken && (!older || t.now.allocated != allocated || t.now.reserved != reserved) {
-				f.silent, t.first, t.now = true, firstReport{}, toldTotals{}
+				f.silent, t.first, t.now, t.peak = true, firstReport{}, toldTotals{}, highest{}
 			}
 		case older && (known < 0 || !p.tensors[known].first.seen && !p.tensors[known].now.known):
 			t := &p.tensors[p.tensorsOn(d.Index)]
@@ -197,12 +219,16 @@ func (a *allocator) isOlder(device int32, extents []extent) bool {
 	return true
 }
 
-// repair ends blocks of the sample that two exact readings lack and that were allocated before the first: their
-// free was lost. One reading is not enough, since an allocator changes before it reports.
+// repair ends blocks of the sample that two sure readings lack, or have with another size, and that were allocated
+// before the first: their free was lost. One reading is not enough, since an allocator changes before it reports.
 func (a *allocator) repair(p *torch, before *allocator) {
-	lacks := func(address uint64) bool {
-		i, ok := a.at(address)
-		return !ok || a.reading.Blocks[i].State == caching.Inactive || a.reading.Blocks[i].State == caching.Unmapped
+	lacks := func(b *entry) bool {
+		i, ok := a.at(b.address)
+		if !ok {
+			return true
+		}
+		x := &a.reading.Blocks[i]
+		return x.State != caching.Active || x.Sampled && x.Size != b.size
 	}
 	var twice []uint64
 	for s := range p.all() {
@@ -212,7 +238,7 @@ func (a *allocator) repair(p *torch, before *allocator) {
 		for e := s.first; e != 0; {
 			b := p.entries.at(e)
 			e = b.next
-			if b.time >= a.time || !lacks(b.address) {
+			if b.time >= a.time || !lacks(b) {
 				continue
 			}
 			if len(a.gone) < maxFreed {
@@ -230,6 +256,24 @@ func (a *allocator) repair(p *torch, before *allocator) {
 		n := p.live[key]
 		a.repaired(p.entries.at(n).size)
 		p.dropTensor(key, n, a.time)
+	}
+}
+
+// repairLost books the blocks that had an event of their own, in two sure readings, but are not in the books: the event
+// was lost. Their stack is unknown.
+func (a *allocator) repairLost(p *torch, before *allocator) {
+	for i := range a.reading.Blocks {
+		b := &a.reading.Blocks[i]
+		if b.State != caching.Active || !b.Sampled {
+			continue
+		}
+		if _, live := p.live[liveKey{b.Address, Blocks}]; live {
+			continue
+		}
+		if k, was := before.at(b.Address); was && before.reading.Blocks[k].Sampled && before.reading.Blocks[k].Size == b.Size {
+			p.allocTensor(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, Device: a.reading.Arenas[b.Arena].Device, Time: before.time, Address: b.Address, Size: b.Size, API: "torch"})
+			a.repaired(b.Size)
+		}
 	}
 }
 
@@ -269,15 +313,15 @@ func (a *allocator) largestFree(device int32) uint64 {
 func (v *view) caches() {
 	for _, p := range v.list {
 		if p.allocator != nil {
-			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index)
+			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index, p.poolOrigins())
 		}
 	}
 }
 
 // appendTo appends what a snapshot has of the reading.
-func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache {
+func (a *allocator) appendTo(list []AllocatorCache, index int, origins []PoolOrigin) []AllocatorCache {
 	for i := range a.divided {
-		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes})
+		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes, Origins: origins})
 	}
 	return list
 }
@@ -285,7 +329,7 @@ func (a *allocator) appendTo(list []AllocatorCache, index int) []AllocatorCache 
 // replaceCaches replaces what was read of the process before.
 func (p *process) replaceCaches(s *Snapshot, index int) {
 	kept := slices.DeleteFunc(slices.Clone(s.Caches), func(c AllocatorCache) bool { return c.Process == index })
-	s.Caches = p.allocator.appendTo(kept, index)
+	s.Caches = p.allocator.appendTo(kept, index, p.poolOrigins())
 	slices.SortStableFunc(s.Caches, func(a, b AllocatorCache) int { return cmp.Compare(a.Process, b.Process) })
 }
 

@@ -77,7 +77,7 @@ func stepHostile(l *Ledger, data []byte) Event {
 	case 3, 4:
 		l.Tell(TensorReading{Time: e.Time, Totals: []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1]})
 	case 5:
-		l.Tell(BlockList{PID: e.PID, Blocks: []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5]})
+		l.Tell(BlockList{PID: e.PID, Blocks: []Block{{e.Address, e.Size, e.Device, false}, {w >> 8 % 16, w >> 16, 0, false}, {v, w, int32(v), true}, {w % 16, 3, 1, false}}[:w>>60%5]})
 	case 6:
 		l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
 	case 8:

@@ -191,7 +191,7 @@ func (p *process) addStuckRead(s *Snapshot, index int) map[int32]bool {
 	var stacks stuckStacks
 	for i := range a.reading.Devices {
 		d, c := &a.reading.Devices[i], &a.divided[i]
-		if !d.Exact || c.Cached == 0 {
+		if !d.Exact && !d.Settled || c.Cached == 0 {
 			continue
 		}
 		if sampled == nil {

@@ -57,8 +57,15 @@ func (v *processView) addTensors(all []*site, segments map[processDevice]segment
 		t := v.tensorsIn(&v.tensors[i], m, segments)
 		t.spreadCache(sites.list[v.from:v.to])
 		t.Error = v.weigh(&v.tensors[i], m, &byDevice[i], sites)
-		v.all.s.Tensors = append(v.all.s.Tensors, t)
+		if !v.tensors[i].isVoid(m) {
+			v.all.s.Tensors = append(v.all.s.Tensors, t)
+		}
 	}
+}
+
+// isVoid reports whether nothing is known of an allocator: readings showed that it changes without a report.
+func (t *tensors) isVoid(m *tensorState) bool {
+	return t.device >= 0 && !t.now.known && !t.first.seen && !t.reading.taken && t.peak.bytes == 0 && m.live == (count{}) && m.freed == (count{})
 }
 
 // placeNameless sets Site.Tensors of each segment if blocks have no addresses, as with PyTorch

@@ -306,7 +306,7 @@ usage t=3 GPU-a=460`)
 func tensorsOfAJob(l *Ledger, live uint64) []Block {
 	list := make([]Block, 0, live)
 	for i := range live {
-		b := Block{0x7f0000000000 + i*2048, 512 << (i % 3), 0}
+		b := Block{Address: 0x7f0000000000 + i*2048, Size: 512 << (i % 3)}
 		list = append(list, b)
 		l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 7, TID: 7, Time: i * 1000, Address: b.Address, Size: b.Size, Stack: 1 + i%10000, API: "torch"})
 	}

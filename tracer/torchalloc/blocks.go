@@ -48,7 +48,7 @@ func (a *Allocators) owner(pid uint32, device int32, value *bpf.TensorDevice) ow
 	}
 	for i := range a.near.Block {
 		if b := &a.near.Block[i]; b.Address != 0 && b.Value != 0 {
-			o.near = append(o.near, ledger.Block{Address: b.Address, Size: bpf.BlockSize(b.Value), Device: device})
+			o.near = append(o.near, ledger.Block{Address: b.Address, Size: bpf.BlockSize(b.Value), Device: device, Sampled: bpf.IsSampled(b.Value)})
 		}
 	}
 	return o
@@ -106,7 +106,7 @@ func (a *Allocators) collect(owners Owners) (list map[uint32][]ledger.Block, key
 		keys = append(keys, key)
 		if o.device >= 0 {
 			_, address := bpf.SplitBlockKey(key)
-			list[o.pid] = append(list[o.pid], ledger.Block{Address: address, Size: bpf.BlockSize(value), Device: o.device})
+			list[o.pid] = append(list[o.pid], ledger.Block{Address: address, Size: bpf.BlockSize(value), Device: o.device, Sampled: bpf.IsSampled(value)})
 		}
 	})
 	return list, keys

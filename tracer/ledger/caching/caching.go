@@ -35,7 +35,8 @@ type Block struct {
 	Requested     uint64 // by the program, before rounding; Size before PyTorch 2.0
 	Arena         uint16 // index in Reading.Arenas
 	State         State
-	Older         bool // no event gave it out: it was allocated before the attach
+	Older         bool // no report gave it out: it was allocated before the attach
+	Sampled       bool // it has an event of its own
 }
 
 // Segment is memory that the allocator got from the driver: adjacent mapped blocks.
@@ -59,9 +60,11 @@ type Counters struct {
 // Device is the allocator of one device.
 type Device struct {
 	Index int32 // CUDA ordinal
-	// The allocator was at rest while it was read: all sums, chains and counts agree. Otherwise OffBlocks
-	// and OffBytes bound how far the live blocks' number and bytes may be off.
-	Exact               bool
+	// Exact: the allocator was at rest while it was read: all sums, chains and counts agree. Settled: it was not, but its
+	// blocks and segments are those after a report of it, and their sums agree; Counters are a moment older, and so
+	// is what is PendingFree. Otherwise OffBlocks and OffBytes bound how far the live blocks' number and
+	// bytes may be off.
+	Exact, Settled      bool
 	OffBlocks, OffBytes uint64
 	Counters            Counters
 }
@@ -74,10 +77,10 @@ type Reading struct {
 	Blocks   []Block
 }
 
-// Exact reports whether all allocators were at rest.
-func (r *Reading) Exact() bool {
+// Sure reports whether all live blocks and segments are those of one moment.
+func (r *Reading) Sure() bool {
 	for i := range r.Devices {
-		if !r.Devices[i].Exact {
+		if !r.Devices[i].Exact && !r.Devices[i].Settled {
 			return false
 		}
 	}

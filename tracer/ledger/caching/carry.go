@@ -59,7 +59,7 @@ func (r *Reading) readBlocks(c *codec.Codec) {
 
 func (d *Device) carry(c *codec.Codec) {
 	codec.Most(c, &d.Index, maxDevices-1)
-	c.Flags(&d.Exact)
+	c.Flags(&d.Exact, &d.Settled)
 	codec.Nums(c, &d.OffBlocks, &d.OffBytes)
 	k := &d.Counters
 	for _, s := range [...]*Stat{&k.Allocated, &k.Reserved, &k.Requested, &k.Allocations} {
@@ -98,7 +98,7 @@ func (b *Block) carry(c *codec.Codec, end *uint64, arenas int) {
 	b.Requested = b.Size - rounding
 	codec.Num(c, &b.Arena)
 	codec.Most(c, &b.State, Unmapped)
-	c.Flags(&b.Older)
+	c.Flags(&b.Older, &b.Sampled)
 	c.Check(int(b.Arena) < arenas)
 }
 

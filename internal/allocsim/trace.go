@@ -97,10 +97,8 @@ type Trace struct {
 	// Each block is allocated at most once.
 	Blocks []Block
 
-	// Segments are the addresses at which the recorded run reserved its segments, or its virtual ranges
-	// of expandable segments, in order. Reserved is what it had reserved, at as many operations as are
-	// known, in order. Both are for Verify; what a changed trace cannot keep is empty.
-	Segments []uint64
+	// Reserved is what the recorded run had reserved, at as many operations as are known, in order. It is
+	// for Verify; of a changed trace it is empty.
 	Reserved []Reserved
 }
 

@@ -101,7 +101,3 @@ func (t *Trace) FreeBefore(when map[uint32]int) *Trace {
 	early(len(t.Ops))
 	return b.Trace()
 }
-
-func (o Op) ofBlock() bool {
-	return o.Kind != EmptyCache && o.Kind != Step && o.Kind != PoolReleased
-}

@@ -62,16 +62,6 @@ func (a *allocator) releaseOversize(at int32, size uint64) bool {
 	return sum >= size
 }
 
-// whole reports whether a free piece is a segment of cudaMalloc.
-func (h *heap) whole(b int32) bool {
-	n := &h.nodes[b]
-	return h.segments[n.segment].granule == 0 && n.prev == none && n.next == none
-}
-
-// collects reports whether garbage_collection_threshold is in force: PyTorch ignores it without a
-// memory fraction.
-func (a *allocator) collects() bool { return a.allowed > 0 && a.settings.GC > 0 }
-
 // collect returns segments to the driver that were free for long: PyTorch's
 // garbage_collect_cached_blocks().
 func (a *allocator) collect() {

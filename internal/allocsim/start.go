@@ -4,6 +4,26 @@ package allocsim
 
 import "fmt"
 
+// observer sees each operation after it was done, and the piece of its block, or none. It can end a
+// replay with an error.
+type observer func(a *allocator, op int, piece int32) error
+
+type replay struct {
+	*allocator
+	trace     *Trace
+	pieces    []int32 // by block: its piece, or notYet, or gone
+	steps     int
+	requested uint64
+	peakSeen  uint64
+	result    Result
+	observer  observer
+}
+
+const (
+	notYet = int32(-1)
+	gone   = int32(-2)
+)
+
 // start books what the allocator had before the trace.
 func (r *replay) start() error {
 	r.pieces = make([]int32, len(r.trace.Blocks))
@@ -82,4 +102,9 @@ func (r *replay) startParts(s *Segment, rest int32) error {
 		}
 	}
 	return nil
+}
+
+func (r *replay) own(b int32, n uint32) {
+	r.pieces[n], r.nodes[b].owner = b, n+1
+	r.requested += r.trace.Blocks[n].Requested
 }

@@ -49,6 +49,10 @@ type Block struct {
 	Site      uint32 // whose allocation this is, for who makes the trace; the simulator ignores it
 }
 
+func (o Op) ofBlock() bool {
+	return o.Kind != EmptyCache && o.Kind != Step && o.Kind != PoolReleased
+}
+
 // Reserved is what the recorded run had reserved after an operation.
 type Reserved struct {
 	Op    int // index in Trace.Ops

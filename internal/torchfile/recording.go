@@ -42,6 +42,10 @@ func Record(name string, unlimited bool) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.recording(), nil
+}
+
+func (p *parser) recording() *Recording {
 	s := newStacks()
 	r := &Recording{Stacks: s, Comm: bounded(p.about.comm), PID: p.about.pid, Exported: p.about.exported}
 	if p.settings != nil {
@@ -53,7 +57,7 @@ func Record(name string, unlimited bool) (*Recording, error) {
 			r.Devices = append(r.Devices, rec.record())
 		}
 	}
-	return r, nil
+	return r
 }
 
 // marks are what the frames of an event say.
@@ -92,7 +96,9 @@ func (r *recorder) record() Recorded {
 	slices.SortFunc(r.segmentsOf(), func(a, b segment) int { return compare(a.start, b.start) })
 	reserved := uint64(0)
 	for i := range entries {
-		switch e := &entries[i]; e.action {
+		e := &entries[i]
+		r.out.Stacks = r.out.Stacks || r.marks(e).known
+		switch e.action {
 		case segmentAlloc, segmentMap:
 			reserved += e.size
 			r.peak = max(r.peak, reserved)
@@ -198,7 +204,7 @@ func (r *recorder) entry(e, next *entry) {
 		r.free(e, next)
 	case freeCompleted:
 		if len(r.returned) > 0 {
-			if m := r.marks(r.returned[0]); m.emptyCache || !m.known {
+			if r.marks(r.returned[0]).emptyCache || !r.out.Stacks {
 				r.emptied(nil) // an allocation completes frees before it gives memory back
 			}
 		}
@@ -226,8 +232,7 @@ func (r *recorder) free(e, next *entry) {
 // step adds the end of a step before the first event behind those of the optimizer.
 func (r *recorder) step(e *entry) {
 	m := r.marks(e)
-	r.out.Stacks = r.out.Stacks || m.known
-	if !m.known {
+	if !m.known { // as on the threads of a backward pass
 		return
 	}
 	if r.inStep && !m.optimizer {
@@ -245,8 +250,8 @@ func (r *recorder) refused() {
 }
 
 // emptied books memory that went back to the driver before an event. An allocation for which the
-// driver had no memory does that, and empty_cache(), which is told apart by its stack, or because no
-// more was needed than there was at another time.
+// driver had no memory does that, and empty_cache(), which is told apart by its stack, or, without
+// stacks, because no more was needed than there was at another time.
 func (r *recorder) emptied(by *entry) {
 	if len(r.returned) == 0 {
 		return
@@ -254,7 +259,7 @@ func (r *recorder) emptied(by *entry) {
 	first, before := r.returned[0], r.reserved
 	m := r.marks(first)
 	byProgram := m.emptyCache || by == nil
-	if !m.known && by != nil {
+	if !r.out.Stacks && by != nil {
 		byProgram = by.action == alloc || before+by.size <= r.peak
 	}
 	r.refused()

@@ -4,6 +4,7 @@ package whatif
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -17,89 +18,59 @@ type Job struct {
 
 	Trace  *allocsim.Trace
 	Stacks callstack.Stacks // of the blocks' sites; nil: none
-	// Steps: the trace has the ends of steps.
-	Steps bool
+	Steps  int              // ends of steps in the trace
+	// Late: the trace begins with a reading of the running allocator, so only its own settings can be
+	// replayed.
+	Late bool
 	// Other is what the process had at most on this GPU besides what PyTorch reserved, in bytes: its
 	// context, and memory of other libraries.
 	Other      uint64
 	OtherKnown bool
+	Snapshot   bool // of PyTorch; else a capture: remedies differ
 
-	Proof    allocsim.Proof // that the replay of its own settings is what was recorded
-	Refusals []Refusal      // reasons why it is not replayed; none: it is
+	Proof   allocsim.Proof // that the replay of its own settings is what was recorded
+	Refused []Condition    // reasons why it is not replayed; none: it is
 }
-
-// Reason is why a job is not replayed.
-type Reason int
-
-const (
-	// OlderMemory: PyTorch had Figure bytes before the recording began.
-	OlderMemory Reason = iota
-	// Sampled: of Total tensors, Figure were recorded.
-	Sampled
-	// NoSizes: Figure of Total allocations have no requested size, stream and pool.
-	NoSizes
-	// Lost: Figure events were lost.
-	Lost
-	// NoVersion: the file does not name PyTorch's version.
-	NoVersion
-	// Version: Text is not among the versions whose simulator is proven.
-	Version
-	// NoSettings: the settings of the allocator are not known.
-	NoSettings
-	// Settings: Text, an error, says which setting is not simulated.
-	Settings
-	// Differs: the replay of the job's own settings is not what was recorded. Figure is the operation,
-	// Text says what differs.
-	Differs
-	// Exported: the file is of vramprof, without the sizes that the program requested.
-	Exported
-	// NoHistory: the file has no history of this device.
-	NoHistory
-)
-
-// Refusal is a reason with its figures.
-type Refusal struct {
-	Reason        Reason
-	Figure, Total uint64
-	Text          string // untrusted
-	From          Source
-}
-
-// Source is the kind of file that a job was read from: remedies differ.
-type Source int
-
-const (
-	FromCapture Source = iota
-	FromSnapshot
-)
 
 // Prove sets the proof of a job by a replay of its own settings, or refuses it. It does nothing where
 // the job is refused already.
-func (j *Job) Prove(from Source) {
-	if len(j.Refusals) > 0 {
-		return
+func (j *Job) Prove() {
+	for _, op := range j.Trace.Ops {
+		if op.Kind == allocsim.Step {
+			j.Steps++
+		}
 	}
-	refuse := func(r Refusal) {
-		r.From = from
-		j.Refusals = append(j.Refusals, r)
+	if len(j.Refused) == 0 {
+		if c := j.prove(); c != nil {
+			j.Refused = append(j.Refused, *c)
+		}
 	}
+}
+
+func (j *Job) prove() *Condition {
 	if j.Trace.Version == "" {
-		refuse(Refusal{Reason: NoVersion})
-		return
+		return &Condition{Code: UnknownVersion}
 	}
 	if _, err := allocsim.RulesOf(j.Trace.Version); err != nil {
-		refuse(Refusal{Reason: Version, Text: j.Trace.Version})
-		return
+		return &Condition{Code: OtherVersion, Text: j.Trace.Version}
 	}
-	proof, err := allocsim.Verify(j.Trace)
-	var m *allocsim.Mismatch
-	switch {
-	case errors.As(err, &m):
-		refuse(Refusal{Reason: Differs, Figure: uint64(m.Op), Total: uint64(len(j.Trace.Ops)), Text: m.Error()})
-	case err != nil:
-		refuse(Refusal{Reason: Differs, Total: uint64(len(j.Trace.Ops)), Text: err.Error()})
-	case proof.Reserved == 0:
-		refuse(Refusal{Reason: Differs, Total: uint64(len(j.Trace.Ops)), Text: "no figure of reserved memory was recorded"})
+	var err error
+	j.Proof, err = allocsim.Verify(j.Trace)
+	if err != nil {
+		c := &Condition{Code: Differs, Of: uint64(len(j.Trace.Ops)), Err: err}
+		var m *allocsim.Mismatch
+		if errors.As(err, &m) {
+			c.Count = uint64(m.Op)
+		}
+		return c
 	}
-	j.Proof = proof
+	if j.Proof.Reserved == 0 {
+		return &Condition{Code: Unchecked}
+	}
+	return nil
+}
+
+// Refused reports whether none of the jobs is replayed.
+func Refused(jobs []*Job) bool {
+	return !slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Refused) == 0 })
 }

@@ -17,29 +17,31 @@ func ReadSnapshot(name, version string, unlimited bool) ([]*Job, error) {
 	var jobs []*Job
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		j := &Job{Comm: r.Comm, PID: r.PID, Device: int32(d.Trace.Device), Trace: d.Trace, Stacks: r.Stacks, Steps: d.Stacks}
+		j := &Job{Comm: r.Comm, PID: r.PID, Device: int32(d.Trace.Device), Trace: d.Trace, Stacks: r.Stacks, Snapshot: true}
 		j.Trace.Version = version
-		refuse := func(x Refusal) {
-			x.From = FromSnapshot
-			j.Refusals = append(j.Refusals, x)
-		}
-		if r.Exported {
-			refuse(Refusal{Reason: Exported})
-		}
-		if d.Older > 0 {
-			refuse(Refusal{Reason: OlderMemory, Figure: d.Older})
-		}
-		if !r.SettingsKnown {
-			refuse(Refusal{Reason: NoSettings})
-		}
-		if j.Trace.Settings, err = allocsim.ParseSettings(r.Settings); err != nil {
-			refuse(Refusal{Reason: Settings, Text: err.Error()})
-		}
-		j.Prove(FromSnapshot)
+		j.refuse(r, d.Older)
+		j.Prove()
 		jobs = append(jobs, j)
 	}
 	if len(jobs) == 0 {
-		jobs = []*Job{{Refusals: []Refusal{{Reason: NoHistory, From: FromSnapshot}}}}
+		jobs = []*Job{{Snapshot: true, Trace: &allocsim.Trace{Version: version}, Refused: []Condition{{Code: NoHistory}}}}
 	}
 	return jobs, nil
+}
+
+func (j *Job) refuse(r *torchfile.Recording, older uint64) {
+	refuse := func(c Condition) { j.Refused = append(j.Refused, c) }
+	if r.Exported {
+		refuse(Condition{Code: Exported})
+	}
+	if older > 0 {
+		refuse(Condition{Code: NotFromStart, Count: older})
+	}
+	if !r.SettingsKnown {
+		refuse(Condition{Code: UnknownSettings})
+	}
+	var err error
+	if j.Trace.Settings, err = allocsim.ParseSettings(r.Settings); err != nil {
+		refuse(Condition{Code: OtherSettings, Text: r.Settings, Err: err})
+	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/vramprof/vramprof/internal/realtorch"
 )
 
-// all names the environment variable with which scripts/whatif-check.sh asks for all jobs and
+// tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs and
 // settings, and for the table in the file that it names.
-const all = "VRAMPROF_WHATIF_TABLE"
+const tableVariable = "VRAMPROF_WHATIF_TABLE"
 
 const (
-	gpu     = 32 << 30
-	version = "2.6.0"
+	gpuMemory = 32 << 30
+	version   = "2.6.0"
 )
 
 // ran is what testdata/realtorch/whatif.py says that PyTorch's allocator did.
@@ -32,8 +32,8 @@ type ran struct {
 	Error                    string
 }
 
-// real runs a job on a machine of its own.
-func real(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (r ran) {
+// runJob runs a job on a machine of its own.
+func runJob(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (r ran) {
 	t.Helper()
 	cmd := root.Command(append(root.Env(t, 1, memory), "PYTORCH_CUDA_ALLOC_CONF="+conf), "whatif.py", append([]string{job}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -47,11 +47,11 @@ func real(t *testing.T, root realtorch.Root, conf string, memory uint64, job str
 	return r
 }
 
-// recorded runs a job with PyTorch's history, and reads that.
-func recorded(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (ran, *Job) {
+// runRecorded runs a job with PyTorch's history, and reads that.
+func runRecorded(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (ran, *Job) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "history.pickle")
-	r := real(t, root, conf, memory, job, append(args, "--snapshot", file)...)
+	r := runJob(t, root, conf, memory, job, append(args, "--snapshot", file)...)
 	jobs, err := ReadSnapshot(file, version, false)
 	if err != nil || len(jobs) != 1 {
 		t.Fatal(len(jobs), err)
@@ -126,7 +126,7 @@ type tally struct {
 // Own settings: each allocation's address and what is reserved after it. Other settings: the real peak
 // is in the range.
 func (y *tally) predict(t *testing.T, root realtorch.Root, job string, tries []with) (base ran, of *Job) {
-	base, of = recorded(t, root, "", gpu, job)
+	base, of = runRecorded(t, root, "", gpuMemory, job)
 	y.proven(t, job, "default", base, of)
 	same, err := Replay(of.Trace, Scenario{}, 0, 0)
 	if err != nil {
@@ -142,10 +142,10 @@ func (y *tally) predict(t *testing.T, root realtorch.Root, job string, tries []w
 			t.Errorf("%s, %s: %v", job, w, err)
 			continue
 		}
-		r, again := recorded(t, root, w.conf, gpu, job, w.args(base)...)
+		r, again := runRecorded(t, root, w.conf, gpuMemory, job, w.args(base)...)
 		again.Trace.Settings.Fraction, again.Trace.Total = w.fractionOf(base), base.Total
-		again.Refusals = nil
-		again.Prove(FromSnapshot)
+		again.Refused = nil
+		again.Prove()
 		y.proven(t, job, w.String(), r, again)
 		y.compare(t, job, w, out, r)
 	}
@@ -154,8 +154,8 @@ func (y *tally) predict(t *testing.T, root realtorch.Root, job string, tries []w
 
 func (y *tally) proven(t *testing.T, job, conf string, r ran, j *Job) {
 	y.own++
-	if len(j.Refusals) > 0 || j.Proof.Allocations != j.Proof.Addresses || j.Proof.Allocations != r.Allocations {
-		t.Errorf("%s, %s: its own replay: %+v of %d allocations, %+v", job, conf, j.Proof, r.Allocations, j.Refusals)
+	if len(j.Refused) > 0 || j.Proof.Allocations != j.Proof.Addresses || j.Proof.Allocations != r.Allocations {
+		t.Errorf("%s, %s: its own replay: %+v of %d allocations, %+v", job, conf, j.Proof, r.Allocations, j.Refused)
 		return
 	}
 	y.ownEqual++
@@ -207,7 +207,7 @@ func (y *tally) limit(t *testing.T, root realtorch.Root, job string, base ran, o
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := real(t, root, w.conf, capacity+context, job, w.args(base)...)
+		r := runJob(t, root, w.conf, capacity+context, job, w.args(base)...)
 		if r.Capacity != capacity {
 			t.Fatalf("%d bytes for PyTorch, want %d", r.Capacity, capacity)
 		}
@@ -237,7 +237,7 @@ func (y *tally) limit(t *testing.T, root realtorch.Root, job string, base ran, o
 // the byte, the peak with other settings is in the range, and verdicts near the limit are right.
 func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 	root := realtorch.Prepare(t)
-	table := os.Getenv(all)
+	table := os.Getenv(tableVariable)
 	jobs := []string{"vary", "streams"}
 	tries, limited, near := settings[:1], map[string][]with{"vary": {{}}}, 2
 	if table != "" {

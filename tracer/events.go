@@ -180,7 +180,7 @@ func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Detai
 		r.losses.noRoomForTables.Add(1)
 	}
 	switch e.Kind {
-	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
+	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals, bpf.KindBlockDetails, bpf.KindBlockCompleted, bpf.KindBlockOlder:
 		r.bookBlock(tx, p, e)
 	case bpf.KindInit:
 		r.jobs.add(job{kind: jobScan, pid: e.Pid})

@@ -70,6 +70,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := torchalloc.Limit(spec, t.config.Sample, t.config.SampleLimit); err != nil {
 		return err
 	}
+	if err := torchalloc.WantDetails(spec, t.config.Details); err != nil {
+		return err
+	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count the CPUs: %w", err)
@@ -144,7 +147,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	}
 	t.tensors, err = torchalloc.New(torchalloc.Options{
 		Maps: t.coll.Maps, Sequencer: t.sequencer, Processes: t.table, Begin: t.discovery.begin.Load, LeaveRoom: t.shares.LeaveRoom,
-		Meter: &t.meter, BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
+		Meter: &t.meter, Details: t.config.Details, BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {
 			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
 		},

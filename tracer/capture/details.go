@@ -37,10 +37,10 @@ func setDetails(m *wire.Inputs, i int, e *ledger.Event) {
 // pytorchInput returns what is known of a PyTorch as a message; pytorchOf is the inverse.
 func pytorchInput(in *ledger.PyTorch) *wire.Input {
 	return &wire.Input{What: &wire.Input_Pytorch{Pytorch: &wire.PyTorch{
-		Pid: in.PID, Time: in.Time, Version: []byte(in.Version), Settings: []byte(in.Settings), Known: in.Known,
+		Pid: in.PID, Time: in.Time, Version: []byte(in.Version), Settings: []byte(in.Settings), InUse: in.InUse,
 	}}}
 }
 
 func pytorchOf(m *wire.PyTorch) ledger.PyTorch {
-	return ledger.PyTorch{PID: m.GetPid(), Time: m.GetTime(), Version: clean(m.GetVersion()), Settings: clean(m.GetSettings()), Known: m.GetKnown()}
+	return ledger.PyTorch{PID: m.GetPid(), Time: m.GetTime(), Version: clean(m.GetVersion()), Settings: clean(m.GetSettings()), InUse: m.GetInUse()}
 }

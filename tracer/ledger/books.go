@@ -177,7 +177,7 @@ type PyTorch struct {
 	Time     uint64
 	Version  string // "2.6.0"; empty: unknown
 	Settings string // as in PYTORCH_CUDA_ALLOC_CONF
-	Known    bool   // Settings are those in use then
+	InUse    bool   // Settings were read from the allocator; else they are the environment's
 }
 
 func (in PyTorch) tell(*Ledger) {}

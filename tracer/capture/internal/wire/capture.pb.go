@@ -835,7 +835,7 @@ type PyTorch struct {
 	Time          uint64                 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
 	Version       []byte                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Settings      []byte                 `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
-	Known         bool                   `protobuf:"varint,5,opt,name=known,proto3" json:"known,omitempty"` // settings are
+	InUse         bool                   `protobuf:"varint,5,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"` // settings are the allocator's, else the environment's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -898,9 +898,9 @@ func (x *PyTorch) GetSettings() []byte {
 	return nil
 }
 
-func (x *PyTorch) GetKnown() bool {
+func (x *PyTorch) GetInUse() bool {
 	if x != nil {
-		return x.Known
+		return x.InUse
 	}
 	return false
 }
@@ -3243,13 +3243,13 @@ const file_capture_proto_rawDesc = "" +
 	"\tallocator\x18\x18 \x01(\v2\x1e.vramprof.capture.v1.AllocatorH\x00R\tallocator\x12;\n" +
 	"\buntraced\x18\x19 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntraced\x128\n" +
 	"\apytorch\x18\x1a \x01(\v2\x1c.vramprof.capture.v1.PyTorchH\x00R\apytorchB\x06\n" +
-	"\x04what\"{\n" +
+	"\x04what\"|\n" +
 	"\aPyTorch\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04time\x18\x02 \x01(\x04R\x04time\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\fR\aversion\x12\x1a\n" +
-	"\bsettings\x18\x04 \x01(\fR\bsettings\x12\x14\n" +
-	"\x05known\x18\x05 \x01(\bR\x05known\".\n" +
+	"\bsettings\x18\x04 \x01(\fR\bsettings\x12\x15\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
 	"\x05below\x18\x02 \x01(\x04R\x05below\"\xc5\x03\n" +

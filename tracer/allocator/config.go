@@ -5,6 +5,7 @@ package allocator
 import (
 	"debug/elf"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/elffile"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
@@ -39,27 +40,19 @@ func Settings(m Memory) (text string, ok bool) {
 	r := newReader(m, maxLib)
 	r.begin()
 	defer r.end()
-	l, err := r.findLibrary()
-	if err != nil {
-		return "", false
-	}
-	at := uint64(0)
-	l.file(func(base uint64, f *elffile.File) {
+	// Each library that uses them may have the variable, but all use one.
+	r.files(func(g peek.Region) bool { return ofLibrary(g) || strings.Contains(g.Path, "libtorch_cuda") }, func(base uint64, f *elffile.File) bool {
 		_ = f.Lookup(config, func(_ uint64, s elf.Sym64) bool {
 			if s.Shndx != uint16(elf.SHN_UNDEF) && s.Value != 0 {
-				at = base + s.Value
+				if object := r.U64(base + s.Value); r.pointer(object) {
+					text, ok = r.settingsIn(object)
+				}
 			}
-			return at == 0
+			return !ok
 		})
+		return !ok
 	})
-	if !slices.ContainsFunc(l.data, func(g peek.Region) bool { return at >= g.Start && at < g.End }) {
-		return "", false
-	}
-	object := r.U64(at)
-	if !r.pointer(object) {
-		return "", false
-	}
-	return r.settingsIn(object)
+	return text, ok
 }
 
 // settingsIn finds the only std::string in an object.

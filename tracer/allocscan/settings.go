@@ -40,7 +40,7 @@ func (s *Scanner) settings(pid uint32) (in ledger.PyTorch, err error) {
 		return in, nil
 	}
 	variables, err := procenv.Read(pid)
-	if err != nil {
+	if variables == nil && err != nil {
 		return in, err
 	}
 	for _, name := range [...]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """history.py FILE SCRIPT [ARGUMENTS]: runs a job under PyTorch's own memory history, and writes to FILE what
-that has recorded: {"traces": [[[action, address, size, stream], …], …] by device, "pools": [[device, address, size, id], …]
-of each segment}."""
+that has recorded: {"traces": [[[action, address, size, stream], …], …] by device, "pools": [[[entries of each trace so far],
+[[device, address, size, id], …] of each segment], …] before each empty_cache() and at the end}."""
 import json
 import os
 import runpy
@@ -13,12 +13,12 @@ torch.backends.cudnn.enabled = False  # a stub without a version
 file = sys.argv[1]
 sys.argv = sys.argv[2:]
 sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
-pools = {}
+pools = []
 
 
 def note_pools():
-    for s in torch.cuda.memory_snapshot():
-        pools[s["device"], s["address"]] = (s["total_size"], s["segment_pool_id"])
+    all = torch.cuda.memory._snapshot()
+    pools.append([[len(t) for t in all["device_traces"]], [[s["device"], s["address"], s["total_size"], s["segment_pool_id"]] for s in all["segments"]]])
 
 
 def before(function):
@@ -40,5 +40,5 @@ traces = torch.cuda.memory._snapshot()["device_traces"]
 with open(file, "w") as f:
     json.dump({
         "traces": [[[e["action"], e.get("addr", 0), e["size"], e["stream"]] for e in t] for t in traces],
-        "pools": [[d, a, size, id] for (d, a), (size, id) in pools.items()],
+        "pools": pools,
     }, f)

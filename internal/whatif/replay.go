@@ -160,7 +160,7 @@ func (s *search) least(guess uint64) (uint64, error) {
 				} else if ok {
 					return s.high, nil
 				}
-				s.high += max(s.grain, high/64)
+				s.high += max(s.grain, down(high/64))
 			}
 		}
 	}

@@ -89,6 +89,22 @@ func TestTheCacheGoesBackBeforeAJobFails(t *testing.T) {
 	}
 }
 
+// A process that vramprof attached to late has its cache from before: what it would have had on a smaller
+// GPU is unknown.
+func TestALateRecordingIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
+	b := newBuilder()
+	b.malloc(mib)
+	tr := b.Trace()
+	tr.Start = []allocsim.Segment{{Size: 40 * mib, Parts: []allocsim.Part{{Size: 40 * mib}}}}
+	out, err := Replay(tr, Scenario{}, 38*mib, 0)
+	if err != nil || out.RunsIn.Low != 40*mib || out.Verdict != OutOfMemory {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if list, err := usual.Scenarios(&Job{Trace: tr, Late: true}); err != nil || len(list) != 1 || list[0].Name != asItRan {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 func TestAScenarioCanChangeTheProgram(t *testing.T) {
 	b := newBuilder()
 	keeps := b.malloc(100 * mib)

@@ -45,7 +45,7 @@ func (j *Job) capacity(gpu uint64) uint64 {
 func (j *Job) about() reportjson.ReplayedReport {
 	x := reportjson.ReplayedReport{
 		PID: j.PID, Command: untrusted.Clean(j.Comm), Device: j.Device, Torch: untrusted.Clean(j.Trace.Version), Settings: untrusted.Clean(j.Trace.Settings.String()),
-		Equal: j.Proof.Reserved, Steps: j.Steps, Refused: []reportjson.ConditionReport{}, Scenarios: []reportjson.ScenarioReport{},
+		Late: j.Late, Equal: j.Proof.Reserved, Steps: j.Steps, Refused: []reportjson.ConditionReport{}, Scenarios: []reportjson.ScenarioReport{},
 	}
 	for _, op := range j.Trace.Ops {
 		if op.Kind == allocsim.Malloc {
@@ -69,7 +69,7 @@ func (j *Job) scenario(out *Outcome) reportjson.ScenarioReport {
 		Name: out.Scenario.Name, Reserved: reportjson.RangeReport(out.Reserved), RunsIn: reportjson.RangeReport(out.RunsIn), Grain: out.Grain,
 		Allocated: out.Allocated, Stuck: out.Stuck, Orders: out.Orders, Verdict: verdicts[out.Verdict], Failures: out.Failures, Retries: out.Retries,
 	}
-	if out.FailedAt < 0 {
+	if out.FailedAt < 0 || out.FailedAt >= len(out.Trace.Ops) {
 		return x
 	}
 	for _, op := range out.Trace.Ops[:out.FailedAt] {
@@ -84,7 +84,9 @@ func (j *Job) scenario(out *Outcome) reportjson.ScenarioReport {
 	if j.Steps == 0 {
 		x.FailedStep = 0
 	}
-	x.FailedLine = j.line(out.Trace.Blocks[out.Trace.Ops[out.FailedAt].Block].Site)
+	if op := out.Trace.Ops[out.FailedAt]; op.Kind == allocsim.Malloc {
+		x.FailedLine = j.line(out.Trace.Blocks[op.Block].Site)
+	}
 	return x
 }
 

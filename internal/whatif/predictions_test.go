@@ -153,7 +153,7 @@ func (w with) args(base ran) []string {
 	return args
 }
 
-// tally is what the table says of all predictions.
+// tally has the figures of the table.
 type tally struct {
 	own, ownEqual                     int
 	allocations                       int

@@ -91,7 +91,7 @@ func TestTheCacheGoesBackBeforeAJobFails(t *testing.T) {
 
 // A process that vramprof attached to late has its cache from before: what it would have had on a smaller
 // GPU is unknown.
-func TestALateRecordingIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
+func TestALateHistoryIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
 	b := newBuilder()
 	b.malloc(mib)
 	tr := b.Trace()

@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// Recording is the history of a memory snapshot, for replays. Blocks' sites are stacks of Stacks.
-type Recording struct {
+// History is the history of a memory snapshot, for replays. Blocks' sites are stacks of Stacks.
+type History struct {
 	Devices []Recorded // those with a history
 	Stacks  callstack.Stacks
 	Comm    string // "" unless vramprof wrote the file
@@ -37,17 +37,17 @@ type Recorded struct {
 
 // Record reads the history of a snapshot that torch.cuda.memory._dump_snapshot has written. An unlimited
 // file is trusted. The error names the file.
-func Record(name string, unlimited bool) (*Recording, error) {
+func Record(name string, unlimited bool) (*History, error) {
 	p, _, err := load(name, unlimited)
 	if err != nil {
 		return nil, err
 	}
-	return p.recording(), nil
+	return p.history(), nil
 }
 
-func (p *parser) recording() *Recording {
+func (p *parser) history() *History {
 	s := newStacks()
-	r := &Recording{Stacks: s, Comm: bounded(p.about.comm), PID: p.about.pid, Exported: p.about.exported}
+	r := &History{Stacks: s, Comm: bounded(p.about.comm), PID: p.about.pid, Exported: p.about.exported}
 	if p.settings != nil {
 		r.Settings, r.SettingsKnown = *p.settings, true
 	}

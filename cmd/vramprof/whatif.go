@@ -27,7 +27,7 @@ func whatifCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "try `SETTINGS` as all of PYTORCH_CUDA_ALLOC_CONF; repeatable (default: usual ones)"},
 			&cli.IntFlag{Name: "empty-cache", Usage: "try torch.cuda.empty_cache() after every `N` steps (default: each step, without --set)"},
-			&cli.StringFlag{Name: "gpu", Usage: "say whether it runs on a GPU of `SIZE`, such as 24GiB"},
+			&cli.StringFlag{Name: "gpu", Usage: "report whether it runs on a GPU of `SIZE`, such as 24GiB"},
 			&cli.StringFlag{Name: "torch", Usage: "a memory snapshot is of PyTorch `VERSION`, which it does not name"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			readFlags()[0],

@@ -2,7 +2,7 @@
 
 package whatif
 
-// Code says why a captured trace may not be what the program did.
+// Code is a reason why a captured trace may not be what the program did.
 type Code uint8
 
 const (

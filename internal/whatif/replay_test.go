@@ -176,6 +176,22 @@ func TestStepsEndWithWhatTheOptimizerFrees(t *testing.T) {
 	}
 }
 
+func TestStepsAreUnknownWhereTheOptimizerShowsFew(t *testing.T) {
+	for marks, want := range map[string]int{"m|m|m|": 3, "m|m|": 0, "|||mmmmm": 0, "m|mm|m|m": 3, "": 0} {
+		b := newBuilder()
+		for _, x := range marks {
+			if x == 'm' {
+				b.malloc(1)
+			} else {
+				b.Add(allocsim.Step, 0)
+			}
+		}
+		if got := steps(b.Trace()); got != want {
+			t.Errorf("%q: %d steps", marks, got)
+		}
+	}
+}
+
 const said = `What if train[1m [7] on cuda:1 had run otherwise (PyTorch 2.6.0, default settings, 6 allocations)
 Own settings, replayed: reserved as recorded, to the byte, after 6 operations.
 

@@ -177,9 +177,6 @@ func (a *Allocators) freeNumber(number uint32) {
 	if number < bpf.MaxGPUAllocators {
 		numbers = a.Maps["gpu_numbers"]
 	}
-	if a.Details && number < bpf.DetailedAllocators && a.Maps["detailed_allocators"].Put(number, &bpf.AllocatorDetails{}) != nil {
-		return
-	}
 	near, _ := a.maps.list()
 	if near != nil && number < near.MaxEntries() && near.Put(number, &bpf.NearBlocks{}) != nil {
 		return

@@ -23,6 +23,7 @@ var commonLayout = BlockLayout{Ptr: 72, Size: 48, Requested: 56, Pool: 64, Strea
 func WantDetails(spec *ebpf.CollectionSpec, want bool) error {
 	if !want {
 		spec.Maps["detailed_allocators"].MaxEntries, spec.Maps["block_layouts"].MaxEntries = 1, 1
+		delete(spec.Programs, "block_detailed")
 		return nil
 	}
 	if err := spec.Variables["wants_details"].Set(uint32(1)); err != nil {
@@ -37,6 +38,12 @@ const allProcesses = uint32(0)
 // SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
 func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
 	return a.Maps["block_layouts"].Put(pid, &l)
+}
+
+// dropDetails removes what the kernel half keeps of an allocator for details, and the layout of its process.
+func (a *Allocators) dropDetails(key bpf.TensorKey) {
+	_ = a.Maps["detailed_allocators"].Delete(&key)
+	_ = a.Maps["block_layouts"].Delete(key.Pid)
 }
 
 // details completes events of blocks with the event that the kernel half sends before each: no other block
@@ -57,7 +64,9 @@ func (d *details) describe(event *ledger.Event, e *bpf.Event) {
 		}
 		d.of[keyOf(e)] = *e
 	case bpf.KindBlock:
-		if x, ok := d.of[keyOf(e)]; ok && x.Address == e.Address && x.Time == e.Time && x.Size <= e.Size {
+		x, ok := d.of[keyOf(e)]
+		delete(d.of, keyOf(e))
+		if ok && x.Address == e.Address && x.Time <= e.Time && x.Size <= e.Size {
 			event.Detail, event.Requested, event.Stream, event.Pool = ledger.DetailKnown, x.Size, x.Context, x.Extra
 		}
 	case bpf.KindBlockFree, bpf.KindBlockOlder:

@@ -184,6 +184,17 @@ func (a *Allocators) freeNumber(number uint32) {
 	_ = numbers.Put(nil, number)
 }
 
+// SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
+func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
+	return a.Maps["block_layouts"].Put(pid, &l)
+}
+
+// dropDetails removes what the kernel half keeps of an allocator for details, and the layout of its process.
+func (a *Allocators) dropDetails(key bpf.TensorKey) {
+	_ = a.Maps["detailed_allocators"].Delete(&key)
+	_ = a.Maps["block_layouts"].Delete(key.Pid)
+}
+
 // each visits what the kernel half has of allocators.
 func (a *Allocators) each(visit func(key bpf.TensorKey, value *bpf.TensorDevice, device int32)) {
 	for _, name := range [...]string{gpuAllocators, hostAllocators} {

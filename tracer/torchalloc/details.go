@@ -35,17 +35,6 @@ func WantDetails(spec *ebpf.CollectionSpec, want bool) error {
 // allProcesses is the key of the layout of processes without one of their own.
 const allProcesses = uint32(0)
 
-// SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
-func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
-	return a.Maps["block_layouts"].Put(pid, &l)
-}
-
-// dropDetails removes what the kernel half keeps of an allocator for details, and the layout of its process.
-func (a *Allocators) dropDetails(key bpf.TensorKey) {
-	_ = a.Maps["detailed_allocators"].Delete(&key)
-	_ = a.Maps["block_layouts"].Delete(key.Pid)
-}
-
 // details completes events of blocks with the event that the kernel half sends before each: no other block
 // of the same process and device comes between.
 type details struct {
@@ -55,17 +44,17 @@ type details struct {
 // maxDetails bounds the allocators whose details wait for their block: those of dead processes are never asked for.
 const maxDetails = 4096
 
-// describe sets the details of an event.
-func (d *details) describe(event *ledger.Event, e *bpf.Event) {
+// describe sets the details of an event of an allocator.
+func (d *details) describe(event *ledger.Event, e *bpf.Event, key bpf.TensorKey) {
 	switch e.Kind {
 	case bpf.KindBlockDetails:
 		if d.of == nil || len(d.of) >= maxDetails {
 			d.of = map[bpf.TensorKey]bpf.Event{}
 		}
-		d.of[keyOf(e)] = *e
+		d.of[key] = *e
 	case bpf.KindBlock:
-		x, ok := d.of[keyOf(e)]
-		delete(d.of, keyOf(e))
+		x, ok := d.of[key]
+		delete(d.of, key)
 		if ok && x.Address == e.Address && x.Time <= e.Time && x.Size <= e.Size {
 			event.Detail, event.Requested, event.Stream, event.Pool = ledger.DetailKnown, x.Size, x.Context, x.Extra
 		}

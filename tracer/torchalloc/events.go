@@ -24,7 +24,7 @@ func (a *Allocators) Handle(b ledger.Books, e *bpf.Event, details *bpf.Details) 
 		event.Told, event.Allocated, event.Reserved = ledger.ToldAllocated, e.Context, e.Extra
 	}
 	if a.Details {
-		a.details.describe(event, e)
+		a.details.describe(event, e, keyOf(e))
 	}
 	switch e.Kind {
 	case bpf.KindBlockDetails:

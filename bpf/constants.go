@@ -88,9 +88,6 @@ const (
 	// SizeClasses is the number of size classes of blocks.
 	SizeClasses = int(probeSizeClassCountSIZE_CLASSES)
 
-	// DetailedAllocators is how many GPU allocators can have details of their blocks: those with the lowest numbers.
-	DetailedAllocators = uint32(probeDetailLimitDETAILED_ALLOCATORS)
-
 	// SampleAlways is the threshold of size classes whose blocks are all sampled.
 	SampleAlways = uint32(probeSamplingSAMPLE_ALWAYS)
 	// SampleWindow is the length of the window of an allocator's sample budget, in ns.

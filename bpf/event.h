@@ -30,7 +30,8 @@ enum event_kind {
 	/* Details of PyTorch's blocks, only if they are wanted; see block_details.h. */
 	/* Before the event of a block. size: requested bytes, context: stream, extra: private pool. */
 	EVENT_BLOCK_DETAILS,
-	EVENT_BLOCK_COMPLETED, /* no stream uses the freed block any more */
+	/* No stream uses some freed blocks any more. size: how many; their addresses follow the event. */
+	EVENT_BLOCK_COMPLETED,
 	/* A block from before the attach was freed; otherwise as EVENT_TOTALS. */
 	EVENT_BLOCK_OLDER,
 };

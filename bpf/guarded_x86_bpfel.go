@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	guardedMapBlankDetails         = "blank_details"
 	guardedMapBlankShare           = "blank_share"
 	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
@@ -42,6 +43,7 @@ const (
 	guardedMapPyProcs              = "py_procs"
 	guardedMapReaderSleeps         = "reader_sleeps"
 	guardedMapRecording            = "recording"
+	guardedMapReportProgram        = "report_program"
 	guardedMapRuntimeParts         = "runtime_parts"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
@@ -56,6 +58,7 @@ const (
 	guardedMapWalks                = "walks"
 	guardedMapWrappers             = "wrappers"
 	guardedProgAllocEnter          = "alloc_enter"
+	guardedProgBlockDetailed       = "block_detailed"
 	guardedProgBlockFailed         = "block_failed"
 	guardedProgBlockReported       = "block_reported"
 	guardedProgCallEnter           = "call_enter"
@@ -121,6 +124,7 @@ type guardedSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.ProgramSpec `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
 	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
@@ -135,6 +139,7 @@ type guardedProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
+	BlankDetails         *ebpf.MapSpec `ebpf:"blank_details"`
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -161,6 +166,7 @@ type guardedMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -214,6 +220,7 @@ func (o *guardedObjects) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
+	BlankDetails         *ebpf.Map `ebpf:"blank_details"`
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -240,6 +247,7 @@ type guardedMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	ReportProgram        *ebpf.Map `ebpf:"report_program"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -257,6 +265,7 @@ type guardedMaps struct {
 
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
+		m.BlankDetails,
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
@@ -283,6 +292,7 @@ func (m *guardedMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.ReportProgram,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
@@ -322,6 +332,7 @@ type guardedVariables struct {
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedPrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.Program `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
 	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
@@ -335,6 +346,7 @@ type guardedPrograms struct {
 func (p *guardedPrograms) Close() error {
 	return _GuardedClose(
 		p.AllocEnter,
+		p.BlockDetailed,
 		p.BlockFailed,
 		p.BlockReported,
 		p.CallEnter,

@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	olderMapBlankDetails         = "blank_details"
 	olderMapBlankShare           = "blank_share"
 	olderMapBlankTensorDevice    = "blank_tensor_device"
 	olderMapBlankThread          = "blank_thread"
@@ -41,6 +42,7 @@ const (
 	olderMapPyProcs              = "py_procs"
 	olderMapReaderSleeps         = "reader_sleeps"
 	olderMapRecording            = "recording"
+	olderMapReportProgram        = "report_program"
 	olderMapRuntimeParts         = "runtime_parts"
 	olderMapSampleClasses        = "sample_classes"
 	olderMapScratches            = "scratches"
@@ -55,6 +57,7 @@ const (
 	olderMapWalks                = "walks"
 	olderMapWrappers             = "wrappers"
 	olderProgAllocEnter          = "alloc_enter"
+	olderProgBlockDetailed       = "block_detailed"
 	olderProgBlockFailed         = "block_failed"
 	olderProgBlockReported       = "block_reported"
 	olderProgCallEnter           = "call_enter"
@@ -120,6 +123,7 @@ type olderSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.ProgramSpec `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
 	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
@@ -134,6 +138,7 @@ type olderProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderMapSpecs struct {
+	BlankDetails         *ebpf.MapSpec `ebpf:"blank_details"`
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -159,6 +164,7 @@ type olderMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -212,6 +218,7 @@ func (o *olderObjects) Close() error {
 //
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderMaps struct {
+	BlankDetails         *ebpf.Map `ebpf:"blank_details"`
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -237,6 +244,7 @@ type olderMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	ReportProgram        *ebpf.Map `ebpf:"report_program"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -254,6 +262,7 @@ type olderMaps struct {
 
 func (m *olderMaps) Close() error {
 	return _OlderClose(
+		m.BlankDetails,
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
@@ -279,6 +288,7 @@ func (m *olderMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.ReportProgram,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
@@ -318,6 +328,7 @@ type olderVariables struct {
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderPrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.Program `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
 	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
@@ -331,6 +342,7 @@ type olderPrograms struct {
 func (p *olderPrograms) Close() error {
 	return _OlderClose(
 		p.AllocEnter,
+		p.BlockDetailed,
 		p.BlockFailed,
 		p.BlockReported,
 		p.CallEnter,

@@ -14,17 +14,21 @@ import (
 )
 
 type probeAllocatorDetails struct {
-	_       structs.HostLayout
-	At      [2]uint64
-	Waits   uint64
-	Kept    uint64
-	Index   uint64
-	Waiting [64]struct {
+	_          structs.HostLayout
+	At         [2]uint64
+	Waits      uint64
+	Kept       uint64
+	Completed  uint64
+	Index      uint64
+	Flags      uint64
+	Candidates [64]uint64
+	Waiting    [32]struct {
 		_       structs.HostLayout
 		Object  uint64
 		Address uint64
 		Size    uint64
 	}
+	Addresses [32]uint64
 }
 
 type probeAllocatorNumber uint32
@@ -100,12 +104,6 @@ type probeCudaResult uint32
 const (
 	probeCudaResultCUDA_OUT_OF_MEMORY        probeCudaResult = 2
 	probeCudaResultCUDA_CAPTURE_WRONG_THREAD probeCudaResult = 908
-)
-
-type probeDetailLimit uint32
-
-const (
-	probeDetailLimitDETAILED_ALLOCATORS probeDetailLimit = 128
 )
 
 type probeDetails struct {
@@ -523,6 +521,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	probeMapBlankDetails         = "blank_details"
 	probeMapBlankShare           = "blank_share"
 	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
@@ -547,6 +546,7 @@ const (
 	probeMapPyProcs              = "py_procs"
 	probeMapReaderSleeps         = "reader_sleeps"
 	probeMapRecording            = "recording"
+	probeMapReportProgram        = "report_program"
 	probeMapRuntimeParts         = "runtime_parts"
 	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
@@ -561,6 +561,7 @@ const (
 	probeMapWalks                = "walks"
 	probeMapWrappers             = "wrappers"
 	probeProgAllocEnter          = "alloc_enter"
+	probeProgBlockDetailed       = "block_detailed"
 	probeProgBlockFailed         = "block_failed"
 	probeProgBlockReported       = "block_reported"
 	probeProgCallEnter           = "call_enter"
@@ -626,6 +627,7 @@ type probeSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.ProgramSpec `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
 	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
@@ -640,6 +642,7 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
+	BlankDetails         *ebpf.MapSpec `ebpf:"blank_details"`
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -664,6 +667,7 @@ type probeMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -717,6 +721,7 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
+	BlankDetails         *ebpf.Map `ebpf:"blank_details"`
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -741,6 +746,7 @@ type probeMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	ReportProgram        *ebpf.Map `ebpf:"report_program"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -758,6 +764,7 @@ type probeMaps struct {
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
+		m.BlankDetails,
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
@@ -782,6 +789,7 @@ func (m *probeMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.ReportProgram,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
@@ -821,6 +829,7 @@ type probeVariables struct {
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probePrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.Program `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
 	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
@@ -834,6 +843,7 @@ type probePrograms struct {
 func (p *probePrograms) Close() error {
 	return _ProbeClose(
 		p.AllocEnter,
+		p.BlockDetailed,
 		p.BlockFailed,
 		p.BlockReported,
 		p.CallEnter,

@@ -183,7 +183,7 @@ func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Detai
 	}
 	switch e.Kind {
 	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals, bpf.KindBlockDetails, bpf.KindBlockCompleted, bpf.KindBlockOlder:
-		r.bookBlock(tx, p, e)
+		r.bookBlock(tx, p, e, details)
 	case bpf.KindInit:
 		r.jobs.add(job{kind: jobScan, pid: e.Pid})
 	default:
@@ -192,8 +192,8 @@ func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Detai
 }
 
 // bookBlock books an event of PyTorch's allocator.
-func (r *eventReader) bookBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event) {
-	device, ok := r.tensors.Handle(tx, e)
+func (r *eventReader) bookBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event, details *bpf.Details) {
+	device, ok := r.tensors.Handle(tx, e, details)
 	if ok && e.Kind == bpf.KindAllocator && device >= 0 && r.scanner != nil {
 		r.jobs.add(job{jobPyTorch, e.Pid})
 	}

@@ -34,7 +34,7 @@ func recordCommand(p *program) *cli.Command {
 			"A second Ctrl-C aborts, or skips the walks for holders at the end. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
 		Flags: append(append(traceFlags(), mineFlag()),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
-			&cli.StringFlag{Name: "for", Usage: "record for `PURPOSE`: whatif, a capture that vramprof whatif can replay. It has every tensor (--sample 0), with its requested size, stream and pool. Each tensor then takes some microseconds of the program's time; normal sessions pay nothing"},
+			&cli.StringFlag{Name: "for", Usage: "record for `PURPOSE`: whatif, for a capture that can be replayed with other settings. It has every tensor (as --sample 0), with its requested size, stream and pool, which takes some more time of the program for each"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: " + output.Recorded.Choice() + "; with both, the other file is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},

@@ -7,31 +7,14 @@ import (
 	"math"
 	"slices"
 
-	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Captured is what a capture has of PyTorch's allocator on one GPU of one process.
-type Captured struct {
-	PID     uint32
-	Started uint64 // of the process's first event, ns of the capture's clock
-	Trace   *allocsim.Trace
-	// Sites are ids of stacks for Reader.Stack, by allocsim.Block.Site; 0: unknown, as of blocks that are older than
-	// the attach.
-	Sites []uint64
-	// Streams are the handles of the trace's streams.
-	Streams    []uint64
-	Late       bool        // the trace begins with a reading of the running allocator
-	Other      other       // what the process had on the GPU besides
-	Conditions []Condition // nil: the trace is all that the program did
-}
-
 // Limits of one capture, far above those of real machines.
 const (
-	maxTraces   = 1 << 12 // allocators
-	maxDevices  = 64      // of a process
-	maxSettings = 64      // changes of the settings of a process
+	maxTraces  = 1 << 12 // allocators
+	maxDevices = 64      // of a process
 )
 
 // Load returns the traces of a capture, by pid and device. Errors are those of reading it.
@@ -62,21 +45,6 @@ func Load(r *capture.Reader) ([]*Captured, error) {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Trace.Device, b.Trace.Device), cmp.Compare(a.Started, b.Started))
 	})
 	return list, nil
-}
-
-// process is one process of a capture.
-type process struct {
-	about
-	pid    uint32
-	traces map[int32]*recorded // by device
-	ranges ranges
-}
-
-// about is what conditions need to know of a process.
-type about struct {
-	uuids []string
-	lost  uint64
-	torch []ledger.PyTorch // that differ from the one before
 }
 
 // books collects the traces of a capture.
@@ -187,12 +155,6 @@ func (b *books) takeUsage(in ledger.UsageReading) {
 	}
 }
 
-func (a *about) add(in ledger.PyTorch) {
-	if n := len(a.torch); n < maxSettings && (n == 0 || a.torch[n-1].Settings != in.Settings || a.torch[n-1].Version != in.Version || a.torch[n-1].InUse != in.InUse) {
-		a.torch = append(a.torch, in)
-	}
-}
-
 func counted(t *ledger.TensorTotals) (blocks uint64) {
 	for i := range t.Classes {
 		blocks += t.Classes[i].Allocs
@@ -232,3 +194,13 @@ func given(list []memory) {
 
 // outOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
 const outOfMemory = 2
+
+// takeReading begins the traces of a process that have not begun, where the reading is exact.
+func (b *books) takeReading(in *ledger.AllocatorReading) {
+	for i := range in.Reading.Devices {
+		d := &in.Reading.Devices[i]
+		if t := b.trace(in.PID, d.Index); t != nil && !t.begun && d.Exact {
+			t.begin(in)
+		}
+	}
+}

@@ -8,16 +8,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
-// takeReading begins the traces of a process that have not begun, where the reading is exact.
-func (b *books) takeReading(in *ledger.AllocatorReading) {
-	for i := range in.Reading.Devices {
-		d := &in.Reading.Devices[i]
-		if t := b.trace(in.PID, d.Index); t != nil && !t.begun && d.Exact {
-			t.begin(in)
-		}
-	}
-}
-
 // begin begins a trace with what the allocator had at a reading.
 func (t *recorded) begin(in *ledger.AllocatorReading) {
 	t.begun, t.late, t.first = true, true, in.Time

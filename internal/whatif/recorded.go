@@ -3,11 +3,30 @@
 package whatif
 
 import (
-	"maps"
+	"cmp"
+	"slices"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
+
+// process is one process of a capture.
+type process struct {
+	about
+	pid    uint32
+	traces map[int32]*recorded // by device
+	ranges ranges
+}
+
+// about is what conditions need to know of a process.
+type about struct {
+	uuids []string
+	lost  uint64
+	torch []ledger.PyTorch // that differ from the one before
+}
+
+// maxSettings bounds the changes of the settings of a process.
+const maxSettings = 64
 
 // recorded makes the trace of one allocator of its events, in their order.
 type recorded struct {
@@ -42,25 +61,6 @@ func newRecorded(p *process, device int32) *recorded {
 		process: p, device: device, trace: allocsim.Trace{Device: int(device)}, live: map[uint64]uint32{}, waiting: map[uint64]uint32{}, early: map[uint64]uint64{},
 		streams: newNumbers(), sites: newNumbers(), pools: newPools(), last: map[uint32]uint32{}, refused: -1,
 	}
-}
-
-// numbers gives things small numbers, in the order in which they come.
-type numbers struct {
-	of   map[uint64]uint32
-	list []uint64
-}
-
-// newNumbers gives 0 the number 0.
-func newNumbers() numbers { return numbers{map[uint64]uint32{0: 0}, []uint64{0}} }
-
-func (n *numbers) get(x uint64) uint32 {
-	k, ok := n.of[x]
-	if !ok {
-		k = uint32(len(n.list))
-		n.of[x] = k
-		n.list = append(n.list, x)
-	}
-	return k
 }
 
 // block takes an event of a block.
@@ -240,6 +240,12 @@ func (t *recorded) renumberPools() {
 	}
 }
 
+func (a *about) add(in ledger.PyTorch) {
+	if n := len(a.torch); n < maxSettings && (n == 0 || a.torch[n-1].Settings != in.Settings || a.torch[n-1].Version != in.Version || a.torch[n-1].InUse != in.InUse) {
+		a.torch = append(a.torch, in)
+	}
+}
+
 // settle sets the version and settings of a trace, and returns what is wrong with them.
 func (a *about) settle(t *allocsim.Trace) (list []Condition) {
 	if len(a.torch) == 0 {
@@ -271,85 +277,69 @@ func (a *about) settle(t *allocsim.Trace) (list []Condition) {
 	return list
 }
 
-// pools numbers private pools. Events name them by their address, readings by an id.
-type pools struct {
-	of       map[uint64]uint32 // address → number
-	ids      map[[2]uint64]uint32
-	parent   []uint32 // of pools that turned out to be one
-	released map[uint32]bool
-	read     map[uint32]bool // of the reading at the start
-	linked   map[uint32]bool // likewise, known by its address as well
+// memory is what the driver gave: one allocation, or one mapping.
+type memory struct {
+	start, end uint64
+	owner      *recorded // the allocator whose blocks lie in it; nil: none's
+	pool       uint32    // of the blocks
 }
 
-func newPools() pools {
-	return pools{of: map[uint64]uint32{}, ids: map[[2]uint64]uint32{}, parent: []uint32{0}, released: map[uint32]bool{}, read: map[uint32]bool{}, linked: map[uint32]bool{}}
-}
+// ranges is the driver's memory, by address, without overlaps.
+type ranges []memory
 
-func (p *pools) find(n uint32) uint32 {
-	for p.parent[n] != n {
-		p.parent[n] = p.parent[p.parent[n]]
-		n = p.parent[n]
-	}
-	return n
-}
+// maxOwned bounds the ranges of one block: 80 GiB in mappings of 20 MiB.
+const maxOwned = 1 << 12
 
-func (p *pools) next() uint32 {
-	n := uint32(len(p.parent))
-	p.parent = append(p.parent, n)
-	return n
-}
+// maxRanges bounds it: PyTorch has thousands of segments.
+const maxRanges = 1 << 16
 
-// number returns the number of the pool at an address, 0 for the default one, whose block lies in memory of another number.
-func (p *pools) number(at uint64, inside uint32) uint32 {
-	if at == 0 {
-		return 0
-	}
-	n, ok := p.of[at]
-	if ok && p.released[n] && inside != n { // it has ended, and another one has its place
-		ok = false
-	}
-	if !ok {
-		n = p.next()
-		p.of[at] = n
-	}
-	if inside != 0 && p.read[inside] {
-		p.linked[inside] = true
-	}
-	if a, b := p.find(n), p.find(inside); inside != 0 && a != b {
-		p.parent[max(a, b)] = min(a, b)
-	}
-	return n
-}
-
-// byID returns the number of a pool of a reading.
-func (p *pools) byID(id [2]uint64) uint32 {
-	if id == [2]uint64{} {
-		return 0
-	}
-	n, ok := p.ids[id]
-	if !ok {
-		n = p.next()
-		p.ids[id] = n
-		p.read[n] = true
-	}
-	return n
-}
-
-// release notes that nobody uses a pool any more, and returns whether that is new.
-func (p *pools) release(n uint32) bool {
-	before := p.released[n]
-	p.released[n] = true
-	return !before
-}
-
-// ambiguous returns how many pools of the start may be the same as later ones: those whose address is unknown, if there
-// are pools whose id is unknown.
-func (p *pools) ambiguous() uint64 {
-	unlinked := uint64(len(p.read) - len(p.linked))
-	for n := range maps.Values(p.of) {
-		if !p.read[p.find(n)] {
-			return unlinked
+// from returns the index of the first range that ends behind an address.
+func (r ranges) from(address uint64) int {
+	i, _ := slices.BinarySearchFunc(r, address, func(m memory, a uint64) int {
+		if m.end <= a {
+			return -1
 		}
+		return 1
+	})
+	return i
+}
+
+// add adds memory, in place of what lies there.
+func (r *ranges) add(address, size uint64) {
+	end := address + size
+	if size == 0 || end < address || len(*r) >= maxRanges {
+		return
+	}
+	r.remove(address, size)
+	i, _ := slices.BinarySearchFunc(*r, address, func(m memory, a uint64) int { return cmp.Compare(m.start, a) })
+	*r = slices.Insert(*r, i, memory{start: address, end: end})
+}
+
+// remove removes the ranges that have a byte of these, and returns those with blocks of PyTorch.
+func (r *ranges) remove(address, size uint64) (owned []memory) {
+	first := r.from(address)
+	last := first
+	for ; last < len(*r) && (*r)[last].start < address+size; last++ {
+		if (*r)[last].owner != nil {
+			owned = append(owned, (*r)[last])
+		}
+	}
+	*r = slices.Delete(*r, first, last)
+	return owned
+}
+
+// own notes that a block of an allocator's pool lies in some memory.
+func (r ranges) own(t *recorded, address, size uint64, pool uint32) {
+	first := r.from(address)
+	for i := first; i < min(len(r), first+maxOwned) && r[i].start < address+size; i++ {
+		r[i].owner, r[i].pool = t, pool
+	}
+}
+
+// pool returns the pool of an allocator's memory at an address, or 0.
+func (r ranges) pool(t *recorded, address uint64) uint32 {
+	if i := r.from(address); i < len(r) && r[i].start <= address && r[i].owner == t {
+		return r[i].pool
 	}
 	return 0
 }

@@ -177,14 +177,22 @@ func (a *Allocators) freeNumber(number uint32) {
 	if number < bpf.MaxGPUAllocators {
 		numbers = a.Maps["gpu_numbers"]
 	}
-	if a.Details && number < bpf.DetailedAllocators && a.Maps["detailed_allocators"].Put(number, &bpf.AllocatorDetails{}) != nil {
-		return
-	}
 	near, _ := a.maps.list()
 	if near != nil && number < near.MaxEntries() && near.Put(number, &bpf.NearBlocks{}) != nil {
 		return
 	}
 	_ = numbers.Put(nil, number)
+}
+
+// SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
+func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
+	return a.Maps["block_layouts"].Put(pid, &l)
+}
+
+// dropDetails removes what the kernel half keeps of an allocator for details, and the layout of its process.
+func (a *Allocators) dropDetails(key bpf.TensorKey) {
+	_ = a.Maps["detailed_allocators"].Delete(&key)
+	_ = a.Maps["block_layouts"].Delete(key.Pid)
 }
 
 // each visits what the kernel half has of allocators.

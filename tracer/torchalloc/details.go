@@ -23,6 +23,7 @@ var commonLayout = BlockLayout{Ptr: 72, Size: 48, Requested: 56, Pool: 64, Strea
 func WantDetails(spec *ebpf.CollectionSpec, want bool) error {
 	if !want {
 		spec.Maps["detailed_allocators"].MaxEntries, spec.Maps["block_layouts"].MaxEntries = 1, 1
+		delete(spec.Programs, "block_detailed")
 		return nil
 	}
 	if err := spec.Variables["wants_details"].Set(uint32(1)); err != nil {
@@ -34,11 +35,6 @@ func WantDetails(spec *ebpf.CollectionSpec, want bool) error {
 // allProcesses is the key of the layout of processes without one of their own.
 const allProcesses = uint32(0)
 
-// SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
-func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
-	return a.Maps["block_layouts"].Put(pid, &l)
-}
-
 // details completes events of blocks with the event that the kernel half sends before each: no other block
 // of the same process and device comes between.
 type details struct {
@@ -48,16 +44,18 @@ type details struct {
 // maxDetails bounds the allocators whose details wait for their block: those of dead processes are never asked for.
 const maxDetails = 4096
 
-// describe sets the details of an event.
-func (d *details) describe(event *ledger.Event, e *bpf.Event) {
+// describe sets the details of an event of an allocator.
+func (d *details) describe(event *ledger.Event, e *bpf.Event, key bpf.TensorKey) {
 	switch e.Kind {
 	case bpf.KindBlockDetails:
 		if d.of == nil || len(d.of) >= maxDetails {
 			d.of = map[bpf.TensorKey]bpf.Event{}
 		}
-		d.of[keyOf(e)] = *e
+		d.of[key] = *e
 	case bpf.KindBlock:
-		if x, ok := d.of[keyOf(e)]; ok && x.Address == e.Address && x.Time == e.Time && x.Size <= e.Size {
+		x, ok := d.of[key]
+		delete(d.of, key)
+		if ok && x.Address == e.Address && x.Time <= e.Time && x.Size <= e.Size {
 			event.Detail, event.Requested, event.Stream, event.Pool = ledger.DetailKnown, x.Size, x.Context, x.Extra
 		}
 	case bpf.KindBlockFree, bpf.KindBlockOlder:

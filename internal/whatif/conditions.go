@@ -2,6 +2,8 @@
 
 package whatif
 
+import "github.com/vramprof/vramprof/internal/allocsim"
+
 // Code is a reason why a captured trace may not be what the program did.
 type Code uint8
 
@@ -43,4 +45,19 @@ type Condition struct {
 	Count, Of   uint64
 	Text, Other string
 	Err         error
+}
+
+// Captured is what a capture has of PyTorch's allocator on one GPU of one process.
+type Captured struct {
+	PID     uint32
+	Started uint64 // of the process's first event, ns of the capture's clock
+	Trace   *allocsim.Trace
+	// Sites are ids of stacks for Reader.Stack, by allocsim.Block.Site; 0: unknown, as of blocks that are older than
+	// the attach.
+	Sites []uint64
+	// Streams are the handles of the trace's streams.
+	Streams    []uint64
+	Late       bool        // the trace begins with a reading of the running allocator
+	Other      other       // what the process had on the GPU besides
+	Conditions []Condition // nil: the trace is all that the program did
 }

@@ -4,6 +4,7 @@
 #define VRAMPROF_BLOCK_REPORTS_H
 
 #include "attach_cookie.h"
+#include "block_details.h"
 #include "blocks.h"
 #include "registers.h"
 #include "thread_entries.h"
@@ -26,18 +27,27 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 	return thread;
 }
 
+// Reads a report from the arguments. Returns whether it has totals.
+static EBPF_INLINE bool read_report(struct pt_regs *ctx, struct block_report *r)
+{
+	r->address = ARGUMENT(1);
+	r->size = ARGUMENT(2);
+	bool has_totals = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
+	if (has_totals) {
+		r->allocated = ARGUMENT(3);
+		r->reserved = ARGUMENT(4);
+		r->device = ARGUMENT(5);
+	} else {
+		r->device = ARGUMENT(3);
+	}
+	return has_totals;
+}
+
 // Books a block. Returns the thread if the block is sampled, so that its stack is wanted.
 static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 {
-	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
-	bool has_totals = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
-	if (has_totals) {
-		r.allocated = ARGUMENT(3);
-		r.reserved = ARGUMENT(4);
-		r.device = ARGUMENT(5);
-	} else {
-		r.device = ARGUMENT(3);
-	}
+	struct block_report r = {};
+	bool has_totals = read_report(ctx, &r);
 	if (!has_reported_end(&r, has_totals))
 		return NULL;
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
@@ -57,14 +67,18 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	bool sampled = r.size < 0 ? unbook_block(d, &r, id) : book_block(d, &r, now, id);
 	take_totals(d, &r, now, has_totals);
 	d->ended = d->begun;
+	u32 flags = wants_details ? detail_flags(&key) : 0;
 	if (!sampled) {
-		if (totals_drifted(d, &r))
+		if (wants_details && r.size < 0 && on_gpu(r.device)) { // it is older: all others are sampled
+			totals_sent(d, EVENT_BLOCK_FREE);
+			send_block(EVENT_BLOCK_OLDER, &r, 0, flags, id);
+		} else if (totals_drifted(d, &r))
 			send_totals(d, r.device, now, id);
 		return NULL;
 	}
 	if (r.size < 0) {
 		totals_sent(d, EVENT_BLOCK_FREE);
-		send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
+		send_block(EVENT_BLOCK_FREE, &r, 0, flags, id);
 		return NULL;
 	}
 	totals_sent(d, EVENT_BLOCK);

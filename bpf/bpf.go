@@ -42,6 +42,8 @@ type (
 	// Share is what one process has of the tables and rings that all processes share.
 	Share    = probeShare
 	Function = probeFunction
+	// BlockLayout is where a build of PyTorch has the fields of a Block; see block_details.h.
+	BlockLayout = probeBlockLayout
 	// Wrapper counts the calls of a runtime function in one file; see wrappers.h.
 	Wrapper = probeWrapper
 	// RuntimePart is what the map "runtime_parts" has of a range of code in a runtime's file.
@@ -86,6 +88,15 @@ func DecodeDetails(raw []byte) *Details {
 		return nil
 	}
 	return (*Details)(unsafe.Pointer(&raw[size]))
+}
+
+// Addresses returns the addresses of blocks that follow an event of the kind KindBlockCompleted.
+func (d *Details) Addresses(e *Event) []uint64 {
+	if d == nil {
+		return nil
+	}
+	words := (*[unsafe.Sizeof(Details{}) / 8]uint64)(unsafe.Pointer(d))
+	return words[:min(e.Size, uint64(len(words)))]
 }
 
 // DecodeMappedFile decodes the next record of the iterator mapped_files and returns the remaining

@@ -16,11 +16,15 @@ const (
 	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
 	KindTotals      = Kind(probeEventKindEVENT_TOTALS)
 	KindLearned     = Kind(probeEventKindEVENT_LEARNED)
-	KindInit        = Kind(probeEventKindEVENT_INIT)
-	KindTables      = Kind(probeEventKindEVENT_TABLES)
-	KindHeld        = Kind(probeEventKindEVENT_HELD)
-	KindExec        = Kind(probeEventKindEVENT_EXEC)
-	KindExit        = Kind(probeEventKindEVENT_EXIT)
+	// Details of PyTorch's blocks.
+	KindBlockDetails   = Kind(probeEventKindEVENT_BLOCK_DETAILS)
+	KindBlockCompleted = Kind(probeEventKindEVENT_BLOCK_COMPLETED)
+	KindBlockOlder     = Kind(probeEventKindEVENT_BLOCK_OLDER)
+	KindInit           = Kind(probeEventKindEVENT_INIT)
+	KindTables         = Kind(probeEventKindEVENT_TABLES)
+	KindHeld           = Kind(probeEventKindEVENT_HELD)
+	KindExec           = Kind(probeEventKindEVENT_EXEC)
+	KindExit           = Kind(probeEventKindEVENT_EXIT)
 
 	// Flags of events.
 	FlagNoTables      = uint8(probeEventFlagFLAG_NO_TABLES)
@@ -29,6 +33,7 @@ const (
 	FlagTotals        = uint8(probeEventFlagFLAG_TOTALS)
 	FlagCaptured      = uint8(probeEventFlagFLAG_CAPTURED)
 	FlagBesideCapture = uint8(probeEventFlagFLAG_BESIDE_CAPTURE)
+	FlagWaits         = uint8(probeEventFlagFLAG_WAITS)
 
 	// Roles of traced functions: when they report.
 	RoleAlloc   = uint8(probeRoleROLE_ALLOC)

@@ -16,14 +16,17 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	guardedMapBlankDetails         = "blank_details"
 	guardedMapBlankShare           = "blank_share"
 	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
+	guardedMapBlockLayouts         = "block_layouts"
 	guardedMapBlocks               = "blocks"
 	guardedMapCaptures             = "captures"
 	guardedMapCodes                = "codes"
 	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
+	guardedMapDetailedAllocators   = "detailed_allocators"
 	guardedMapEvents               = "events"
 	guardedMapFoundCode            = "found_code"
 	guardedMapFunctions            = "functions"
@@ -40,6 +43,7 @@ const (
 	guardedMapPyProcs              = "py_procs"
 	guardedMapReaderSleeps         = "reader_sleeps"
 	guardedMapRecording            = "recording"
+	guardedMapReportProgram        = "report_program"
 	guardedMapRuntimeParts         = "runtime_parts"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
@@ -54,6 +58,7 @@ const (
 	guardedMapWalks                = "walks"
 	guardedMapWrappers             = "wrappers"
 	guardedProgAllocEnter          = "alloc_enter"
+	guardedProgBlockDetailed       = "block_detailed"
 	guardedProgBlockFailed         = "block_failed"
 	guardedProgBlockReported       = "block_reported"
 	guardedProgCallEnter           = "call_enter"
@@ -74,6 +79,7 @@ const (
 	guardedVarTotalsStep           = "totals_step"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
+	guardedVarWantsDetails         = "wants_details"
 	guardedVarWindowSamples        = "window_samples"
 	guardedVarWithDebugOutput      = "with_debug_output"
 )
@@ -121,6 +127,7 @@ type guardedSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.ProgramSpec `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
 	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
@@ -135,14 +142,17 @@ type guardedProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
+	BlankDetails         *ebpf.MapSpec `ebpf:"blank_details"`
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.MapSpec `ebpf:"block_layouts"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Codes                *ebpf.MapSpec `ebpf:"codes"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
+	DetailedAllocators   *ebpf.MapSpec `ebpf:"detailed_allocators"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	FoundCode            *ebpf.MapSpec `ebpf:"found_code"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
@@ -159,6 +169,7 @@ type guardedMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -190,6 +201,7 @@ type guardedVariableSpecs struct {
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WantsDetails    *ebpf.VariableSpec `ebpf:"wants_details"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
@@ -214,14 +226,17 @@ func (o *guardedObjects) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
+	BlankDetails         *ebpf.Map `ebpf:"blank_details"`
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.Map `ebpf:"block_layouts"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Codes                *ebpf.Map `ebpf:"codes"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
+	DetailedAllocators   *ebpf.Map `ebpf:"detailed_allocators"`
 	Events               *ebpf.Map `ebpf:"events"`
 	FoundCode            *ebpf.Map `ebpf:"found_code"`
 	Functions            *ebpf.Map `ebpf:"functions"`
@@ -238,6 +253,7 @@ type guardedMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	ReportProgram        *ebpf.Map `ebpf:"report_program"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -255,14 +271,17 @@ type guardedMaps struct {
 
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
+		m.BlankDetails,
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
+		m.BlockLayouts,
 		m.Blocks,
 		m.Captures,
 		m.Codes,
 		m.Contexts,
 		m.Counters,
+		m.DetailedAllocators,
 		m.Events,
 		m.FoundCode,
 		m.Functions,
@@ -279,6 +298,7 @@ func (m *guardedMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.ReportProgram,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
@@ -311,6 +331,7 @@ type guardedVariables struct {
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WantsDetails    *ebpf.Variable `ebpf:"wants_details"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
@@ -320,6 +341,7 @@ type guardedVariables struct {
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedPrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.Program `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
 	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
@@ -333,6 +355,7 @@ type guardedPrograms struct {
 func (p *guardedPrograms) Close() error {
 	return _GuardedClose(
 		p.AllocEnter,
+		p.BlockDetailed,
 		p.BlockFailed,
 		p.BlockReported,
 		p.CallEnter,

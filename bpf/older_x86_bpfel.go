@@ -16,14 +16,17 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	olderMapBlankDetails         = "blank_details"
 	olderMapBlankShare           = "blank_share"
 	olderMapBlankTensorDevice    = "blank_tensor_device"
 	olderMapBlankThread          = "blank_thread"
+	olderMapBlockLayouts         = "block_layouts"
 	olderMapBlocks               = "blocks"
 	olderMapCaptures             = "captures"
 	olderMapContexts             = "contexts"
 	olderMapCookie               = "cookie"
 	olderMapCounters             = "counters"
+	olderMapDetailedAllocators   = "detailed_allocators"
 	olderMapEvents               = "events"
 	olderMapFunctions            = "functions"
 	olderMapGpuNumbers           = "gpu_numbers"
@@ -39,6 +42,7 @@ const (
 	olderMapPyProcs              = "py_procs"
 	olderMapReaderSleeps         = "reader_sleeps"
 	olderMapRecording            = "recording"
+	olderMapReportProgram        = "report_program"
 	olderMapRuntimeParts         = "runtime_parts"
 	olderMapSampleClasses        = "sample_classes"
 	olderMapScratches            = "scratches"
@@ -53,6 +57,7 @@ const (
 	olderMapWalks                = "walks"
 	olderMapWrappers             = "wrappers"
 	olderProgAllocEnter          = "alloc_enter"
+	olderProgBlockDetailed       = "block_detailed"
 	olderProgBlockFailed         = "block_failed"
 	olderProgBlockReported       = "block_reported"
 	olderProgCallEnter           = "call_enter"
@@ -73,6 +78,7 @@ const (
 	olderVarTotalsStep           = "totals_step"
 	olderVarTpbaseOffset         = "tpbase_offset"
 	olderVarTraceAll             = "trace_all"
+	olderVarWantsDetails         = "wants_details"
 	olderVarWindowSamples        = "window_samples"
 	olderVarWithDebugOutput      = "with_debug_output"
 )
@@ -120,6 +126,7 @@ type olderSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.ProgramSpec `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
 	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
@@ -134,14 +141,17 @@ type olderProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderMapSpecs struct {
+	BlankDetails         *ebpf.MapSpec `ebpf:"blank_details"`
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.MapSpec `ebpf:"block_layouts"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Cookie               *ebpf.MapSpec `ebpf:"cookie"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
+	DetailedAllocators   *ebpf.MapSpec `ebpf:"detailed_allocators"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
@@ -157,6 +167,7 @@ type olderMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -188,6 +199,7 @@ type olderVariableSpecs struct {
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WantsDetails    *ebpf.VariableSpec `ebpf:"wants_details"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
@@ -212,14 +224,17 @@ func (o *olderObjects) Close() error {
 //
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderMaps struct {
+	BlankDetails         *ebpf.Map `ebpf:"blank_details"`
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.Map `ebpf:"block_layouts"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Cookie               *ebpf.Map `ebpf:"cookie"`
 	Counters             *ebpf.Map `ebpf:"counters"`
+	DetailedAllocators   *ebpf.Map `ebpf:"detailed_allocators"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
 	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
@@ -235,6 +250,7 @@ type olderMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	ReportProgram        *ebpf.Map `ebpf:"report_program"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -252,14 +268,17 @@ type olderMaps struct {
 
 func (m *olderMaps) Close() error {
 	return _OlderClose(
+		m.BlankDetails,
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
+		m.BlockLayouts,
 		m.Blocks,
 		m.Captures,
 		m.Contexts,
 		m.Cookie,
 		m.Counters,
+		m.DetailedAllocators,
 		m.Events,
 		m.Functions,
 		m.GpuNumbers,
@@ -275,6 +294,7 @@ func (m *olderMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.ReportProgram,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
@@ -307,6 +327,7 @@ type olderVariables struct {
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WantsDetails    *ebpf.Variable `ebpf:"wants_details"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
@@ -316,6 +337,7 @@ type olderVariables struct {
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderPrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.Program `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
 	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
@@ -329,6 +351,7 @@ type olderPrograms struct {
 func (p *olderPrograms) Close() error {
 	return _OlderClose(
 		p.AllocEnter,
+		p.BlockDetailed,
 		p.BlockFailed,
 		p.BlockReported,
 		p.CallEnter,

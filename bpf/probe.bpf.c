@@ -45,6 +45,7 @@ struct exported {
 	struct wrapper wrapper;
 	struct runtime_part part;
 	enum wrapper_limit wrappers;
+	struct block_layout layout;
 };
 const struct exported *exported __attribute__((unused));
 
@@ -484,6 +485,19 @@ int block_reported(struct pt_regs *ctx)
 		start_unwind(ctx, thread, process, id);
 		send_waiting_block(id); // the chain was not entered: no stack
 	}
+	return 0;
+}
+
+// The same, where details of blocks are wanted: it sends them, and goes on with block_reported.
+SEC("kprobe/block_detailed")
+int block_detailed(struct pt_regs *ctx)
+{
+	struct block_report r = {};
+	guard_begin();
+	read_report(ctx, &r);
+	note_details(ctx, &r, bpf_get_current_pid_tgid());
+	guard_end();
+	bpf_tail_call(ctx, &report_program, 0);
 	return 0;
 }
 

@@ -13,6 +13,24 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type probeAllocatorDetails struct {
+	_          structs.HostLayout
+	At         [2]uint64
+	Waits      uint64
+	Kept       uint64
+	Completed  uint64
+	Index      uint64
+	Flags      uint64
+	Candidates [64]uint64
+	Waiting    [32]struct {
+		_       structs.HostLayout
+		Object  uint64
+		Address uint64
+		Size    uint64
+	}
+	Addresses [32]uint64
+}
+
 type probeAllocatorNumber uint32
 
 const (
@@ -35,6 +53,19 @@ const (
 	probeBlockKeyBitsALIGNMENT_BITS probeBlockKeyBits = 6
 	probeBlockKeyBitsADDRESS_BITS   probeBlockKeyBits = 56
 )
+
+type probeBlockLayout struct {
+	_         structs.HostLayout
+	Ptr       uint8
+	Size      uint8
+	Requested uint8
+	Pool      uint8
+	Stream    uint8
+	Allocated uint8
+	Uses      uint8
+	Events    uint8
+	Owner     uint8
+}
 
 type probeBlockValueBits uint32
 
@@ -135,27 +166,31 @@ const (
 	probeEventFlagFLAG_TOTALS         probeEventFlag = 16
 	probeEventFlagFLAG_CAPTURED       probeEventFlag = 32
 	probeEventFlagFLAG_BESIDE_CAPTURE probeEventFlag = 64
+	probeEventFlagFLAG_WAITS          probeEventFlag = 128
 )
 
 type probeEventKind uint32
 
 const (
-	probeEventKindEVENT_ALLOC        probeEventKind = 1
-	probeEventKindEVENT_ALLOC_FAILED probeEventKind = 2
-	probeEventKindEVENT_FREE         probeEventKind = 3
-	probeEventKindEVENT_FREE_FAILED  probeEventKind = 4
-	probeEventKindEVENT_CALL         probeEventKind = 5
-	probeEventKindEVENT_INIT         probeEventKind = 6
-	probeEventKindEVENT_TABLES       probeEventKind = 7
-	probeEventKindEVENT_HELD         probeEventKind = 8
-	probeEventKindEVENT_EXEC         probeEventKind = 9
-	probeEventKindEVENT_EXIT         probeEventKind = 10
-	probeEventKindEVENT_ALLOCATOR    probeEventKind = 11
-	probeEventKindEVENT_BLOCK        probeEventKind = 12
-	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 13
-	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 14
-	probeEventKindEVENT_TOTALS       probeEventKind = 15
-	probeEventKindEVENT_LEARNED      probeEventKind = 16
+	probeEventKindEVENT_ALLOC           probeEventKind = 1
+	probeEventKindEVENT_ALLOC_FAILED    probeEventKind = 2
+	probeEventKindEVENT_FREE            probeEventKind = 3
+	probeEventKindEVENT_FREE_FAILED     probeEventKind = 4
+	probeEventKindEVENT_CALL            probeEventKind = 5
+	probeEventKindEVENT_INIT            probeEventKind = 6
+	probeEventKindEVENT_TABLES          probeEventKind = 7
+	probeEventKindEVENT_HELD            probeEventKind = 8
+	probeEventKindEVENT_EXEC            probeEventKind = 9
+	probeEventKindEVENT_EXIT            probeEventKind = 10
+	probeEventKindEVENT_ALLOCATOR       probeEventKind = 11
+	probeEventKindEVENT_BLOCK           probeEventKind = 12
+	probeEventKindEVENT_BLOCK_FREE      probeEventKind = 13
+	probeEventKindEVENT_BLOCK_FAILED    probeEventKind = 14
+	probeEventKindEVENT_TOTALS          probeEventKind = 15
+	probeEventKindEVENT_LEARNED         probeEventKind = 16
+	probeEventKindEVENT_BLOCK_DETAILS   probeEventKind = 17
+	probeEventKindEVENT_BLOCK_COMPLETED probeEventKind = 18
+	probeEventKindEVENT_BLOCK_OLDER     probeEventKind = 19
 )
 
 type probeFunction struct {
@@ -491,13 +526,16 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	probeMapBlankDetails         = "blank_details"
 	probeMapBlankShare           = "blank_share"
 	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
+	probeMapBlockLayouts         = "block_layouts"
 	probeMapBlocks               = "blocks"
 	probeMapCaptures             = "captures"
 	probeMapContexts             = "contexts"
 	probeMapCounters             = "counters"
+	probeMapDetailedAllocators   = "detailed_allocators"
 	probeMapEvents               = "events"
 	probeMapFunctions            = "functions"
 	probeMapGpuNumbers           = "gpu_numbers"
@@ -513,6 +551,7 @@ const (
 	probeMapPyProcs              = "py_procs"
 	probeMapReaderSleeps         = "reader_sleeps"
 	probeMapRecording            = "recording"
+	probeMapReportProgram        = "report_program"
 	probeMapRuntimeParts         = "runtime_parts"
 	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
@@ -527,6 +566,7 @@ const (
 	probeMapWalks                = "walks"
 	probeMapWrappers             = "wrappers"
 	probeProgAllocEnter          = "alloc_enter"
+	probeProgBlockDetailed       = "block_detailed"
 	probeProgBlockFailed         = "block_failed"
 	probeProgBlockReported       = "block_reported"
 	probeProgCallEnter           = "call_enter"
@@ -547,6 +587,7 @@ const (
 	probeVarTotalsStep           = "totals_step"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
+	probeVarWantsDetails         = "wants_details"
 	probeVarWindowSamples        = "window_samples"
 	probeVarWithDebugOutput      = "with_debug_output"
 )
@@ -594,6 +635,7 @@ type probeSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.ProgramSpec `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
 	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
@@ -608,13 +650,16 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
+	BlankDetails         *ebpf.MapSpec `ebpf:"blank_details"`
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.MapSpec `ebpf:"block_layouts"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
+	DetailedAllocators   *ebpf.MapSpec `ebpf:"detailed_allocators"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
@@ -630,6 +675,7 @@ type probeMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -661,6 +707,7 @@ type probeVariableSpecs struct {
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WantsDetails    *ebpf.VariableSpec `ebpf:"wants_details"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
@@ -685,13 +732,16 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
+	BlankDetails         *ebpf.Map `ebpf:"blank_details"`
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.Map `ebpf:"block_layouts"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
+	DetailedAllocators   *ebpf.Map `ebpf:"detailed_allocators"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
 	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
@@ -707,6 +757,7 @@ type probeMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	ReportProgram        *ebpf.Map `ebpf:"report_program"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -724,13 +775,16 @@ type probeMaps struct {
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
+		m.BlankDetails,
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
+		m.BlockLayouts,
 		m.Blocks,
 		m.Captures,
 		m.Contexts,
 		m.Counters,
+		m.DetailedAllocators,
 		m.Events,
 		m.Functions,
 		m.GpuNumbers,
@@ -746,6 +800,7 @@ func (m *probeMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.ReportProgram,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
@@ -778,6 +833,7 @@ type probeVariables struct {
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WantsDetails    *ebpf.Variable `ebpf:"wants_details"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
@@ -787,6 +843,7 @@ type probeVariables struct {
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probePrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockDetailed    *ebpf.Program `ebpf:"block_detailed"`
 	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
 	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
@@ -800,6 +857,7 @@ type probePrograms struct {
 func (p *probePrograms) Close() error {
 	return _ProbeClose(
 		p.AllocEnter,
+		p.BlockDetailed,
 		p.BlockFailed,
 		p.BlockReported,
 		p.CallEnter,

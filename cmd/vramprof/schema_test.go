@@ -36,6 +36,7 @@ var schemas = map[string]struct {
 	"report.json":  {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
+	"whatif.json":  {"vramprof whatif --json", reportjson.WhatIfVersion, reportjson.WhatIfReport{}},
 	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
 	"check.json":   {"vramprof check --libraries --json", reportjson.LibrariesVersion, reportjson.LibrariesReport{}},
 	"oom.json":     {"vramprof serve: record of an out-of-memory error", archive.RecordVersion, archive.Record{}},
@@ -57,6 +58,7 @@ var values = map[string][]string{
 	"Presence.mps":        {"server", "control", "client"},
 	"Orphan.worker":       {"data_loader", "spawned", "fork_server", "resource_tracker"},
 	"Orphan.known_by":     {"environment", "process_group", "session"},
+	"Scenario.verdict":    {"fits", "depends", "out_of_memory"},
 	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
 }
 

@@ -28,6 +28,10 @@ type Options struct {
 	HasTorch  func(pid uint32) bool // an event came from PyTorch's allocator in the process
 	// Tables returns what the reports of a process's allocators came to by now. It tries for patience to have each Whole.
 	Tables func(pid uint32, patience time.Duration) []Table
+	// Details is told where the PyTorch of each process that is read has the fields of a Block, and Settings are booked
+	// with each reading. Nil: not wanted.
+	Details func(pid uint32, f allocator.Fields)
+	Version func(pid uint32) string // of PyTorch; nil without Details
 }
 
 // Scanner reads the allocators of processes. Any goroutine may call its methods.
@@ -184,6 +188,9 @@ func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 	defer s.one.Unlock()
 	began := time.Now()
 	r, err := deadline.Call(readTime, func() (*reading, error) { return s.read(pid) })
+	if s.Details != nil {
+		s.bookSettings(pid)
+	}
 	if err == nil {
 		at := r.at
 		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: r.bookable()}
@@ -255,6 +262,7 @@ func (s *Scanner) readProcess(pid uint32) (*reading, error) {
 	}
 	defer process.Close()
 	from := s.layouts.New(process)
+	defer s.tellDetails(pid, from)
 	var best *reading
 	var k settler
 	before := s.Tables(pid, 0)
@@ -307,4 +315,16 @@ func off(s *allocator.Snapshot) (bytes uint64) {
 		bytes += s.Devices[i].OffBytes
 	}
 	return bytes
+}
+
+// tellDetails tells Details of the layout with which a process was read, if that is known.
+func (s *Scanner) tellDetails(pid uint32, from *allocator.Allocator) {
+	if s.Details == nil {
+		return
+	}
+	if l := from.Layout(); l != nil {
+		if f, ok := l.Fields(); ok {
+			s.Details(pid, f)
+		}
+	}
 }

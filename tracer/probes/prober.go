@@ -52,8 +52,10 @@ func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 	}
 	// StopProgram must have the same attach type as the programs that tail-call it. library_loaded
 	// must not be a perf event, because nothing else needs CAP_SYS_ADMIN.
-	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", "request_enter", "request_return", StopProgram} {
-		spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
+	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_detailed", "block_failed", "library_loaded", "request_enter", "request_return", StopProgram} {
+		if program := spec.Programs[name]; program != nil { // block_detailed is rarely wanted
+			program.AttachType = ebpf.AttachTraceUprobeMulti
+		}
 	}
 	return true
 }
@@ -92,6 +94,12 @@ func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, type
 	p.allocEnter, p.callEnter, p.callReturn, p.libraryLoaded = by["alloc_enter"], by["call_enter"], by["call_return"], by["library_loaded"]
 	p.blockReported, p.blockFailed = by["block_reported"], by["block_failed"]
 	p.requestEnter, p.requestReturn = by["request_enter"], by["request_return"]
+	if detailed := by["block_detailed"]; detailed != nil {
+		if err := maps["report_program"].Put(uint32(0), p.blockReported); err != nil {
+			return fmt.Errorf("connect the probes on PyTorch's reports: %w", err)
+		}
+		p.blockReported = detailed
+	}
 	if p.wrappers, err = newWrapperTable(maps["wrappers"]); err != nil {
 		return err
 	}

@@ -54,6 +54,8 @@ type Options struct {
 	LeaveRoom func(room uint64)
 	// Meter is told how many reports each process has made at each reading.
 	Meter *budget.Meter
+	// Details is what WantDetails was told.
+	Details bool
 }
 
 // Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a transaction, or
@@ -67,6 +69,7 @@ type Allocators struct {
 	event    ledger.Event // Handle's: one for each event would be garbage
 	unplaced atomic.Bool
 	maps     blockMaps
+	details  details // Handle's
 
 	mu        sync.Mutex // guards what follows, never for long
 	processes map[uint32]*process
@@ -108,6 +111,11 @@ func New(o Options) (*Allocators, error) {
 			if err := numbers.Put(nil, first+n-1); err != nil {
 				return nil, fmt.Errorf("number the allocators: %w", err)
 			}
+		}
+	}
+	if a.Details {
+		if err := a.SetLayout(allProcesses, commonLayout); err != nil {
+			return nil, fmt.Errorf("write the layout of blocks: %w", err)
 		}
 	}
 	return a, nil
@@ -167,6 +175,17 @@ func (a *Allocators) freeNumber(number uint32) {
 		return
 	}
 	_ = numbers.Put(nil, number)
+}
+
+// SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
+func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
+	return a.Maps["block_layouts"].Put(pid, &l)
+}
+
+// dropDetails removes what the kernel half keeps of an allocator for details, and the layout of its process.
+func (a *Allocators) dropDetails(key bpf.TensorKey) {
+	_ = a.Maps["detailed_allocators"].Delete(&key)
+	_ = a.Maps["block_layouts"].Delete(key.Pid)
 }
 
 // each visits what the kernel half has of allocators.

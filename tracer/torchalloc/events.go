@@ -8,9 +8,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// Handle books an event of an allocator of a traced process. It returns the allocator's device, and
+// Handle books an event of an allocator of a traced process, and the details that follow it, if any. It returns the allocator's device, and
 // false if that is neither a GPU nor the host: then nothing is booked.
-func (a *Allocators) Handle(b ledger.Books, e *bpf.Event) (device int32, ok bool) {
+func (a *Allocators) Handle(b ledger.Books, e *bpf.Event, details *bpf.Details) (device int32, ok bool) {
 	device, ok = tensorDevice(int(e.Result), int(e.Device))
 	if !ok {
 		return 0, false
@@ -23,14 +23,26 @@ func (a *Allocators) Handle(b ledger.Books, e *bpf.Event) (device int32, ok bool
 	if e.Flags&bpf.FlagTotals != 0 {
 		event.Told, event.Allocated, event.Reserved = ledger.ToldAllocated, e.Context, e.Extra
 	}
+	if a.Details {
+		a.details.describe(event, e, keyOf(e))
+	}
 	switch e.Kind {
+	case bpf.KindBlockDetails:
+		return device, true // the block's event follows
+	case bpf.KindBlockCompleted:
+		event.Op, event.Size, event.Detail = ledger.Completed, 0, ledger.DetailKnown
+		for _, address := range details.Addresses(e) {
+			event.Address = address
+			b.Apply(event)
+		}
+		return device, true
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
 	case bpf.KindBlock:
 		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
-	case bpf.KindBlockFree, bpf.KindTotals:
+	case bpf.KindBlockFree, bpf.KindBlockOlder, bpf.KindTotals:
 		event.Op, event.Size = ledger.Free, 0
-		if e.Kind == bpf.KindTotals {
+		if e.Kind != bpf.KindBlockFree {
 			event.Op = ledger.Totals
 		}
 		if event.Told != 0 {

@@ -44,15 +44,15 @@ func TestFirstReportsOfAForkedChildWaitUntilItUsesCUDA(t *testing.T) {
 		do   func(a *Allocators, b *told)
 		want string
 	}{
-		{"it only frees", func(a *Allocators, b *told) { a.Handle(b, event(7, bpf.KindBlockFree, 0)) }, ""},
-		{"it allocates a tensor", func(a *Allocators, b *told) { a.Handle(b, event(7, bpf.KindBlock, 0)) }, allocator(7) + fmt.Sprintf("; op %d of 7 on 0", ledger.Alloc)},
+		{"it only frees", func(a *Allocators, b *told) { a.Handle(b, event(7, bpf.KindBlockFree, 0), nil) }, ""},
+		{"it allocates a tensor", func(a *Allocators, b *told) { a.Handle(b, event(7, bpf.KindBlock, 0), nil) }, allocator(7) + fmt.Sprintf("; op %d of 7 on 0", ledger.Alloc)},
 		{"it calls the driver", func(a *Allocators, b *told) { a.Disinherit(b, 7) }, allocator(7)},
-		{"it frees on the host", func(a *Allocators, b *told) { a.Handle(b, event(7, bpf.KindBlockFree, -1)) }, fmt.Sprintf("op %d of 7 on %d", free, ledger.CPUDevice)},
-		{"its devices are no GPUs", func(a *Allocators, b *told) { a.Handle(b, &bpf.Event{Pid: 7, Result: 9}) }, ""},
+		{"it frees on the host", func(a *Allocators, b *told) { a.Handle(b, event(7, bpf.KindBlockFree, -1), nil) }, fmt.Sprintf("op %d of 7 on %d", free, ledger.CPUDevice)},
+		{"its devices are no GPUs", func(a *Allocators, b *told) { a.Handle(b, &bpf.Event{Pid: 7, Result: 9}, nil) }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, books := apart(func(uint32) (bool, bool) { return false, true })
-			if device, ok := a.Handle(books, event(7, bpf.KindAllocator, 0)); device != 0 || !ok || len(*books) > 0 {
+			if device, ok := a.Handle(books, event(7, bpf.KindAllocator, 0), nil); device != 0 || !ok || len(*books) > 0 {
 				t.Fatalf("device %d, %v; the books were told %q", device, ok, *books)
 			}
 			c.do(a, books)
@@ -68,7 +68,7 @@ func TestWithoutNVMLAProcessThatIsOlderThanTheSessionUsesCUDA(t *testing.T) {
 	for begin, want := range map[uint64]int{1: 0, 1 << 63: 1} {
 		a, books := apart(func(uint32) (bool, bool) { return false, false })
 		a.Begin = func() uint64 { return begin }
-		if a.Handle(books, event(own, bpf.KindAllocator, 0)); len(*books) != want || !a.Report(own) || a.Report(own+1) {
+		if a.Handle(books, event(own, bpf.KindAllocator, 0), nil); len(*books) != want || !a.Report(own) || a.Report(own+1) {
 			t.Errorf("with a session from %d on the books were told %q", begin, *books)
 		}
 	}

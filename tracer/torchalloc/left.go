@@ -41,6 +41,9 @@ func (a *Allocators) Drop(e *bpf.Event) { a.drop(keyOf(e), false) }
 func (a *Allocators) drop(key bpf.TensorKey, ended bool) {
 	device, ok := deviceOf(key)
 	var value bpf.TensorDevice
+	if a.Details {
+		a.dropDetails(key)
+	}
 	if m := a.mapOf(key); !ok || m.Lookup(&key, &value) != nil || m.Delete(&key) != nil || value.Number == bpf.NoNumber {
 		return
 	}

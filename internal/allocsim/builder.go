@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocsim
+
+// Builder makes a trace, from events or from another trace that it changes.
+type Builder struct {
+	trace Trace
+	time  uint64
+}
+
+// NewBuilder begins a trace that has the device, version, settings and start of another, and its
+// blocks, so that blocks of the start keep their numbers. Ops, and what the recorded run answered,
+// are empty.
+func NewBuilder(of *Trace) *Builder {
+	b := &Builder{trace: *of}
+	b.trace.Ops = make([]Op, 0, len(of.Ops))
+	b.trace.Blocks = append(make([]Block, 0, len(of.Blocks)), of.Blocks...)
+	b.trace.Reserved = nil
+	return b
+}
+
+// At sets the time of the following operations.
+func (b *Builder) At(time uint64) { b.time = time }
+
+// New adds a block, and returns its number. Malloc allocates it.
+func (b *Builder) New(block Block) uint32 {
+	b.trace.Blocks = append(b.trace.Blocks, block)
+	return uint32(len(b.trace.Blocks) - 1)
+}
+
+// Block returns a block, to be changed.
+func (b *Builder) Block(n uint32) *Block { return &b.trace.Blocks[n] }
+
+// Add appends an operation at the time of At.
+func (b *Builder) Add(kind Kind, block uint32) {
+	b.trace.Ops = append(b.trace.Ops, Op{Time: b.time, Block: block, Kind: kind})
+}
+
+// Op appends an operation as it is, with its time, which becomes that of the following ones.
+func (b *Builder) Op(op Op) {
+	b.time = op.Time
+	b.trace.Ops = append(b.trace.Ops, op)
+}
+
+// Trace returns what was built. The builder must not be used afterwards.
+func (b *Builder) Trace() *Trace { return &b.trace }
+
+// Drop returns a trace without some blocks: they are never allocated.
+func (t *Trace) Drop(gone func(block uint32) bool) *Trace {
+	b := NewBuilder(t)
+	for _, op := range t.Ops {
+		if op.ofBlock() && gone(op.Block) {
+			continue
+		}
+		b.Op(op)
+	}
+	return b.Trace()
+}
+
+// Resize returns a trace in which blocks ask for other sizes, in bytes.
+func (t *Trace) Resize(size func(block uint32, b Block) uint64) *Trace {
+	b := NewBuilder(t)
+	for i := range b.trace.Blocks {
+		b.trace.Blocks[i].Requested = size(uint32(i), t.Blocks[i])
+	}
+	b.trace.Ops = append(b.trace.Ops, t.Ops...)
+	return b.Trace()
+}
+
+// FreeBefore returns a trace in which each of some blocks is freed before an operation, given by its
+// index in Ops, instead of when it was freed. Blocks with equal indices are freed last first, as
+// Python frees what a function made. An index that is not after the block's Malloc, or that is later
+// than its own end, changes nothing.
+func (t *Trace) FreeBefore(when map[uint32]int) *Trace {
+	lives, at := t.Lives(), map[int][]uint32{}
+	moved := map[uint32]bool{}
+	for i, op := range t.Ops {
+		if op.Kind != Malloc {
+			continue
+		}
+		end, ok := when[op.Block]
+		if life := lives[op.Block]; !ok || end <= i || end > len(t.Ops) || life.Free >= 0 && end > life.Free {
+			continue
+		}
+		at[end] = append(at[end], op.Block)
+		moved[op.Block] = true
+	}
+	b := NewBuilder(t)
+	early := func(i int) {
+		for n := len(at[i]) - 1; n >= 0; n-- {
+			b.Add(Free, at[i][n])
+		}
+	}
+	for i, op := range t.Ops {
+		early(i)
+		if op.Kind != Malloc && op.ofBlock() && moved[op.Block] {
+			continue
+		}
+		b.Op(op)
+	}
+	early(len(t.Ops))
+	return b.Trace()
+}

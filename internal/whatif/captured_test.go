@@ -45,7 +45,7 @@ func begin(t testing.TB) *session {
 	return s
 }
 
-// torch says what PyTorch the process has.
+// torch sets which PyTorch the process has.
 func (s *session) torch(version, settings string) {
 	s.w.Tell(ledger.PyTorch{PID: pid, Time: s.now, Version: version, Settings: settings, InUse: true})
 }

@@ -242,7 +242,7 @@ func (a *about) add(in ledger.PyTorch) {
 	}
 }
 
-// settle sets the version and settings of a trace, and says what is wrong with them.
+// settle sets the version and settings of a trace, and returns what is wrong with them.
 func (a *about) settle(t *allocsim.Trace) (list []Condition) {
 	if len(a.torch) == 0 {
 		return []Condition{{Code: UnknownSettings}, {Code: UnknownVersion}}

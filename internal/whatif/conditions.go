@@ -4,11 +4,11 @@ package whatif
 
 import "github.com/vramprof/vramprof/internal/allocsim"
 
-// Code says why a captured trace may not be what the program did.
+// Code shows why a captured trace may not be what the program did.
 type Code uint8
 
 const (
-	// NotFromStart: the allocator had memory before its first event, and no exact reading says what. Count is
+	// NotFromStart: the allocator had memory before its first event, and no exact reading shows it. Count is
 	// the bytes that it had allocated.
 	NotFromStart    Code = iota + 1
 	Sampled              // only Count of Of blocks that were allocated are in the capture
@@ -20,7 +20,7 @@ const (
 	Untraced             // Count times the tensors were not traced, as with --budget
 	UnknownSettings      // neither the environment nor the allocator's settings could be read
 	ChangedSettings      // the program changed them: Text became Other
-	OtherSettings        // Text has an option that is not simulated; Err says which
+	OtherSettings        // Text has an option that is not simulated; Err names it
 	UnknownVersion
 	OtherVersion // Text is a version that is not simulated
 	SharedPools  // Count private pools of the start could not be told from later ones

@@ -42,7 +42,7 @@ func begin(t testing.TB) *session {
 	return s
 }
 
-// torch tells the version of the process's PyTorch.
+// torch sets which PyTorch the process has.
 func (s *session) torch(version, settings string) {
 	s.w.Tell(ledger.PyTorch{PID: pid, Time: s.now, Version: version, Settings: settings, InUse: true})
 }

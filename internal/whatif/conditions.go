@@ -4,11 +4,11 @@ package whatif
 
 import "github.com/vramprof/vramprof/internal/allocsim"
 
-// Code is a reason why a captured trace may not be what the program did.
+// Code shows why a captured trace may not be what the program did.
 type Code uint8
 
 const (
-	// NotFromStart: the allocator had memory before its first event, and no exact reading has it. Count is
+	// NotFromStart: the allocator had memory before its first event, and no exact reading shows it. Count is
 	// the bytes that it had allocated.
 	NotFromStart    Code = iota + 1
 	Sampled              // only Count of Of blocks that were allocated are in the capture

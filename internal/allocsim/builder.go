@@ -15,7 +15,7 @@ func NewBuilder(of *Trace) *Builder {
 	b := &Builder{trace: *of}
 	b.trace.Ops = make([]Op, 0, len(of.Ops))
 	b.trace.Blocks = append(make([]Block, 0, len(of.Blocks)), of.Blocks...)
-	b.trace.Segments, b.trace.Reserved = nil, nil
+	b.trace.Reserved = nil
 	return b
 }
 
@@ -100,8 +100,4 @@ func (t *Trace) FreeBefore(when map[uint32]int) *Trace {
 	}
 	early(len(t.Ops))
 	return b.Trace()
-}
-
-func (o Op) ofBlock() bool {
-	return o.Kind != EmptyCache && o.Kind != Step && o.Kind != PoolReleased
 }

@@ -2,67 +2,141 @@
 
 package allocsim
 
-import "errors"
-
-const largeBuffer = 20 << 20
-
-// Order is an order of the addresses that the driver gives to segments. The allocator chooses among
-// free blocks of equal size the one with the lowest address, so the driver takes part in its
-// decisions.
-type Order int
-
-const (
-	// Recorded gives the segments the addresses that they had in the recorded run, for Verify.
-	Recorded Order = -1
-	Rising   Order = 0
-	Falling  Order = 1
-	// Each larger Order is a permutation of its own.
-)
-
-// Orders is how many orders of addresses a range is made of: Order 0 to Orders-1.
-const Orders = 12
-
-// Options are the GPU on which a trace is replayed.
-type Options struct {
-	Capacity uint64 // bytes that the driver can give to PyTorch; 0: unlimited
-	Total    uint64 // bytes of the GPU's memory, for Settings.Fraction; 0: Trace.Total
-	Order    Order
-	Curve    bool // fill in Result.Reserved
-}
-
-// Result is what a replay did.
-type Result struct {
-	PeakReserved   uint64 // bytes
-	PeakAllocated  uint64 // bytes of blocks, rounded
-	PeakRequested  uint64 // bytes, before rounding
-	PeakOp         int    // operation after which PeakReserved was reached first
-	PeakAllocOp    int    // likewise PeakAllocated
-	EndReserved    uint64
-	AtPeak         Cache // at PeakOp
-	Failed         int   // first operation that ran out of memory, or -1. The replay ends there.
-	FailedReserved uint64
-	Retries        int // how often the allocator gave its cache back because it was out of memory
-	Segments       int // segments or virtual ranges that were reserved
-	// OrderMatters: the allocator chose by address, so another Order can give other figures.
-	OrderMatters bool
-	// Reserved is what was reserved after each operation.
-	Reserved []uint64
-}
-
-// Cache is reserved memory that no block uses.
-type Cache struct {
-	Whole uint64 // bytes of segments without blocks
-	Stuck uint64 // bytes beside blocks that live
-}
+import "fmt"
 
 // Run replays a trace. It fails if the trace contradicts itself, or if its version of PyTorch is not
 // among those whose rules are proven.
 func Run(t *Trace, s Settings, o Options) (Result, error) {
-	return Result{}, errors.New("not written yet")
+	return run(t, s, o, nil)
 }
 
-// Verify replays a trace under its own settings, at its recorded addresses, and compares what was
-// reserved and where each block was. Nil: equal, to the byte.
-func Verify(t *Trace) error {
-	return errors.New("not written yet")
+func run(t *Trace, s Settings, o Options, see observer) (Result, error) {
+	rules, err := RulesOf(t.Version)
+	if err != nil {
+		return Result{}, err
+	}
+	if s.Expandable && !rules.Expandable {
+		return Result{}, fmt.Errorf("PyTorch %s has no expandable_segments", rules.Version)
+	}
+	total := o.Total
+	if total == 0 {
+		total = t.Total
+	}
+	if total == 0 && s.Fraction > 0 {
+		return Result{}, fmt.Errorf("a memory fraction of a GPU of unknown size")
+	}
+	r := replay{allocator: newAllocator(s, o, total), trace: t, observer: see}
+	if err := r.start(); err != nil {
+		return Result{}, err
+	}
+	r.result.Failed = -1
+	if o.Curve {
+		r.result.Reserved = make([]uint64, 0, len(t.Ops))
+	}
+	for i := range t.Ops {
+		done, err := r.step(i)
+		if err != nil {
+			return Result{}, err
+		}
+		if o.Curve {
+			r.result.Reserved = append(r.result.Reserved, r.reserved)
+		}
+		if done {
+			break
+		}
+	}
+	r.result.EndReserved, r.result.PeakReserved = r.reserved, r.peak
+	r.result.Retries, r.result.OrderMatters = r.retries, r.orderMatters
+	r.result.Segments = len(r.segments)
+	return r.result, nil
+}
+
+// step does one operation. It reports whether the replay ends here: out of memory.
+func (r *replay) step(i int) (done bool, err error) {
+	op := &r.trace.Ops[i]
+	if op.ofBlock() && int64(op.Block) >= int64(len(r.pieces)) {
+		return false, fmt.Errorf("operation %d is of block %d, of %d", i, op.Block, len(r.pieces))
+	}
+	piece := none
+	switch op.Kind {
+	case Malloc:
+		if piece, err = r.mallocBlock(i, op.Block); err != nil {
+			return false, err
+		}
+		done = piece == none
+	case Failed:
+		if b := r.malloc(r.trace.Blocks[op.Block]); b != none {
+			r.free(b, false)
+		}
+	case Free, FreeRequested, FreeCompleted:
+		if err := r.freeBlock(i, op.Kind, op.Block); err != nil {
+			return false, err
+		}
+	case EmptyCache:
+		if !r.settings.NoEmptyCache {
+			r.emptyCache()
+		}
+	case Step:
+		r.steps++
+		if every := r.settings.EmptyEvery; every > 0 && r.steps%every == 0 {
+			r.emptyCache()
+		}
+	case PoolReleased:
+		for _, p := range r.pools {
+			p.released = p.released || p.number == op.Block && p.number != 0
+		}
+	default:
+		return false, fmt.Errorf("operation %d is of unknown kind %d", i, op.Kind)
+	}
+	if r.peak > r.peakSeen {
+		r.peakSeen = r.peak
+		r.result.PeakOp = i
+		r.result.AtPeak = Cache{Whole: r.wholeFree, Stuck: r.freeBytes - r.wholeFree}
+	}
+	if r.allocated > r.result.PeakAllocated {
+		r.result.PeakAllocated, r.result.PeakAllocOp = r.allocated, i
+	}
+	r.result.PeakRequested = max(r.result.PeakRequested, r.requested)
+	if done {
+		r.result.Failed, r.result.FailedReserved = i, r.reserved
+		return true, nil
+	}
+	if r.observer != nil {
+		return false, r.observer(r.allocator, i, piece)
+	}
+	return false, nil
+}
+
+func (r *replay) mallocBlock(i int, n uint32) (int32, error) {
+	if r.pieces[n] != notYet {
+		return none, fmt.Errorf("operation %d allocates block %d again", i, n)
+	}
+	b := r.malloc(r.trace.Blocks[n])
+	if b != none {
+		r.own(b, n)
+	}
+	return b, nil
+}
+
+func (r *replay) freeBlock(i int, kind Kind, n uint32) error {
+	b := r.pieces[n]
+	owned := b >= 0 && r.nodes[b].owner == n+1 // or its wait has ended since, when memory ran out
+	switch {
+	case b == notYet:
+		return fmt.Errorf("operation %d frees block %d, which is not allocated", i, n)
+	case kind == FreeCompleted && !owned:
+		r.pieces[n] = gone
+	case kind == FreeCompleted && r.nodes[b].state == waiting:
+		r.complete(b)
+		r.pieces[n] = gone
+	case kind == FreeCompleted || !owned || r.nodes[b].state != live:
+		return fmt.Errorf("operation %d frees block %d out of order", i, n)
+	default:
+		r.requested -= r.trace.Blocks[n].Requested
+		r.free(b, kind == FreeRequested)
+		if kind == Free {
+			r.pieces[n] = gone
+		}
+	}
+	return nil
 }

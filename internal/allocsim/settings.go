@@ -214,3 +214,24 @@ func divisionsText(d [divisionSizes]uint16) string {
 	}
 	return "[" + strings.Join(list, ",") + "]"
 }
+
+// round returns the size of the block that a request gets, at most about twice the request.
+func (s *Settings) round(size uint64) uint64 {
+	if size < minBlock {
+		return minBlock
+	}
+	// Sizes below 2 MiB are of the first interval, those from 32 GiB of the last.
+	log := bits.Len64(size) - 1
+	d := uint64(s.Divisions[min(max(log-20, 0), divisionSizes-1)])
+	if d <= 1 || size <= minBlock*d {
+		return (size + minBlock - 1) &^ (minBlock - 1)
+	}
+	if size&(size-1) == 0 {
+		return size
+	}
+	part := uint64(1) << log >> (bits.Len64(d) - 1)
+	if part == 0 {
+		return 2 << log
+	}
+	return (size + part - 1) &^ (part - 1)
+}

@@ -49,6 +49,10 @@ type Block struct {
 	Site      uint32 // whose allocation this is, for who makes the trace; the simulator ignores it
 }
 
+func (o Op) ofBlock() bool {
+	return o.Kind != EmptyCache && o.Kind != Step && o.Kind != PoolReleased
+}
+
 // Reserved is what the recorded run had reserved after an operation.
 type Reserved struct {
 	Op    int // index in Trace.Ops
@@ -97,10 +101,8 @@ type Trace struct {
 	// Each block is allocated at most once.
 	Blocks []Block
 
-	// Segments are the addresses at which the recorded run reserved its segments, or its virtual ranges
-	// of expandable segments, in order. Reserved is what it had reserved, at as many operations as are
-	// known, in order. Both are for Verify; what a changed trace cannot keep is empty.
-	Segments []uint64
+	// Reserved is what the recorded run had reserved, at as many operations as are known, in order. It is
+	// for Verify; of a changed trace it is empty.
 	Reserved []Reserved
 }
 

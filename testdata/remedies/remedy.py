@@ -7,7 +7,7 @@ A job is a function of a Remedy. run() calls it and prints one line of JSON:
 PyTorch's recorder writes what the allocator was asked for; record() has the format.
 
 The losses are zeros on the fake CUDA. Sizes and the order of allocations are those of a GPU."""
-import argparse, json, os, sys
+import argparse, ast, json, os, sys
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -181,11 +181,36 @@ class Emptied:
         self.call()
 
 
+class Names:
+    """Qualified names of functions by file and line: PyTorch's recorder says "forward" where captures say "Block.forward"."""
+
+    def __init__(self):
+        self.files = {}
+
+    def of(self, name, file, line):
+        if not file.endswith(".py"):
+            return name
+        if file not in self.files:
+            self.files[file] = []
+            with open(file) as text:
+                self.visit(ast.parse(text.read()), "", self.files[file])
+        inside = [(start, qualified) for start, end, qualified in self.files[file] if start <= line <= end and qualified.rpartition(".")[2] == name]
+        return max(inside)[1] if inside else name
+
+    def visit(self, node, prefix, found):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.append((child.lineno, child.end_lineno, prefix + child.name))
+                self.visit(child, prefix + child.name + ("." if isinstance(child, ast.ClassDef) else ".<locals>."), found)
+            else:
+                self.visit(child, prefix, found)
+
+
 def record(file, emptied):
     """Writes the recorder's trace, a line for each: "v VERSION", "F FUNCTION⇥FILE⇥LINE" (numbered from 0), "S FRAMES" (a stack,
     innermost first), "a BLOCK BYTES STREAM POOL ADDRESS STACK", "f BLOCK" and "c BLOCK" (freed by the program; by all streams), "e" (empty_cache),
     "x BYTES STREAM STACK" (out of memory), "s ADDRESS" (a segment), "r RESERVED"."""
-    snapshot = torch.cuda.memory._snapshot(0)
+    snapshot, names = torch.cuda.memory._snapshot(0), Names()
     pools, frames, stacks, streams, blocks = {}, {}, {}, {}, {}
     private = [(g["address"], g["address"] + g["total_size"], pools.setdefault(tuple(g["segment_pool_id"]), len(pools) + 1))
                for g in snapshot["segments"] if tuple(g.get("segment_pool_id", (0, 0))) != (0, 0)]
@@ -196,7 +221,8 @@ def record(file, emptied):
         def stack(entry):
             ids = []
             for f in entry.get("frames", ()):
-                key = "%s\t%s\t%d" % (f["name"].replace("\t", " ").replace("\n", " "), f["filename"].replace("\t", " "), f["line"])
+                name = names.of(f["name"], f["filename"], f["line"])
+                key = "%s\t%s\t%d" % (name.replace("\t", " ").replace("\n", " "), f["filename"].replace("\t", " "), f["line"])
                 if key not in frames:
                     frames[key] = len(frames)
                     print("F", key, file=out)

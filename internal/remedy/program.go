@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remedy changes recorded programs as a person would change them: the trace of what a program
+// asked PyTorch's allocator for becomes the trace of the program with activation checkpointing,
+// without what a line keeps, with gradients that are dropped, or with a smaller optimizer state. A
+// replay of both traces says what the change saves.
+//
+// Everything follows from stack traces and lives of blocks. Where they do not prove what a remedy needs
+// to know, it refuses with an error that names what is missing.
+package remedy
+
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
+
+// Program is a trace, with the stack trace of each block.
+type Program struct {
+	Trace *allocsim.Trace
+	// Stacks are the stack traces that Block.Site numbers, innermost frame first.
+	Stacks [][]callstack.Frame
+	// Element is the size of a weight in bytes. Captures do not have it, so 4 is an assumption that
+	// whoever prints a figure has to say.
+	Element uint64
+
+	sites  []site
+	lives  []allocsim.Life
+	passes []pass
+	last   int // last Malloc: what is freed later lives until the program ends
+}
+
+// New returns a program as it ran.
+func New(t *allocsim.Trace, stacks [][]callstack.Frame) *Program {
+	p := &Program{Stacks: stacks, Element: 4, sites: make([]site, len(stacks))}
+	for i, s := range stacks {
+		p.sites[i] = siteOf(s)
+	}
+	return p.with(t)
+}
+
+// with returns the program after a change.
+func (p *Program) with(t *allocsim.Trace) *Program {
+	q := &Program{Trace: t, Stacks: p.Stacks, Element: p.Element, sites: p.sites, lives: t.Lives()}
+	q.findPasses()
+	return q
+}
+
+// site returns what is known of the stack trace of a block.
+func (p *Program) site(block uint32) site {
+	if n := p.Trace.Blocks[block].Site; int64(n) < int64(len(p.sites)) {
+		return p.sites[n]
+	}
+	return site{}
+}
+
+func (p *Program) size(block uint32) uint64 { return p.Trace.Blocks[block].Requested }
+
+// pass is a forward pass, what it is evaluated with, its backward pass and the optimizer's step: indices
+// of operations. Without a backward pass, all of a program is one.
+type pass struct {
+	begin    int // first Malloc
+	backward int // first Malloc of the backward pass; -1: none
+	stepped  int // last Malloc of the optimizer; -1: it made none
+	end      int // first Malloc of the next pass, or the end of the trace
+}
+
+// findPasses divides the trace at each return from a backward pass or the optimizer to a forward pass.
+// A batch that is prepared in between belongs to the next one.
+func (p *Program) findPasses() {
+	now := pass{begin: 0, backward: -1, stepped: -1}
+	after := -1 // first Malloc after the last one of the backward pass or the optimizer
+	for i, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Malloc {
+			continue
+		}
+		p.last = i
+		s := p.site(op.Block)
+		switch {
+		case s.backward:
+			if now.backward < 0 {
+				now.backward = i
+			}
+			after = -1
+		case s.role == optimizer:
+			now.stepped = i
+			after = -1
+		default:
+			if after < 0 && (now.backward >= 0 || now.stepped >= 0) {
+				after = i
+			}
+			if s.role == forward && after >= 0 {
+				now.end = after
+				p.passes = append(p.passes, now)
+				now, after = pass{begin: after, backward: -1, stepped: -1}, -1
+			}
+		}
+	}
+	now.end = len(p.Trace.Ops)
+	p.passes = append(p.passes, now)
+}
+
+// passAt returns the pass of an operation.
+func (p *Program) passAt(op int) int {
+	i, _ := slices.BinarySearchFunc(p.passes, op, func(s pass, op int) int {
+		if s.end <= op {
+			return -1
+		}
+		return 1
+	})
+	return min(i, len(p.passes)-1)
+}
+
+// stepEnd returns the end of the first pass, from a pass on, in which the optimizer made a step.
+func (p *Program) stepEnd(from int) int {
+	for _, s := range p.passes[from:] {
+		if s.stepped >= 0 {
+			return s.end
+		}
+	}
+	return len(p.Trace.Ops)
+}
+
+// trained returns how many passes have a backward pass.
+func (p *Program) trained() (n int) {
+	for _, s := range p.passes {
+		if s.backward >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// until returns when a block is freed: the index of the operation, or that of the end of the trace if the
+// program frees it only when it ends.
+func (p *Program) until(block uint32) int {
+	if f := p.lives[block].Free; f >= 0 && f < p.last {
+		return f
+	}
+	return len(p.Trace.Ops)
+}
+
+// kept reports whether a block lives until the program ends.
+func (p *Program) kept(block uint32) bool { return p.until(block) == len(p.Trace.Ops) }

@@ -65,14 +65,14 @@ func TestPhaseOfAStack(t *testing.T) {
 		calls string
 		more  func(Trait) bool
 	}{
-		"no stack":         {"", Unknown, "", nil},
-		"own code":         {"at::_ops::mul_Tensor::call" + main, Unknown, "", func(t Trait) bool { return t.Operator == "mul_Tensor" && !t.IsInput() }},
-		"a module":         {linear + "\nmodel.py Block.forward" + module + main, Forward, "Linear.forward Block.forward", func(t Trait) bool { return t.Operator == "linear" && t.Object == Nothing }},
-		"a loss":           {"at::_ops::cross_entropy_loss::call\ntorch/nn/functional.py cross_entropy" + main, Forward, "", nil},
-		"with hooks":       {"model.py Block.forward\ntorch/nn/modules/module.py Module._call_impl.<locals>.inner" + module + main, Forward, "Block.forward", nil},
-		"a decorator":      {linear + "\ntrain.py evaluate\ntorch/utils/_contextlib.py context_decorator.<locals>.decorate_context" + main, Evaluation, "Linear.forward", nil},
-		"a decorated main": {linear + "\ntrain.py main\ntorch/utils/_contextlib.py context_decorator.<locals>.decorate_context", Evaluation, "Linear.forward", nil},
-		"Lightning":        {linear + "\nmodel.py Classifier.validation_step" + main, Evaluation, "Linear.forward", nil},
+		"no stack":            {"", Unknown, "", nil},
+		"own code":            {"at::_ops::mul_Tensor::call" + main, Unknown, "", func(t Trait) bool { return t.Operator == "mul_Tensor" && !t.IsInput() }},
+		"a module":            {linear + "\nmodel.py Block.forward" + module + main, Forward, "Linear.forward Block.forward", func(t Trait) bool { return t.Operator == "linear" && t.Object == Nothing }},
+		"a loss":              {"at::_ops::cross_entropy_loss::call\ntorch/nn/functional.py cross_entropy" + main, Forward, "", nil},
+		"with a PyTorch hook": {"model.py Block.forward\ntorch/nn/modules/module.py Module._call_impl.<locals>.inner" + module + main, Forward, "Block.forward", nil},
+		"a decorator":         {linear + "\ntrain.py evaluate\ntorch/utils/_contextlib.py context_decorator.<locals>.decorate_context" + main, Evaluation, "Linear.forward", nil},
+		"a decorated main":    {linear + "\ntrain.py main\ntorch/utils/_contextlib.py context_decorator.<locals>.decorate_context", Evaluation, "Linear.forward", nil},
+		"Lightning":           {linear + "\nmodel.py Classifier.validation_step" + main, Evaluation, "Linear.forward", nil},
 		"a closure of LBFGS": {linear + "\ntrain.py closure\ntorch/utils/_contextlib.py context_decorator.<locals>.decorate_context\ntorch/optim/lbfgs.py LBFGS.step\ntorch/utils/_contextlib.py context_decorator.<locals>.decorate_context" +
 			optimizer + main, Forward, "Linear.forward", nil},
 		"backward":              {"at::_ops::mm::call\ntorch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)" + thread, Backward, "", func(t Trait) bool { return t.Object == Nothing }},

@@ -12,14 +12,6 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// Scaled is what the sizes of steps prove about batches.
-type Scaled struct {
-	Passes  int     // that were compared
-	Ratio   float64 // of the largest to the smallest batch
-	Scales  uint64  // bytes of the largest pass that scale with the batch
-	Unknown uint64  // bytes of which no second size was seen, in all passes
-}
-
 // A place is an allocation that passes have in common.
 type place struct{ site, nth uint32 }
 
@@ -31,7 +23,7 @@ const (
 // Batch returns two programs whose batches are factor times as large. Each allocation of a step grows as
 // it did between the smallest and the largest step of the trace. Allocations of which no second size was
 // seen stay as they are in the first program, and scale in the second.
-func (p *Program) Batch(factor float64) (low, high *Program, done Scaled, err error) {
+func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err error) {
 	if factor <= 0 {
 		return nil, nil, done, errors.New("a batch is multiplied by more than 0")
 	}
@@ -40,7 +32,7 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Scaled, err er
 	if small == large {
 		return nil, nil, done, errors.New("all steps have one size: record some with another size of batch, of the same shapes otherwise")
 	}
-	done.Passes = len(sizes)
+	done.Count = len(sizes)
 	ratio, err := ratioOf(sizes[small], sizes[large], p)
 	if err != nil {
 		return nil, nil, done, err
@@ -51,7 +43,7 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Scaled, err er
 	for at, b := range sizes[large] {
 		if a, ok := sizes[small][at]; ok {
 			slope[at] = (float64(p.size(b)) - float64(p.size(a))) / (ratio - 1)
-			done.Scales += uint64(max(0, slope[at]*ratio))
+			done.Bytes += uint64(max(0, slope[at]*ratio))
 		}
 	}
 	change := func(unknown bool) *Program {

@@ -7,21 +7,13 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
-	"github.com/vramprof/vramprof/symbolize/callstack"
 )
-
-// Checkpointed is what recomputation of a function saves.
-type Checkpointed struct {
-	Function   Function
-	Calls      int    // in forward passes whose backward pass was recorded
-	Activation uint64 // bytes that these calls save for the backward pass, without their outputs
-}
 
 // Checkpoint returns the program in which each call of a function is recomputed in the backward pass, as
 // torch.utils.checkpoint does with use_reentrant=False: what the call saves is freed when it returns, and
 // is allocated again before the backward pass uses it.
-func (p *Program) Checkpoint(f Function) (*Program, Checkpointed, error) {
-	done := Checkpointed{Function: f}
+func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
+	var done Evidence
 	calls, err := p.calls(f)
 	if err != nil {
 		return nil, done, err
@@ -31,28 +23,38 @@ func (p *Program) Checkpoint(f Function) (*Program, Checkpointed, error) {
 	saving := map[uint32]bool{} // sites of what is recomputed
 	var untrained []call
 	for _, c := range calls {
-		saved := p.saved(c)
+		saved, output := p.saved(c)
 		if len(saved) == 0 {
 			untrained = append(untrained, c)
 			continue
 		}
-		done.Calls++
+		done.Count++
 		first := len(p.Trace.Ops)
 		for _, b := range saved {
 			first = min(first, p.until(b))
 			saving[p.Trace.Blocks[b].Site] = true
-			done.Activation += p.size(b)
+			done.Bytes += p.size(b)
 		}
 		for _, b := range saved {
 			before := c.end
-			if weights(b) { // autocast keeps them until its end
+			if weights[b] { // autocast keeps them until its end
 				before = p.passes[p.passAt(c.begin)].backward
 			}
 			e.early[before] = append(e.early[before], b)
 		}
+		if output.also { // the call saves its output as well: both are live then, if its caller keeps it
+			first = min(first, p.until(output.block))
+			saved = append(saved, output.block)
+			if next := p.mallocAfter(c.end); c.end < len(p.Trace.Ops) && p.site(p.Trace.Ops[c.end].Block).operation == reduce {
+				e.early[next] = append(e.early[next], output.block)
+			} else {
+				e.twice[output.block] = true
+			}
+		}
+		slices.SortFunc(saved, func(a, b uint32) int { return p.lives[a].Malloc - p.lives[b].Malloc })
 		e.recompute(c, saved, p.nodeOf(first))
 	}
-	if done.Calls == 0 {
+	if done.Count == 0 {
 		return nil, done, fmt.Errorf("%v saves nothing for a backward pass that was recorded", f)
 	}
 	for _, c := range untrained { // a graph that is kept: its calls save the same, and nothing recomputes it
@@ -68,20 +70,20 @@ func (p *Program) Checkpoint(f Function) (*Program, Checkpointed, error) {
 // calls finds the calls of a function in forward passes. A call ends where the program returns to the
 // function's first line that allocates, or leaves the function.
 func (p *Program) calls(f Function) ([]call, error) {
-	at := make([]int, len(p.Stacks)) // the function's line, 0: not below it
+	at := map[uint32]int{} // the function's line, 0: not below it
 	files := map[string]bool{}
 	recomputed := false
-	for i, s := range p.Stacks {
-		k := f.outermost(s)
+	for i, s := range p.sites {
+		k := f.outermost(s.stack)
 		if k < 0 {
 			continue
 		}
-		if p.sites[i].backward {
+		if s.backward {
 			recomputed = true
 			continue
 		}
-		at[i] = max(s[k].Line, 1)
-		files[s[k].File+" "+s[k].Function] = true
+		at[i] = max(s.stack[k].Line, 1)
+		files[s.stack[k].File+" "+s.stack[k].Function] = true
 	}
 	switch {
 	case recomputed:
@@ -97,10 +99,7 @@ func (p *Program) calls(f Function) ([]call, error) {
 		if op.Kind != allocsim.Malloc {
 			continue
 		}
-		line := 0
-		if n := p.Trace.Blocks[op.Block].Site; int64(n) < int64(len(at)) {
-			line = at[n]
-		}
+		line := at[p.Trace.Blocks[op.Block].Site]
 		if open && (line == 0 || line == first && elsewhere) {
 			calls[len(calls)-1].end = i
 			open = false
@@ -119,13 +118,19 @@ func (p *Program) calls(f Function) ([]call, error) {
 	return calls, nil
 }
 
+// output is what a call returns.
+type output struct {
+	block uint32
+	also  bool // the call saves it too
+}
+
 // saved returns what a call saves for the backward pass, without its output: what is live after it and
 // freed in the backward pass. The output is what the backward pass frees first, before it comes to the
 // call, unless the last block of the call is freed in the forward pass: then that was the output.
-func (p *Program) saved(c call) (saved []uint32) {
+func (p *Program) saved(c call) (saved []uint32, out output) {
 	s := p.passes[p.passAt(c.begin)]
 	if s.backward < 0 {
-		return nil
+		return nil, out
 	}
 	for _, b := range c.blocks {
 		if end := p.until(b); end > c.end && end > s.backward && end < s.end {
@@ -134,10 +139,42 @@ func (p *Program) saved(c call) (saved []uint32) {
 	}
 	last := c.blocks[len(c.blocks)-1]
 	if len(saved) == 0 || p.until(last) > c.end && p.until(last) < s.backward {
-		return saved
+		return saved, out
 	}
-	output := slices.MinFunc(saved, func(a, b uint32) int { return p.until(a) - p.until(b) })
-	return slices.DeleteFunc(saved, func(b uint32) bool { return b == output })
+	out.block = slices.MinFunc(saved, func(a, b uint32) int { return p.until(a) - p.until(b) })
+	out.also = !p.freedByNext(c, out.block)
+	return slices.DeleteFunc(saved, func(b uint32) bool { return b == out.block }), out
+}
+
+// freedByNext reports whether the node of the backward pass that frees a block also frees what was saved
+// after the call: then the node is not of the call.
+func (p *Program) freedByNext(c call, block uint32) bool {
+	free := p.until(block)
+	later := func(i int) bool {
+		b := p.Trace.Ops[i].Block
+		return p.lives[b].Malloc >= c.end && !p.site(b).backward
+	}
+	for i := free - 1; i >= 0 && isFree(p.Trace.Ops[i].Kind); i-- {
+		if later(i) {
+			return true
+		}
+	}
+	for i := free + 1; i < len(p.Trace.Ops) && isFree(p.Trace.Ops[i].Kind); i++ {
+		if later(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// mallocAfter returns the first Malloc after an operation, or the end of the trace.
+func (p *Program) mallocAfter(op int) int {
+	for i := op + 1; i < len(p.Trace.Ops); i++ {
+		if p.Trace.Ops[i].Kind == allocsim.Malloc {
+			return i
+		}
+	}
+	return len(p.Trace.Ops)
 }
 
 // nodeOf returns where the node of the backward pass begins that frees a block: after the operation
@@ -185,65 +222,37 @@ func (e *edit) recompute(c call, saved []uint32, before int) {
 	e.insert[before] = append(e.insert[before], ops...)
 }
 
-// weightCasts returns a function that recognizes autocast's copies of weights, which it keeps until it
-// ends: they have half the size of a weight.
-func (p *Program) weightCasts() func(block uint32) bool {
-	halves := map[uint64]bool{}
-	for _, op := range p.Trace.Ops {
-		if op.Kind == allocsim.Malloc && p.site(op.Block).role == loading {
-			halves[p.size(op.Block)/2] = true
+// weightCasts returns the copies of weights that autocast makes and keeps until it ends. They have half the
+// size of a weight, and come last of the copies of an operation: input, weight, bias.
+func (p *Program) weightCasts() map[uint32]bool {
+	halves, found := map[uint64]bool{}, map[uint32]bool{}
+	var row []uint32 // copies that follow each other
+	end := func() {
+		var last uint64
+		for i := len(row) - 1; i >= max(0, len(row)-2); i-- {
+			size := p.size(row[i])
+			if !halves[size] || size <= last {
+				break
+			}
+			found[row[i]], last = true, size
 		}
+		row = row[:0]
 	}
-	return func(block uint32) bool { return p.site(block).cast && halves[p.size(block)] }
-}
-
-// Candidates returns the functions of forward passes that save most for the backward pass, most first.
-func (p *Program) Candidates(own func(*callstack.Frame) bool) []Function {
-	sums := map[Function]uint64{}
-	for _, s := range p.passes {
-		if s.backward < 0 {
+	for _, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Malloc {
 			continue
 		}
-		for i := s.begin; i < s.backward; i++ {
-			op := p.Trace.Ops[i]
-			if op.Kind != allocsim.Malloc || p.until(op.Block) <= s.backward || p.until(op.Block) >= s.end {
-				continue
-			}
-			seen := map[Function]bool{}
-			for _, f := range p.stack(op.Block) {
-				if f := (Function{f.File, f.Function}); !seen[f] {
-					seen[f] = true
-				}
-			}
-			for i := range p.stack(op.Block) {
-				f := &p.stack(op.Block)[i]
-				key := Function{f.File, f.Function}
-				if f.Python && method(f.Function) == "forward" && own(f) && seen[key] {
-					seen[key] = false
-					sums[key] += p.size(op.Block)
-				}
-			}
+		s := p.site(op.Block)
+		if s.role == loading {
+			halves[p.size(op.Block)/2] = true
+		}
+		if !s.cast || len(row) > 0 && p.site(row[0]).line != s.line {
+			end()
+		}
+		if s.cast {
+			row = append(row, op.Block)
 		}
 	}
-	var all []Function
-	for f := range sums {
-		all = append(all, f)
-	}
-	slices.SortFunc(all, func(a, b Function) int {
-		if sums[a] != sums[b] {
-			if sums[a] > sums[b] {
-				return -1
-			}
-			return 1
-		}
-		return slices.Compare([]string{a.file, a.name}, []string{b.file, b.name})
-	})
-	return all
-}
-
-func (p *Program) stack(block uint32) []callstack.Frame {
-	if n := p.Trace.Blocks[block].Site; int64(n) < int64(len(p.Stacks)) {
-		return p.Stacks[n]
-	}
-	return nil
+	end()
+	return found
 }

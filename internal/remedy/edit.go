@@ -11,12 +11,13 @@ type edit struct {
 	insert map[int][]allocsim.Op // then does this
 	moved  map[uint32]bool       // blocks whose own frees are left out
 	rename map[uint32]uint32     // frees another block instead
+	twice  map[uint32]bool       // frees both
 	blocks []allocsim.Block      // all blocks, and new ones
 }
 
 func (p *Program) edit() *edit {
 	return &edit{
-		Program: p, early: map[int][]uint32{}, insert: map[int][]allocsim.Op{}, moved: map[uint32]bool{}, rename: map[uint32]uint32{},
+		Program: p, early: map[int][]uint32{}, insert: map[int][]allocsim.Op{}, moved: map[uint32]bool{}, rename: map[uint32]uint32{}, twice: map[uint32]bool{},
 		blocks: append(make([]allocsim.Block, 0, len(p.Trace.Blocks)), p.Trace.Blocks...),
 	}
 }
@@ -60,7 +61,9 @@ func (e *edit) done() *Program {
 				if op.Kind != allocsim.FreeCompleted {
 					b.Add(allocsim.Free, other)
 				}
-				continue
+				if !e.twice[op.Block] {
+					continue
+				}
 			}
 		}
 		b.Op(op)

@@ -9,19 +9,10 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// Dropped is what dropping gradients saves.
-type Dropped struct {
-	Gradients int
-	Bytes     uint64 // of all of them at once
-	// Zeroed tells that the program sets gradients to zero and keeps them; otherwise it drops them only
-	// after the next forward pass has begun.
-	Zeroed bool
-}
-
 // DropGradients returns the program that calls optimizer.zero_grad(set_to_none=True) right after each
 // optimizer.step().
-func (p *Program) DropGradients() (*Program, Dropped, error) {
-	var done Dropped
+func (p *Program) DropGradients() (*Program, Evidence, error) {
+	var done Evidence
 	e := p.edit()
 	first := map[int][]uint32{} // gradients that are never dropped, by the pass that allocates them
 	for _, op := range p.Trace.Ops {
@@ -42,8 +33,7 @@ func (p *Program) DropGradients() (*Program, Dropped, error) {
 		// Freed in a later pass, after the forward pass there has begun.
 		if freed := p.passAt(p.lives[b].Free); p.passes[freed].begin < p.lives[b].Free {
 			e.free(b, p.passes[freed].begin)
-			done.Gradients++
-			done.Bytes = max(done.Bytes, p.size(b))
+			done.Count++
 		}
 	}
 	if len(first) > 0 {
@@ -51,7 +41,7 @@ func (p *Program) DropGradients() (*Program, Dropped, error) {
 			return nil, done, err
 		}
 	}
-	if done.Gradients == 0 {
+	if done.Count == 0 {
 		return nil, done, errors.New("the program drops its gradients before each forward pass already")
 	}
 	done.Bytes = p.gradientBytes(e)
@@ -71,7 +61,7 @@ func (p *Program) gradientBytes(e *edit) (most uint64) {
 
 // dropZeroed drops gradients that the program sets to zero. The first pass after each step of the optimizer
 // makes new ones, as its first pass did: what it adds to a gradient and frees becomes the gradient.
-func (p *Program) dropZeroed(e *edit, first map[int][]uint32, done *Dropped) error {
+func (p *Program) dropZeroed(e *edit, first map[int][]uint32, done *Evidence) error {
 	if len(first) > 1 {
 		return fmt.Errorf("the gradients appear in %d different passes", len(first))
 	}
@@ -84,13 +74,12 @@ func (p *Program) dropZeroed(e *edit, first map[int][]uint32, done *Dropped) err
 	if steps < 2 {
 		return errors.New("the optimizer allocates nothing in its steps, so nothing shows where they end")
 	}
-	done.Zeroed = true
 	for born, gradients := range first {
 		isGradient := map[uint32]bool{}
 		for _, b := range gradients {
 			isGradient[b] = true
 			e.free(b, p.stepEnd(born))
-			done.Gradients++
+			done.Count++
 		}
 		model := p.backwardOf(born)
 		fresh := p.stepEnd(born) // the pass that begins here makes gradients

@@ -8,16 +8,10 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// Halved is what half precision saves.
-type Halved struct {
-	Bytes   uint64 // of blocks that are halved, all that were ever allocated
-	Unknown uint64 // of blocks that may be numbers or not: batches, results
-}
-
 // Half returns two programs whose weights, activations, gradients and state have two bytes for each
 // element, as model.bfloat16() with inputs of that type: in the first one, what modules do not allocate
 // is halved too; in the second one it is not. Masks, indices and statistics keep their sizes.
-func (p *Program) Half() (low, high *Program, done Halved, err error) {
+func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 	if p.Element != 4 {
 		return nil, nil, done, errors.New("the weights have half precision already")
 	}
@@ -58,31 +52,33 @@ func (p *Program) Half() (low, high *Program, done Halved, err error) {
 }
 
 // fixed returns the blocks whose elements do not depend on the precision: masks of dropout, indices of
-// pooling, statistics of normalization, workspaces. An operation's blocks follow each other.
+// pooling, statistics of normalization, sums, workspaces. The first block of an operation is its output.
 func (p *Program) fixed() map[uint32]bool {
 	fixed := map[uint32]bool{}
-	last := uint32(0)
-	known, before := false, uint32(0) // the block before, and its site
+	var output, before uint32 // the first block of an operation, and the block before this one
+	known := false
 	for _, op := range p.Trace.Ops {
 		if op.Kind != allocsim.Malloc {
 			continue
 		}
-		b, at := op.Block, p.Trace.Blocks[op.Block].Site
-		s := p.site(b)
-		follows := known && p.Trace.Blocks[before].Site == at
-		switch s.operation {
-		case dropout:
-			fixed[b] = follows && p.size(b)*p.Element == p.size(last)
-		case pooling:
-			fixed[b] = follows && p.size(b)*p.Element == p.size(last)*8
-		case normalize:
-			fixed[b] = !s.backward && follows && p.size(b) < p.size(last)
-		}
-		fixed[b] = fixed[b] || s.workspace
-		if !follows {
-			last = b
+		b, s := op.Block, p.site(op.Block)
+		if last := p.site(before); !known || s.operation != last.operation || s.line != last.line || s.backward != last.backward {
+			output = b
 		}
 		known, before = true, b
+		switch {
+		case s.workspace:
+			fixed[b] = true
+		case b == output || s.operation == plain:
+		case s.operation == dropout:
+			fixed[b] = p.size(b)*p.Element == p.size(output)
+		case s.operation == pooling:
+			fixed[b] = p.size(b)*p.Element == p.size(output)*8
+		case s.operation == normalize:
+			fixed[b] = !s.backward && p.size(b) < p.size(output)
+		case s.operation == reduce:
+			fixed[b] = true
+		}
 	}
 	return fixed
 }

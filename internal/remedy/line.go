@@ -8,42 +8,33 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// Kept is what a line keeps: memory that is live when the line runs the next but one time, or, of a
-// line that ran once, all that outlives its statement.
-type Kept struct {
-	Line       Line
-	Executions int
-	Blocks     int
-	Bytes      uint64 // of these blocks
-}
-
 // Without returns the program in which a line keeps nothing on the GPU: each execution's memory is
-// freed when its statement ends, because its result is dropped or moved to the host.
-func (p *Program) Without(line Line) (*Program, Kept, error) {
-	kept := Kept{Line: line}
+// freed when its statement ends, because its result is dropped or moved to the host. A line keeps what is
+// live when it runs the next time but one; a line that ran once, all that outlives its statement.
+func (p *Program) Without(line Line) (*Program, Evidence, error) {
+	var seen Evidence
 	calls := p.executions(line)
 	if len(calls) == 0 {
-		return nil, kept, fmt.Errorf("%v allocates nothing in this trace", line)
+		return nil, seen, fmt.Errorf("%v allocates nothing in this recording", line)
 	}
-	if each := p.repeats(calls); len(p.keeping(calls)) == 0 || len(calls) < 3 {
+	if each := p.repeats(calls); len(calls) < 3 || len(p.keeping(calls)) == 0 {
 		calls = each
 	}
-	kept.Executions = len(calls)
 	keeps := p.keeping(calls)
 	e := p.edit()
 	for _, c := range calls {
 		for _, b := range c.blocks {
 			if keeps[p.Trace.Blocks[b].Site] && p.until(b) > c.end {
 				e.free(b, c.end)
-				kept.Blocks++
-				kept.Bytes += p.size(b)
+				seen.Bytes += p.size(b)
 			}
 		}
 	}
-	if kept.Blocks == 0 {
-		return nil, kept, fmt.Errorf("%v keeps nothing: the memory of each of its %d executions is freed before the next but one", line, len(calls))
+	seen.Count = len(calls)
+	if seen.Bytes == 0 {
+		return nil, seen, fmt.Errorf("%v keeps nothing: what it allocates is freed before it runs again", line)
 	}
-	return e.done(), kept, nil
+	return e.done(), seen, nil
 }
 
 // call is an execution of a line or a function: what it allocates.
@@ -54,9 +45,9 @@ type call struct {
 
 // executions finds the executions of a line: allocations below it that follow each other.
 func (p *Program) executions(line Line) []call {
-	below := make([]bool, len(p.Stacks))
-	for i, s := range p.Stacks {
-		below[i] = line.in(s)
+	below := map[uint32]bool{}
+	for n, s := range p.sites {
+		below[n] = line.in(s.stack)
 	}
 	var calls []call
 	open := false
@@ -64,8 +55,7 @@ func (p *Program) executions(line Line) []call {
 		if op.Kind != allocsim.Malloc {
 			continue
 		}
-		at := p.Trace.Blocks[op.Block].Site
-		if int64(at) >= int64(len(below)) || !below[at] {
+		if !below[p.Trace.Blocks[op.Block].Site] {
 			if open {
 				calls[len(calls)-1].end = i
 			}

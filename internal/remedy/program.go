@@ -13,47 +13,45 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/report/purpose/phase"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // Program is a trace, with the stack trace of each block.
 type Program struct {
 	Trace *allocsim.Trace
-	// Stacks are the stack traces that Block.Site numbers, innermost frame first.
-	Stacks [][]callstack.Frame
 	// Element is the size of a weight in bytes. Captures do not have it, so 4 is an assumption that
 	// whoever prints a figure has to say.
 	Element uint64
 
-	sites  []site
+	sites  map[uint32]*site // by Block.Site
 	lives  []allocsim.Life
 	passes []pass
 	last   int // last Malloc: what is freed later lives until the program ends
 }
 
-// New returns a program as it ran.
-func New(t *allocsim.Trace, stacks [][]callstack.Frame) *Program {
-	p := &Program{Stacks: stacks, Element: 4, sites: make([]site, len(stacks))}
-	for i, s := range stacks {
-		p.sites[i] = siteOf(s)
+// New returns a program as it ran. Block.Site numbers the stack traces.
+func New(t *allocsim.Trace, stacks callstack.Stacks) *Program {
+	p := &Program{Element: 4, sites: map[uint32]*site{}}
+	var find phase.Finder
+	for i := range t.Blocks {
+		n := t.Blocks[i].Site
+		if p.sites[n] == nil {
+			p.sites[n] = siteOf(stacks.Stack(uint64(n)), &find)
+		}
 	}
 	return p.with(t)
 }
 
 // with returns the program after a change.
 func (p *Program) with(t *allocsim.Trace) *Program {
-	q := &Program{Trace: t, Stacks: p.Stacks, Element: p.Element, sites: p.sites, lives: t.Lives()}
+	q := &Program{Trace: t, Element: p.Element, sites: p.sites, lives: t.Lives()}
 	q.findPasses()
 	return q
 }
 
 // site returns what is known of the stack trace of a block.
-func (p *Program) site(block uint32) site {
-	if n := p.Trace.Blocks[block].Site; int64(n) < int64(len(p.sites)) {
-		return p.sites[n]
-	}
-	return site{}
-}
+func (p *Program) site(block uint32) *site { return p.sites[p.Trace.Blocks[block].Site] }
 
 func (p *Program) size(block uint32) uint64 { return p.Trace.Blocks[block].Requested }
 

@@ -69,7 +69,7 @@ func readRecorded(r io.Reader) (*Program, error) {
 			return nil, fmt.Errorf("line %q", lines.Text())
 		}
 	}
-	return New(joinFrees(t), stacks), lines.Err()
+	return New(joinFrees(t), recordedStacks(stacks)), lines.Err()
 }
 
 // joinFrees writes frees that complete at once as Free.
@@ -89,4 +89,13 @@ func joinFrees(t *allocsim.Trace) *allocsim.Trace {
 	}
 	t.Ops = ops
 	return t
+}
+
+type recordedStacks [][]callstack.Frame
+
+func (s recordedStacks) Stack(id uint64) []callstack.Frame {
+	if id < uint64(len(s)) {
+		return s[id]
+	}
+	return nil
 }

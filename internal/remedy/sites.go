@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/purpose/phase"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -23,13 +24,17 @@ const (
 
 // site is what is known of one stack trace.
 type site struct {
+	stack    []callstack.Frame // innermost first
 	role     role
-	backward bool // on a thread of autograd's engine, or below it: role is forward where it recomputes
+	backward bool // in a backward pass; role is forward where it recomputes
+	stepping bool // of an optimizer of torch.optim, or below its step
 
 	accumulates bool // copies a gradient, because the backward pass did not own it
 	cast        bool // of autocast
 	workspace   bool // of cuBLAS
 	operation   operation
+	native      bool            // has native frames, without which no backward pass is known
+	line        callstack.Frame // the innermost Python frame
 }
 
 // operation is an operation of PyTorch that allocates more than its output.
@@ -40,61 +45,65 @@ const (
 	dropout             // its mask has a byte for each element
 	pooling             // its indices have eight bytes for each element
 	normalize           // its statistics have four bytes for each row
+	reduce              // it sums in four bytes for each element
 )
 
 var (
-	engine       = regexp.MustCompile(`^torch::autograd::(Engine|python::PythonEngine)::`)
-	cublas       = regexp.MustCompile(`(?i)cublas\w*(Create|Handle|Workspace)|getNewWorkspace|chosenWorkspaceSize`)
-	inOptim      = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
-	inModules    = regexp.MustCompile(`(^|/)torch/nn/(modules/[^/]+|functional|parallel/[^/]+|parameter)\.py$`)
-	inFunctional = regexp.MustCompile(`(^|/)torch/nn/functional\.py$`)
-	ofModule     = regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`)
+	inOptim = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
+
+	operations = []struct {
+		operator *regexp.Regexp // of at::_ops
+		is       operation
+	}{
+		{regexp.MustCompile(`^(native_)?dropout$`), dropout},
+		{regexp.MustCompile(`_pool\dd_with_indices$`), pooling},
+		{regexp.MustCompile(`^(native|cudnn|miopen)_(layer|batch|group)_norm$`), normalize},
+		{regexp.MustCompile(`^(sum|mean|var|std|prod|norm|linalg_vector_norm)(_\w+)?$`), reduce},
+	}
 )
 
-func siteOf(stack []callstack.Frame) (s site) {
+func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
+	s := &site{stack: stack}
+	trait := find.Of(stack)
+	switch trait.Phase {
+	case phase.Setup:
+		s.role = loading
+	case phase.Forward, phase.Evaluation:
+		s.role = forward
+	case phase.Recompute:
+		s.role, s.backward = forward, true
+	case phase.Backward:
+		s.backward = true
+	case phase.Step:
+		s.role = optimizer
+	}
+	s.workspace = trait.Object == phase.Workspace
+	copies := false
 	for i := range stack {
 		f := &stack[i]
 		if f.Python {
-			if s.role == other {
-				s.role = roleOf(f)
+			if s.line.Function == "" {
+				s.line = *f
 			}
+			s.stepping = s.stepping || s.role == optimizer && inOptim.MatchString(f.File)
 			continue
 		}
+		s.native = true
 		name, _, _ := strings.Cut(f.Function, "(")
-		switch {
-		case engine.MatchString(name):
-			s.backward = true
-		case strings.HasPrefix(name, "torch::autograd::AccumulateGrad::"):
-			s.accumulates = true
-		case strings.HasPrefix(name, "at::autocast::"):
-			s.cast = true
-		case strings.Contains(name, "::native_dropout::"):
-			s.operation = dropout
-		case strings.Contains(name, "_pool") && strings.Contains(name, "_with_indices::"):
-			s.operation = pooling
-		case strings.Contains(name, "::native_layer_norm::"), strings.Contains(name, "::native_batch_norm::"), strings.Contains(name, "::native_group_norm::"):
-			s.operation = normalize
-		case cublas.MatchString(name):
-			s.workspace = true
+		s.accumulates = s.accumulates || strings.HasPrefix(name, "torch::autograd::AccumulateGrad::")
+		s.workspace = s.workspace || strings.Contains(name, "CUDABlasHandle") // makes the workspace, whose function has no symbol
+		copies = copies || strings.HasPrefix(name, "at::_ops::_to_copy::") || strings.HasPrefix(name, "at::_ops::to_dtype::")
+		s.cast = s.cast || copies && strings.HasPrefix(name, "at::autocast::")
+		if operator, ok := strings.CutPrefix(name, "at::_ops::"); ok && s.operation == plain {
+			operator, _, _ = strings.Cut(operator, "::")
+			for _, o := range operations {
+				if o.operator.MatchString(operator) {
+					s.operation = o.is
+				}
+			}
 		}
 	}
 	return s
-}
-
-// roleOf returns what one Python frame proves.
-func roleOf(f *callstack.Frame) role {
-	name := method(f.Function)
-	switch {
-	case inOptim.MatchString(f.File):
-		return optimizer
-	case ofModule.MatchString(f.File) && (name == "convert" || name == "_apply"),
-		inModules.MatchString(f.File) && (name == "__init__" || name == "__new__" || name == "reset_parameters"):
-		return loading
-	case ofModule.MatchString(f.File) && (name == "_call_impl" || name == "inner"),
-		inModules.MatchString(f.File) && name == "forward", inFunctional.MatchString(f.File):
-		return forward
-	}
-	return other
 }
 
 // method returns a function without its class: "Block.forward" gives "forward".

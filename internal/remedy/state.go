@@ -10,13 +10,6 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// State is the state of an optimizer: what it allocates in a step and keeps over all following ones.
-type State struct {
-	Tensors int
-	Before  uint64 // bytes
-	After   uint64
-}
-
 // What 8-bit optimizers keep, after bitsandbytes: for each block of 256 elements a maximum of 4 bytes, and
 // states of tensors below 4096 elements in 4 bytes.
 const (
@@ -28,7 +21,7 @@ const (
 
 // EightBit returns the program whose optimizer keeps its state in 8 bits and needs nothing else for a
 // step, as the optimizers of bitsandbytes.
-func (p *Program) EightBit() (*Program, State, error) {
+func (p *Program) EightBit() (*Program, Evidence, error) {
 	state, done, err := p.state()
 	if err != nil {
 		return nil, done, err
@@ -57,7 +50,7 @@ func (p *Program) EightBit() (*Program, State, error) {
 			done.After += e.blocks[b].Requested
 		}
 	}
-	if done.After >= done.Before {
+	if done.After >= done.Bytes {
 		return nil, done, errors.New("the optimizer's state would not be smaller in 8 bits")
 	}
 	return e.done(), done, nil
@@ -65,7 +58,7 @@ func (p *Program) EightBit() (*Program, State, error) {
 
 // Shard returns the program of the rank that has most of an optimizer's state, where it is divided between
 // ranks by tensors, as ZeroRedundancyOptimizer does.
-func (p *Program) Shard(ranks int) (*Program, State, error) {
+func (p *Program) Shard(ranks int) (*Program, Evidence, error) {
 	state, done, err := p.state()
 	if err != nil {
 		return nil, done, err
@@ -91,8 +84,8 @@ func (p *Program) Shard(ranks int) (*Program, State, error) {
 }
 
 // state returns the blocks that an optimizer keeps.
-func (p *Program) state() (map[uint32]bool, State, error) {
-	state, done := map[uint32]bool{}, State{}
+func (p *Program) state() (map[uint32]bool, Evidence, error) {
+	state, done := map[uint32]bool{}, Evidence{}
 	for _, op := range p.Trace.Ops {
 		b := op.Block
 		if op.Kind != allocsim.Malloc || !p.ofStep(b) {
@@ -101,8 +94,8 @@ func (p *Program) state() (map[uint32]bool, State, error) {
 		n := p.passAt(p.lives[b].Malloc)
 		if n < len(p.passes)-1 && (p.kept(b) || p.until(b) > p.stepEnd(n+1)) {
 			state[b] = true
-			done.Tensors++
-			done.Before += p.size(b)
+			done.Count++
+			done.Bytes += p.size(b)
 		}
 	}
 	if len(state) == 0 {
@@ -114,7 +107,7 @@ func (p *Program) state() (map[uint32]bool, State, error) {
 // ofStep reports whether an optimizer allocates a block.
 func (p *Program) ofStep(b uint32) bool {
 	s := p.site(b)
-	return s.role == optimizer && !s.backward && !s.workspace
+	return s.stepping && !s.backward && !s.workspace
 }
 
 // share returns the state of the rank that gets the first tensor: each tensor, the largest first, goes to

@@ -48,16 +48,25 @@ class Remedy:
         return int(size * float(self["batch"] or 1))
 
     def adam(self, parameters):
-        parameters = self.share(parameters)
-        return EightBit(parameters, 2) if self["eight-bit"] else torch.optim.AdamW(parameters)
+        mine = self.share(parameters := list(parameters))
+        return self.all_of(parameters, EightBit(mine, 2) if self["eight-bit"] else torch.optim.AdamW(mine))
 
     def momentum(self, parameters):
-        parameters = self.share(parameters)
-        return EightBit(parameters, 1) if self["eight-bit"] else torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        mine = self.share(parameters := list(parameters))
+        return self.all_of(parameters, EightBit(mine, 1) if self["eight-bit"] else torch.optim.SGD(mine, lr=0.1, momentum=0.9))
+
+    def all_of(self, parameters, optimizer):
+        """A rank drops the gradients of all parameters, not only of those whose state it has."""
+        def zero_grad(set_to_none=True):
+            for p in parameters:
+                p.grad = None
+        if self["shard"]:
+            optimizer.zero_grad = zero_grad
+        return optimizer
 
     def share(self, parameters):
         """The parameters of rank 0, as ZeroRedundancyOptimizer divides them: each, the largest first, to the rank that has least."""
-        parameters, ranks = list(parameters), int(self["shard"] or 1)
+        ranks = int(self["shard"] or 1)
         shares = [[] for _ in range(ranks)]
         sizes = [0] * ranks
         for p in sorted(parameters, key=lambda p: p.numel(), reverse=True):

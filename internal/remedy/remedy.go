@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remedy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Kind is what a remedy changes.
+type Kind uint8
+
+const (
+	NoLine     Kind = iota // Without
+	Recompute              // Checkpoint
+	NoGradient             // DropGradients
+	EightBits              // EightBit
+	Sharded                // Shard
+	HalfFloat              // Half
+	Batches                // Batch
+)
+
+// Remedy is one change of a program. Fields that its Kind does not need are zero.
+type Remedy struct {
+	Kind     Kind
+	Line     Line
+	Function Function
+	Ranks    int
+	Factor   float64
+}
+
+// String returns the remedy as the options of vramprof whatif: "--without train.py:72".
+func (r Remedy) String() string {
+	switch r.Kind {
+	case NoLine:
+		return "--without " + r.Line.String()
+	case Recompute:
+		return "--checkpoint " + r.Function.String()
+	case NoGradient:
+		return "--set-to-none"
+	case EightBits:
+		return "--optimizer-8bit"
+	case Sharded:
+		return "--shard-optimizer " + strconv.Itoa(r.Ranks)
+	case HalfFloat:
+		return "--half"
+	case Batches:
+		return "--batch " + strconv.FormatFloat(r.Factor, 'g', -1, 64)
+	}
+	return ""
+}
+
+// Evidence is what a remedy rests on.
+type Evidence struct {
+	// Count is of executions of the line, calls of the function in trained passes, gradients, tensors of the
+	// optimizer's state, or passes that were compared.
+	Count int
+	// Bytes are what the line kept, what the calls saved for the backward pass, gradients of a step, the
+	// optimizer's state, all that is halved, or what scales with the batch in the largest pass.
+	Bytes uint64
+	After uint64 // the optimizer's state then, in bytes
+	// Unknown are bytes that may change or not, which makes Changed a range.
+	Unknown uint64
+	Ratio   float64 // of the largest to the smallest batch
+}
+
+// Changed are a program after remedies. Where nothing proves how much a remedy changes, Low and High
+// are the least and the most memory that it leaves; otherwise they are the same program.
+type Changed struct{ Low, High *Program }
+
+// As returns a program as it is.
+func As(p *Program) Changed { return Changed{p, p} }
+
+// Apply returns the program after one more remedy.
+func (c Changed) Apply(r Remedy) (Changed, Evidence, error) {
+	low, seen, err := r.apply(c.Low, false)
+	if err != nil {
+		return Changed{}, seen, err
+	}
+	high := low
+	if c.High != c.Low || r.Kind == HalfFloat || r.Kind == Batches {
+		if high, _, err = r.apply(c.High, true); err != nil {
+			return Changed{}, seen, err
+		}
+	}
+	return Changed{low, high}, seen, nil
+}
+
+// apply returns the program with the least or the most memory.
+func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
+	if err := p.complete(); err != nil && r.Kind != NoLine {
+		return nil, Evidence{}, err
+	}
+	switch r.Kind {
+	case NoLine:
+		return p.Without(r.Line)
+	case Recompute:
+		return p.Checkpoint(r.Function)
+	case NoGradient:
+		return p.DropGradients()
+	case EightBits:
+		return p.EightBit()
+	case Sharded:
+		return p.Shard(r.Ranks)
+	case HalfFloat:
+		low, high, seen, err := p.Half()
+		if most {
+			low = high
+		}
+		return low, seen, err
+	case Batches:
+		low, high, seen, err := p.Batch(r.Factor)
+		if most {
+			low = high
+		}
+		return low, seen, err
+	}
+	return nil, Evidence{}, fmt.Errorf("remedy %d is unknown", r.Kind)
+}
+
+// complete fails where stack traces cannot tell a backward pass from anything else.
+func (p *Program) complete() error {
+	none, python := 0, 0
+	for _, s := range p.sites {
+		if s.native {
+			return nil
+		}
+		if len(s.stack) == 0 {
+			none++
+		} else {
+			python++
+		}
+	}
+	if python == 0 {
+		return errors.New("the recording has no stack traces")
+	}
+	return errors.New("the recording has no native frames, so nothing shows a backward pass: record with vramprof, or with stacks=\"all\"")
+}

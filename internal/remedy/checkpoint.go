@@ -35,8 +35,9 @@ func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 			saving[p.Trace.Blocks[b].Site] = true
 			done.Bytes += p.size(b)
 		}
+		ends := p.ends(c, saved)
 		for _, b := range saved {
-			before := c.end
+			before := ends[b]
 			if weights[b] { // autocast keeps them until its end
 				before = p.passes[p.passAt(c.begin)].backward
 			}
@@ -50,6 +51,13 @@ func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 			} else {
 				e.twice[output.block] = true
 			}
+		}
+		last := first // the backward pass of the call ends
+		for _, b := range saved {
+			last = max(last, p.until(b))
+		}
+		for _, b := range p.consumed(c) { // recomputation needs the input
+			e.free(b, last+1)
 		}
 		slices.SortFunc(saved, func(a, b uint32) int { return p.lives[a].Malloc - p.lives[b].Malloc })
 		e.recompute(c, saved, p.nodeOf(first))
@@ -126,7 +134,7 @@ type output struct {
 
 // saved returns what a call saves for the backward pass, without its output: what is live after it and
 // freed in the backward pass. The output is what the backward pass frees first, before it comes to the
-// call, unless the last block of the call is freed in the forward pass: then that was the output.
+// call, unless the forward pass frees some of it: then that was the output.
 func (p *Program) saved(c call) (saved []uint32, out output) {
 	s := p.passes[p.passAt(c.begin)]
 	if s.backward < 0 {
@@ -137,13 +145,56 @@ func (p *Program) saved(c call) (saved []uint32, out output) {
 			saved = append(saved, b)
 		}
 	}
-	last := c.blocks[len(c.blocks)-1]
-	if len(saved) == 0 || p.until(last) > c.end && p.until(last) < s.backward {
+	consumed := func(b uint32) bool { return p.until(b) > c.end && p.until(b) < s.backward && !p.site(b).cast } // autocast frees its copies when it ends
+	if len(saved) == 0 || slices.ContainsFunc(c.blocks, consumed) {
 		return saved, out
 	}
 	out.block = slices.MinFunc(saved, func(a, b uint32) int { return p.until(a) - p.until(b) })
 	out.also = !p.freedByNext(c, out.block)
 	return slices.DeleteFunc(saved, func(b uint32) bool { return b == out.block }), out
+}
+
+// ends returns when each saved block of a call would be freed if nothing saved it: after the operation that
+// uses it. The backward pass shows which that is: it goes through the operations in reverse order, so what
+// it frees before or with a block belongs to the operation that uses the block, or to later ones.
+func (p *Program) ends(c call, saved []uint32) map[uint32]int {
+	node := map[uint32]int{} // frees without an allocation in between are of one node
+	for i, n := p.passes[p.passAt(c.begin)].backward, 0; i < len(p.Trace.Ops) && i < p.passes[p.passAt(c.begin)].end; i++ {
+		switch op := p.Trace.Ops[i]; {
+		case op.Kind == allocsim.Malloc:
+			n++
+		case isFree(op.Kind):
+			node[op.Block] = n
+		}
+	}
+	ends := map[uint32]int{}
+	for _, b := range saved {
+		use := -1
+		for _, other := range saved {
+			if at := p.lives[other].Malloc; at > p.lives[b].Malloc && node[other] <= node[b] && (use < 0 || at < use) {
+				use = at
+			}
+		}
+		ends[b] = c.end
+		if use >= 0 {
+			ends[b] = min(c.end, p.mallocAfter(use))
+		}
+	}
+	return ends
+}
+
+// consumed returns what was live before a call and is freed before it returns: its input, unless something
+// else keeps that.
+func (p *Program) consumed(c call) (blocks []uint32) {
+	for _, op := range p.Trace.Ops[c.begin:c.end] {
+		if !isFree(op.Kind) || op.Kind == allocsim.FreeCompleted {
+			continue
+		}
+		if s := p.site(op.Block); p.lives[op.Block].Malloc < c.begin && !s.backward && !s.cast && s.role != loading && s.role != optimizer {
+			blocks = append(blocks, op.Block)
+		}
+	}
+	return blocks
 }
 
 // freedByNext reports whether the node of the backward pass that frees a block also frees what was saved
@@ -203,7 +254,7 @@ func (e *edit) recompute(c call, saved []uint32, before int) {
 		switch {
 		case !mine[op.Block]:
 		case op.Kind == allocsim.Malloc:
-			copies[op.Block] = e.again(op.Block)
+			copies[op.Block] = e.again(op.Block, true)
 			ops = append(ops, allocsim.Op{Kind: allocsim.Malloc, Block: copies[op.Block]})
 		case op.Kind == allocsim.Free || op.Kind == allocsim.FreeRequested:
 			ops = append(ops, allocsim.Op{Kind: allocsim.Free, Block: copies[op.Block]})

@@ -28,10 +28,20 @@ func (e *edit) free(block uint32, before int) {
 	e.early[before] = append(e.early[before], block)
 }
 
-// again returns a new block that is as another one.
-func (e *edit) again(block uint32) uint32 {
+// recomputed marks sites of what a backward pass computes again. Sites are numbers of stack traces, which
+// captures count from 1.
+const recomputed = 1 << 31
+
+// again returns a new block that is as another one, allocated in a backward pass or where the other one was.
+func (e *edit) again(block uint32, backward bool) uint32 {
 	b := e.blocks[block]
 	b.Address = 0
+	if backward && b.Site&recomputed == 0 {
+		copied := *e.sites[b.Site]
+		copied.backward = true
+		b.Site |= recomputed
+		e.sites[b.Site] = &copied
+	}
 	e.blocks = append(e.blocks, b)
 	return uint32(len(e.blocks) - 1)
 }

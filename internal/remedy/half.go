@@ -15,7 +15,7 @@ func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 	if p.Element != 4 {
 		return nil, nil, done, errors.New("the weights have half precision already")
 	}
-	fixed := p.fixed()
+	fixed, sure := p.fixed(), p.numbers()
 	named := false
 	for _, op := range p.Trace.Ops {
 		if op.Kind != allocsim.Malloc {
@@ -28,7 +28,7 @@ func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 		named = named || s.role != other
 		switch {
 		case fixed[op.Block]:
-		case s.role == other && !s.backward:
+		case !sure(op.Block):
 			done.Unknown += p.size(op.Block)
 		default:
 			done.Bytes += p.size(op.Block)
@@ -39,8 +39,7 @@ func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 	}
 	size := func(inputs bool) *Program {
 		q := p.resize(func(b uint32) uint64 {
-			s := p.site(b)
-			if fixed[b] || s.role == other && !s.backward && !inputs {
+			if fixed[b] || !inputs && !sure(b) {
 				return p.size(b)
 			}
 			return (p.size(b) + 1) / 2
@@ -49,6 +48,21 @@ func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 		return q
 	}
 	return size(true), size(false), done, nil
+}
+
+// numbers returns a function that reports whether a block has floating-point numbers for sure: of modules,
+// backward passes and optimizers, of operators that give nothing else, or of the size of a weight.
+func (p *Program) numbers() func(block uint32) bool {
+	weights := map[uint64]bool{}
+	for _, op := range p.Trace.Ops {
+		if op.Kind == allocsim.Malloc && p.site(op.Block).role == loading {
+			weights[p.size(op.Block)] = true
+		}
+	}
+	return func(b uint32) bool {
+		s := p.site(b)
+		return s.role != other || s.backward || s.number || weights[p.size(b)] && !s.input
+	}
 }
 
 // fixed returns the blocks whose elements do not depend on the precision: masks of dropout, indices of

@@ -24,7 +24,7 @@ func (p *Program) Without(line Line) (*Program, Evidence, error) {
 	e := p.edit()
 	for _, c := range calls {
 		for _, b := range c.blocks {
-			if keeps[p.Trace.Blocks[b].Site] && p.until(b) > c.end {
+			if keeps[p.Trace.Blocks[b].Site] && p.until(b) > c.end && !p.site(b).workspace {
 				e.free(b, c.end)
 				seen.Bytes += p.size(b)
 			}

@@ -29,6 +29,10 @@ type site struct {
 	backward bool // in a backward pass; role is forward where it recomputes
 	stepping bool // of an optimizer of torch.optim, or below its step
 
+	step   Line // that called the optimizer
+	number bool // computes floating-point numbers, outside of modules
+	input  bool // a batch, or what it is made of
+
 	accumulates bool // copies a gradient, because the backward pass did not own it
 	cast        bool // of autocast
 	workspace   bool // of cuBLAS
@@ -50,6 +54,9 @@ const (
 
 var (
 	inOptim = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
+
+	// numbers are operators whose results are floating-point numbers in a program that trains.
+	numbers = regexp.MustCompile(`^(log_)?softmax(_int)?$|^(sigmoid|tanh|relu|gelu|silu|exp|log|sqrt|rsqrt|square|pow|mean|var|std|norm|linalg_\w+|mm|bmm|matmul|linear|addmm|baddbmm|conv\w*|dropout|layer_norm|einsum|lerp|erf|normal|randn?|randn_like|rand_like)(_\w+)?$`)
 
 	operations = []struct {
 		operator *regexp.Regexp // of at::_ops
@@ -78,6 +85,7 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 		s.role = optimizer
 	}
 	s.workspace = trait.Object == phase.Workspace
+	s.number, s.input = numbers.MatchString(trait.Operator), trait.IsInput()
 	copies := false
 	for i := range stack {
 		f := &stack[i]
@@ -85,7 +93,11 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 			if s.line.Function == "" {
 				s.line = *f
 			}
-			s.stepping = s.stepping || s.role == optimizer && inOptim.MatchString(f.File)
+			if s.role == optimizer && inOptim.MatchString(f.File) {
+				s.stepping = true
+			} else if s.stepping && s.step.Line == 0 {
+				s.step = Line{f.File, f.Line}
+			}
 			continue
 		}
 		s.native = true

@@ -44,7 +44,7 @@ func (p *Program) EightBit() (*Program, Evidence, error) {
 		}
 		done.After += e.size(op.Block)
 		if elements := p.size(op.Block) / p.Element; elements >= smallState {
-			b := e.again(op.Block)
+			b := e.again(op.Block, false)
 			e.blocks[b].Requested = (elements + stateBlock - 1) / stateBlock * maximum
 			e.insert[i+1] = append(e.insert[i+1], allocsim.Op{Kind: allocsim.Malloc, Block: b})
 			done.After += e.blocks[b].Requested
@@ -113,20 +113,36 @@ func (p *Program) ofStep(b uint32) bool {
 // share returns the state of the rank that gets the first tensor: each tensor, the largest first, goes to
 // the rank that has least. The states of one weight have one size and are allocated one after another.
 func (p *Program) share(state map[uint32]bool, ranks int) map[uint32]bool {
-	per := p.statesPerWeight(state)
-	groups := slices.Collect(slices.Chunk(per.order, per.states))
-	slices.SortStableFunc(groups, func(a, b []uint32) int { return cmp.Compare(p.size(b[0]), p.size(a[0])) })
-	sums, mine := make([]uint64, ranks), map[uint32]bool{}
-	for _, g := range groups {
-		least := slices.Index(sums, slices.Min(sums))
-		for _, b := range g {
-			sums[least] += p.size(b)
-			if least == 0 {
-				mine[b] = true
+	mine := map[uint32]bool{}
+	for _, one := range p.optimizers(state) {
+		per := p.statesPerWeight(one)
+		groups := slices.Collect(slices.Chunk(per.order, per.states))
+		slices.SortStableFunc(groups, func(a, b []uint32) int { return cmp.Compare(p.size(b[0]), p.size(a[0])) })
+		sums := make([]uint64, ranks)
+		for _, g := range groups {
+			least := slices.Index(sums, slices.Min(sums))
+			for _, b := range g {
+				sums[least] += p.size(b)
+				if least == 0 {
+					mine[b] = true
+				}
 			}
 		}
 	}
 	return mine
+}
+
+// optimizers divides the state by the line that calls step().
+func (p *Program) optimizers(state map[uint32]bool) map[Line]map[uint32]bool {
+	all := map[Line]map[uint32]bool{}
+	for b := range state {
+		at := p.site(b).step
+		if all[at] == nil {
+			all[at] = map[uint32]bool{}
+		}
+		all[at][b] = true
+	}
+	return all
 }
 
 type states struct {
@@ -171,18 +187,21 @@ type lists struct {
 }
 
 func (p *Program) lists(state map[uint32]bool) lists {
-	per := p.statesPerWeight(state)
-	weights := slices.Collect(slices.Chunk(per.order, per.states))
 	l := lists{map[uint32]uint32{}}
-	next := 0
+	weights, next := map[Line][][]uint32{}, map[Line]int{}
+	for at, one := range p.optimizers(state) {
+		per := p.statesPerWeight(one)
+		weights[at] = slices.Collect(slices.Chunk(per.order, per.states))
+	}
 	for _, op := range p.Trace.Ops {
 		b := op.Block
 		if op.Kind != allocsim.Malloc || state[b] || !p.ofStep(b) {
 			continue
 		}
-		for range weights {
-			w := weights[next%len(weights)][0]
-			next++
+		at := p.site(b).step
+		for range weights[at] {
+			w := weights[at][next[at]%len(weights[at])][0]
+			next[at]++
 			if p.size(w) == p.size(b) {
 				l.weight[b] = w
 				break

@@ -14,7 +14,7 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	begin_event(event, kind, id);
 	event->time = r->time;
 	event->address = r->address;
-	event->size = kind == EVENT_BLOCK_FREE || kind == EVENT_TOTALS ? r->live : r->size;
+	event->size = kind == EVENT_BLOCK_FREE || kind == EVENT_TOTALS || kind == EVENT_BLOCK_OLDER ? r->live : r->size;
 	event->stack = stack;
 	event->context = r->allocated;
 	event->extra = r->reserved;

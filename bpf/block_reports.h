@@ -4,6 +4,7 @@
 #define VRAMPROF_BLOCK_REPORTS_H
 
 #include "attach_cookie.h"
+#include "block_details.h"
 #include "blocks.h"
 #include "registers.h"
 #include "thread_entries.h"
@@ -54,17 +55,21 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	r.time = now;
 	d->begun++;
 	send_peak(d, &r, now, id);
+	u32 flags = wants_details ? note_details(ctx, d, &r, now, id) : 0;
 	bool sampled = r.size < 0 ? unbook_block(d, &r, id) : book_block(d, &r, now, id);
 	take_totals(d, &r, now, has_totals);
 	d->ended = d->begun;
 	if (!sampled) {
-		if (totals_drifted(d, &r))
+		if (wants_details && r.size < 0 && on_gpu(r.device)) { // it is older: all others are sampled
+			totals_sent(d, EVENT_BLOCK_FREE);
+			send_block(EVENT_BLOCK_OLDER, &r, 0, flags, id);
+		} else if (totals_drifted(d, &r))
 			send_totals(d, r.device, now, id);
 		return NULL;
 	}
 	if (r.size < 0) {
 		totals_sent(d, EVENT_BLOCK_FREE);
-		send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
+		send_block(EVENT_BLOCK_FREE, &r, 0, flags, id);
 		return NULL;
 	}
 	totals_sent(d, EVENT_BLOCK);

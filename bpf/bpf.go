@@ -42,6 +42,10 @@ type (
 	// Share is what one process has of the tables and rings that all processes share.
 	Share    = probeShare
 	Function = probeFunction
+	// BlockLayout is where a build of PyTorch has the fields of a Block; see block_details.h.
+	BlockLayout = probeBlockLayout
+	// AllocatorDetails is what the kernel half keeps of a GPU allocator for details of its blocks.
+	AllocatorDetails = probeAllocatorDetails
 	// Wrapper counts the calls of a runtime function in one file; see wrappers.h.
 	Wrapper = probeWrapper
 	// RuntimePart is what the map "runtime_parts" has of a range of code in a runtime's file.

@@ -16,11 +16,15 @@ const (
 	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
 	KindTotals      = Kind(probeEventKindEVENT_TOTALS)
 	KindLearned     = Kind(probeEventKindEVENT_LEARNED)
-	KindInit        = Kind(probeEventKindEVENT_INIT)
-	KindTables      = Kind(probeEventKindEVENT_TABLES)
-	KindHeld        = Kind(probeEventKindEVENT_HELD)
-	KindExec        = Kind(probeEventKindEVENT_EXEC)
-	KindExit        = Kind(probeEventKindEVENT_EXIT)
+	// Details of PyTorch's blocks.
+	KindBlockDetails   = Kind(probeEventKindEVENT_BLOCK_DETAILS)
+	KindBlockCompleted = Kind(probeEventKindEVENT_BLOCK_COMPLETED)
+	KindBlockOlder     = Kind(probeEventKindEVENT_BLOCK_OLDER)
+	KindInit           = Kind(probeEventKindEVENT_INIT)
+	KindTables         = Kind(probeEventKindEVENT_TABLES)
+	KindHeld           = Kind(probeEventKindEVENT_HELD)
+	KindExec           = Kind(probeEventKindEVENT_EXEC)
+	KindExit           = Kind(probeEventKindEVENT_EXIT)
 
 	// Flags of events.
 	FlagNoTables      = uint8(probeEventFlagFLAG_NO_TABLES)
@@ -29,6 +33,7 @@ const (
 	FlagTotals        = uint8(probeEventFlagFLAG_TOTALS)
 	FlagCaptured      = uint8(probeEventFlagFLAG_CAPTURED)
 	FlagBesideCapture = uint8(probeEventFlagFLAG_BESIDE_CAPTURE)
+	FlagWaits         = uint8(probeEventFlagFLAG_WAITS)
 
 	// Roles of traced functions: when they report.
 	RoleAlloc   = uint8(probeRoleROLE_ALLOC)
@@ -82,6 +87,9 @@ const (
 
 	// SizeClasses is the number of size classes of blocks.
 	SizeClasses = int(probeSizeClassCountSIZE_CLASSES)
+
+	// DetailedAllocators is how many GPU allocators can have details of their blocks: those with the lowest numbers.
+	DetailedAllocators = uint32(probeDetailLimitDETAILED_ALLOCATORS)
 
 	// SampleAlways is the threshold of size classes whose blocks are all sampled.
 	SampleAlways = uint32(probeSamplingSAMPLE_ALWAYS)

@@ -27,6 +27,12 @@ enum event_kind {
 	/* The device was current in the thread since time address. size: contexts pushed since
 	 * the attach. */
 	EVENT_LEARNED,
+	/* Details of PyTorch's blocks, only if they are wanted; see block_details.h. */
+	/* Before the event of a block. size: requested bytes, context: stream, extra: private pool. */
+	EVENT_BLOCK_DETAILS,
+	EVENT_BLOCK_COMPLETED, /* no stream uses the freed block any more */
+	/* A block from before the attach was freed; otherwise as EVENT_TOTALS. */
+	EVENT_BLOCK_OLDER,
 };
 
 /* Flags of an event, mostly defects. */
@@ -42,6 +48,9 @@ enum event_flag {
 	/* Another stream of the process is being captured: the call's stream may have joined
 	 * that capture. */
 	FLAG_BESIDE_CAPTURE = 64,
+	/* Of EVENT_BLOCK_FREE and EVENT_BLOCK_OLDER: other streams use the block, whose memory waits
+	 * for them. FLAG_NO_DETAILS: that is not known, or its end will not be seen. */
+	FLAG_WAITS = 128,
 };
 
 struct event {

@@ -13,7 +13,7 @@ build() { # name, source, more bpf2go flags
 	go tool bpf2go -go-package bpf -cc "${CLANG:-clang-14}" -strip "${LLVM_STRIP:-llvm-strip-14}" \
 		-target amd64,arm64 "$@" -- $flags ${define:-}
 }
-probe_types="event_kind event_flag counter details role layer effect cuda_result function_limit table
+probe_types="event_kind event_flag counter details block_layout detail_limit allocator_details role layer effect cuda_result function_limit table
  device_type allocator_number size_class_count sampling block_key_bits block_value_bits block_cookie walk_error sent_stacks_size near_table wrapper runtime_part wrapper_limit"
 build $(printf -- '-type %s ' $probe_types) probe probe.bpf.c
 define="-DPREEMPT_GUARD -DFIND_CODE" build -no-global-types guarded probe.bpf.c

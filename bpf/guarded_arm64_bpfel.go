@@ -19,11 +19,13 @@ const (
 	guardedMapBlankShare           = "blank_share"
 	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
+	guardedMapBlockLayouts         = "block_layouts"
 	guardedMapBlocks               = "blocks"
 	guardedMapCaptures             = "captures"
 	guardedMapCodes                = "codes"
 	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
+	guardedMapDetailedAllocators   = "detailed_allocators"
 	guardedMapEvents               = "events"
 	guardedMapFoundCode            = "found_code"
 	guardedMapFunctions            = "functions"
@@ -71,6 +73,7 @@ const (
 	guardedVarTotalsStep           = "totals_step"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
+	guardedVarWantsDetails         = "wants_details"
 	guardedVarWindowSamples        = "window_samples"
 	guardedVarWithDebugOutput      = "with_debug_output"
 )
@@ -135,11 +138,13 @@ type guardedMapSpecs struct {
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.MapSpec `ebpf:"block_layouts"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Codes                *ebpf.MapSpec `ebpf:"codes"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
+	DetailedAllocators   *ebpf.MapSpec `ebpf:"detailed_allocators"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	FoundCode            *ebpf.MapSpec `ebpf:"found_code"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
@@ -184,6 +189,7 @@ type guardedVariableSpecs struct {
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WantsDetails    *ebpf.VariableSpec `ebpf:"wants_details"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
@@ -211,11 +217,13 @@ type guardedMaps struct {
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.Map `ebpf:"block_layouts"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Codes                *ebpf.Map `ebpf:"codes"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
+	DetailedAllocators   *ebpf.Map `ebpf:"detailed_allocators"`
 	Events               *ebpf.Map `ebpf:"events"`
 	FoundCode            *ebpf.Map `ebpf:"found_code"`
 	Functions            *ebpf.Map `ebpf:"functions"`
@@ -252,11 +260,13 @@ func (m *guardedMaps) Close() error {
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
+		m.BlockLayouts,
 		m.Blocks,
 		m.Captures,
 		m.Codes,
 		m.Contexts,
 		m.Counters,
+		m.DetailedAllocators,
 		m.Events,
 		m.FoundCode,
 		m.Functions,
@@ -302,6 +312,7 @@ type guardedVariables struct {
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WantsDetails    *ebpf.Variable `ebpf:"wants_details"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }

@@ -19,11 +19,13 @@ const (
 	olderMapBlankShare           = "blank_share"
 	olderMapBlankTensorDevice    = "blank_tensor_device"
 	olderMapBlankThread          = "blank_thread"
+	olderMapBlockLayouts         = "block_layouts"
 	olderMapBlocks               = "blocks"
 	olderMapCaptures             = "captures"
 	olderMapContexts             = "contexts"
 	olderMapCookie               = "cookie"
 	olderMapCounters             = "counters"
+	olderMapDetailedAllocators   = "detailed_allocators"
 	olderMapEvents               = "events"
 	olderMapFunctions            = "functions"
 	olderMapGpuNumbers           = "gpu_numbers"
@@ -70,6 +72,7 @@ const (
 	olderVarTotalsStep           = "totals_step"
 	olderVarTpbaseOffset         = "tpbase_offset"
 	olderVarTraceAll             = "trace_all"
+	olderVarWantsDetails         = "wants_details"
 	olderVarWindowSamples        = "window_samples"
 	olderVarWithDebugOutput      = "with_debug_output"
 )
@@ -134,11 +137,13 @@ type olderMapSpecs struct {
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.MapSpec `ebpf:"block_layouts"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Cookie               *ebpf.MapSpec `ebpf:"cookie"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
+	DetailedAllocators   *ebpf.MapSpec `ebpf:"detailed_allocators"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
@@ -182,6 +187,7 @@ type olderVariableSpecs struct {
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WantsDetails    *ebpf.VariableSpec `ebpf:"wants_details"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
@@ -209,11 +215,13 @@ type olderMaps struct {
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.Map `ebpf:"block_layouts"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Cookie               *ebpf.Map `ebpf:"cookie"`
 	Counters             *ebpf.Map `ebpf:"counters"`
+	DetailedAllocators   *ebpf.Map `ebpf:"detailed_allocators"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
 	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
@@ -249,11 +257,13 @@ func (m *olderMaps) Close() error {
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
+		m.BlockLayouts,
 		m.Blocks,
 		m.Captures,
 		m.Contexts,
 		m.Cookie,
 		m.Counters,
+		m.DetailedAllocators,
 		m.Events,
 		m.Functions,
 		m.GpuNumbers,
@@ -298,6 +308,7 @@ type olderVariables struct {
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WantsDetails    *ebpf.Variable `ebpf:"wants_details"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }

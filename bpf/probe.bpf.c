@@ -45,6 +45,9 @@ struct exported {
 	struct wrapper wrapper;
 	struct runtime_part part;
 	enum wrapper_limit wrappers;
+	struct block_layout layout;
+	struct allocator_details allocator_details;
+	enum detail_limit detailed;
 };
 const struct exported *exported __attribute__((unused));
 

@@ -13,6 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type probeAllocatorDetails struct {
+	_       structs.HostLayout
+	At      [2]uint64
+	Waits   uint64
+	Kept    uint64
+	Index   uint64
+	Waiting [64]struct {
+		_       structs.HostLayout
+		Object  uint64
+		Address uint64
+		Size    uint64
+	}
+}
+
 type probeAllocatorNumber uint32
 
 const (
@@ -35,6 +49,19 @@ const (
 	probeBlockKeyBitsALIGNMENT_BITS probeBlockKeyBits = 6
 	probeBlockKeyBitsADDRESS_BITS   probeBlockKeyBits = 56
 )
+
+type probeBlockLayout struct {
+	_         structs.HostLayout
+	Ptr       uint8
+	Size      uint8
+	Requested uint8
+	Pool      uint8
+	Stream    uint8
+	Allocated uint8
+	Uses      uint8
+	Events    uint8
+	Owner     uint8
+}
 
 type probeBlockValueBits uint32
 
@@ -73,6 +100,12 @@ type probeCudaResult uint32
 const (
 	probeCudaResultCUDA_OUT_OF_MEMORY        probeCudaResult = 2
 	probeCudaResultCUDA_CAPTURE_WRONG_THREAD probeCudaResult = 908
+)
+
+type probeDetailLimit uint32
+
+const (
+	probeDetailLimitDETAILED_ALLOCATORS probeDetailLimit = 128
 )
 
 type probeDetails struct {
@@ -135,27 +168,31 @@ const (
 	probeEventFlagFLAG_TOTALS         probeEventFlag = 16
 	probeEventFlagFLAG_CAPTURED       probeEventFlag = 32
 	probeEventFlagFLAG_BESIDE_CAPTURE probeEventFlag = 64
+	probeEventFlagFLAG_WAITS          probeEventFlag = 128
 )
 
 type probeEventKind uint32
 
 const (
-	probeEventKindEVENT_ALLOC        probeEventKind = 1
-	probeEventKindEVENT_ALLOC_FAILED probeEventKind = 2
-	probeEventKindEVENT_FREE         probeEventKind = 3
-	probeEventKindEVENT_FREE_FAILED  probeEventKind = 4
-	probeEventKindEVENT_CALL         probeEventKind = 5
-	probeEventKindEVENT_INIT         probeEventKind = 6
-	probeEventKindEVENT_TABLES       probeEventKind = 7
-	probeEventKindEVENT_HELD         probeEventKind = 8
-	probeEventKindEVENT_EXEC         probeEventKind = 9
-	probeEventKindEVENT_EXIT         probeEventKind = 10
-	probeEventKindEVENT_ALLOCATOR    probeEventKind = 11
-	probeEventKindEVENT_BLOCK        probeEventKind = 12
-	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 13
-	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 14
-	probeEventKindEVENT_TOTALS       probeEventKind = 15
-	probeEventKindEVENT_LEARNED      probeEventKind = 16
+	probeEventKindEVENT_ALLOC           probeEventKind = 1
+	probeEventKindEVENT_ALLOC_FAILED    probeEventKind = 2
+	probeEventKindEVENT_FREE            probeEventKind = 3
+	probeEventKindEVENT_FREE_FAILED     probeEventKind = 4
+	probeEventKindEVENT_CALL            probeEventKind = 5
+	probeEventKindEVENT_INIT            probeEventKind = 6
+	probeEventKindEVENT_TABLES          probeEventKind = 7
+	probeEventKindEVENT_HELD            probeEventKind = 8
+	probeEventKindEVENT_EXEC            probeEventKind = 9
+	probeEventKindEVENT_EXIT            probeEventKind = 10
+	probeEventKindEVENT_ALLOCATOR       probeEventKind = 11
+	probeEventKindEVENT_BLOCK           probeEventKind = 12
+	probeEventKindEVENT_BLOCK_FREE      probeEventKind = 13
+	probeEventKindEVENT_BLOCK_FAILED    probeEventKind = 14
+	probeEventKindEVENT_TOTALS          probeEventKind = 15
+	probeEventKindEVENT_LEARNED         probeEventKind = 16
+	probeEventKindEVENT_BLOCK_DETAILS   probeEventKind = 17
+	probeEventKindEVENT_BLOCK_COMPLETED probeEventKind = 18
+	probeEventKindEVENT_BLOCK_OLDER     probeEventKind = 19
 )
 
 type probeFunction struct {
@@ -489,10 +526,12 @@ const (
 	probeMapBlankShare           = "blank_share"
 	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
+	probeMapBlockLayouts         = "block_layouts"
 	probeMapBlocks               = "blocks"
 	probeMapCaptures             = "captures"
 	probeMapContexts             = "contexts"
 	probeMapCounters             = "counters"
+	probeMapDetailedAllocators   = "detailed_allocators"
 	probeMapEvents               = "events"
 	probeMapFunctions            = "functions"
 	probeMapGpuNumbers           = "gpu_numbers"
@@ -539,6 +578,7 @@ const (
 	probeVarTotalsStep           = "totals_step"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
+	probeVarWantsDetails         = "wants_details"
 	probeVarWindowSamples        = "window_samples"
 	probeVarWithDebugOutput      = "with_debug_output"
 )
@@ -603,10 +643,12 @@ type probeMapSpecs struct {
 	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.MapSpec `ebpf:"block_layouts"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
+	DetailedAllocators   *ebpf.MapSpec `ebpf:"detailed_allocators"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
@@ -650,6 +692,7 @@ type probeVariableSpecs struct {
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WantsDetails    *ebpf.VariableSpec `ebpf:"wants_details"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
@@ -677,10 +720,12 @@ type probeMaps struct {
 	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	BlockLayouts         *ebpf.Map `ebpf:"block_layouts"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
+	DetailedAllocators   *ebpf.Map `ebpf:"detailed_allocators"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
 	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
@@ -716,10 +761,12 @@ func (m *probeMaps) Close() error {
 		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
+		m.BlockLayouts,
 		m.Blocks,
 		m.Captures,
 		m.Contexts,
 		m.Counters,
+		m.DetailedAllocators,
 		m.Events,
 		m.Functions,
 		m.GpuNumbers,
@@ -764,6 +811,7 @@ type probeVariables struct {
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WantsDetails    *ebpf.Variable `ebpf:"wants_details"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }

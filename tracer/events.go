@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/allocscan"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
@@ -52,6 +53,7 @@ type eventReader struct {
 	shares    *shares.Shares
 	stacks    *stacks.Store
 	ooms      *oom.Queue
+	scanner   *allocscan.Scanner // nil: settings of PyTorch are not wanted
 	discovery *discovery
 	jobs      *jobs
 	losses    *losses
@@ -180,7 +182,7 @@ func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Detai
 		r.losses.noRoomForTables.Add(1)
 	}
 	switch e.Kind {
-	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
+	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals, bpf.KindBlockDetails, bpf.KindBlockCompleted, bpf.KindBlockOlder:
 		r.bookBlock(tx, p, e)
 	case bpf.KindInit:
 		r.jobs.add(job{kind: jobScan, pid: e.Pid})
@@ -192,6 +194,9 @@ func (r *eventReader) dispatch(tx *sequence.Tx, e *bpf.Event, details *bpf.Detai
 // bookBlock books an event of PyTorch's allocator.
 func (r *eventReader) bookBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Event) {
 	device, ok := r.tensors.Handle(tx, e)
+	if ok && e.Kind == bpf.KindAllocator && device >= 0 && r.scanner != nil {
+		r.jobs.add(job{jobPyTorch, e.Pid})
+	}
 	if ok && e.Kind == bpf.KindBlockFailed {
 		r.ooms.Add(tx, oom.Error{User: p.User(), Event: oomevent.Event{
 			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,

@@ -18,6 +18,7 @@ const (
 	jobIntroduce                // a process is new, or has begun to use CUDA
 	jobLearn                    // the devices of threads are to be learned
 	jobLearned                  // long enough
+	jobPyTorch                  // a process has PyTorch, whose settings are wanted
 	jobBlocks                   // processes ended and left blocks
 	jobEvict                    // what nobody uses is to be dropped
 	jobForget                   // a process has ended

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/allocator"
 	"github.com/vramprof/vramprof/tracer/allocscan"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/gpuusage"
@@ -70,6 +71,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := torchalloc.Limit(spec, t.config.Sample, t.config.SampleLimit); err != nil {
 		return err
 	}
+	if err := torchalloc.WantDetails(spec, t.config.Details); err != nil {
+		return err
+	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count the CPUs: %w", err)
@@ -119,6 +123,9 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	})
 	if !t.config.NoTensors {
 		t.snapshots.scanner = allocscan.New(allocscan.Options{Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Blocks: t.snapshots.blocksOf})
+		if t.config.Details {
+			t.snapshots.scanner.Details, t.snapshots.scanner.Version = t.setLayout, probes.TorchVersion
+		}
 	}
 	if o := t.config.Walks; o != nil {
 		t.snapshots.walker = heapscan.New(heapscan.Options{
@@ -144,7 +151,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	}
 	t.tensors, err = torchalloc.New(torchalloc.Options{
 		Maps: t.coll.Maps, Sequencer: t.sequencer, Processes: t.table, Begin: t.discovery.begin.Load, LeaveRoom: t.shares.LeaveRoom,
-		Meter: &t.meter, BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
+		Meter: &t.meter, Details: t.config.Details, BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {
 			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
 		},
@@ -155,6 +162,15 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	tx := t.sequencer.Begin()
 	defer tx.Done()
 	return t.tensors.SetSampling(tx, t.config.Sample, t.config.SampleLimit)
+}
+
+// setLayout tells the kernel half where a process has the fields of a Block.
+func (t *Tracer) setLayout(pid uint32, f allocator.Fields) {
+	if err := t.tensors.SetLayout(pid, torchalloc.BlockLayout{
+		Ptr: f.Ptr, Size: f.Size, Requested: f.Requested, Pool: f.Pool, Stream: f.Stream, Allocated: f.Allocated, Uses: f.Uses, Events: f.Events, Owner: f.Owner,
+	}); err != nil {
+		t.sequencer.Warn(pid, fmt.Sprintf("process %d: its tensors are recorded without requested sizes: %v", pid, err))
+	}
 }
 
 // loadWatch loads and attaches the programs that watch processes, and creates the scanner.

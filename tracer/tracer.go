@@ -61,6 +61,7 @@ type Config struct {
 	DriverObjects bool                // trace what the driver takes for itself
 	Sample        uint64              // tensors: one in so many bytes on average; 0: all
 	SampleLimit   uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
+	Details       bool                // tensors: read what a replay of the allocator needs; with Sample 0
 	OOM           func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
 	Memory        uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
 	Tables        *unwindcache.Dir    // keeps unwind tables between sessions; nil: nothing does

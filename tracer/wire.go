@@ -38,6 +38,9 @@ func (t *Tracer) wire() {
 	r.sleeps, r.sequencer, r.defects, r.table, r.reaper = t.coll.Maps["reader_sleeps"], t.sequencer, &t.defects, t.table, t.reaper
 	r.tensors, r.usage, r.shares, r.stacks, r.ooms = t.tensors, t.usage, t.shares, t.stacks, t.ooms
 	r.discovery, r.jobs, r.losses, r.finished = d, t.jobs, &t.losses, t.finished
+	if t.config.Details {
+		r.scanner = t.snapshots.scanner
+	}
 	t.losses.coll, t.losses.stacks, t.losses.reader, t.losses.shares = t.coll, t.stacks, &t.reader, t.shares
 	t.losses.meter = &t.meter
 	b := &t.snapshots

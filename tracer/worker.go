@@ -106,6 +106,8 @@ func (w *worker) do(n job) {
 		}
 	case jobLearned:
 		w.discovery.learner.End()
+	case jobPyTorch:
+		w.events.scanner.BookSettings(n.pid)
 	case jobBlocks:
 		w.tensors.PlaceLeft()
 	case jobEvict:

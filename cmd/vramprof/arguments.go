@@ -129,6 +129,9 @@ func (p *program) configOf(c *cli.Context) (tracer.Config, error) {
 	if err := tensorFlags(c, &config); err != nil {
 		return config, err
 	}
+	if err := purposeFlag(c, &config); err != nil {
+		return config, err
+	}
 	if config.Walks, err = walksOf(c); err != nil {
 		return config, err
 	}

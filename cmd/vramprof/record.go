@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -32,6 +34,7 @@ func recordCommand(p *program) *cli.Command {
 			"A second Ctrl-C aborts, or skips the walks for holders at the end. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
 		Flags: append(append(traceFlags(), mineFlag()),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
+			&cli.StringFlag{Name: "for", Usage: "record for `PURPOSE`: whatif, a capture that vramprof whatif can replay. It has every tensor (--sample 0), with its requested size, stream and pool. Each tensor then takes some microseconds of the program's time; normal sessions pay nothing"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: " + output.Recorded.Choice() + "; with both, the other file is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
@@ -43,9 +46,12 @@ func recordCommand(p *program) *cli.Command {
 
 func (p *program) record(c *cli.Context) error {
 	name := output.DefaultName(time.Now())
-	path, capturePath, err := output.Paths(c.String("output"), c.StringSlice("format"), name)
+	path, capturePath, err := output.Paths(c.String("output"), recordFormats(c), name)
 	if err != nil {
 		return fault.Usage(err)
+	}
+	if forWhatIf(c) && capturePath == "" {
+		return fault.Usage(errors.New("--for whatif writes a capture: use -o FILE.vram, or --format vram"))
 	}
 	dir, err := oomDir(c, output.FolderOf(path, capturePath))
 	if err != nil {
@@ -85,6 +91,36 @@ func (p *program) record(c *cli.Context) error {
 		return err
 	}
 	return writeRecord(c, s, snapshot, out, file, name+output.Pprof.Suffix)
+}
+
+// forWhatIf reports whether a session is to be replayed by vramprof whatif.
+func forWhatIf(c *cli.Context) bool { return c.String("for") == "whatif" }
+
+// recordFormats reads --format. What is recorded for whatif is a capture by default.
+func recordFormats(c *cli.Context) []string {
+	formats := c.StringSlice("format")
+	if forWhatIf(c) && len(formats) == 0 && c.String("output") == "" {
+		return []string{output.Capture.Name}
+	}
+	return formats
+}
+
+// purposeFlag reads --for, and sets what it implies.
+func purposeFlag(c *cli.Context, config *tracer.Config) error {
+	switch purpose := c.String("for"); {
+	case purpose == "":
+		return nil
+	case !forWhatIf(c):
+		return fault.Usage(fmt.Errorf("--for is whatif, not %q", purpose))
+	case c.String("budget") != "off":
+		return fault.Usage(errors.New("use only one of --for whatif and --budget: a replay needs every tensor"))
+	case config.NoTensors:
+		return fault.Usage(errors.New("use only one of --for whatif and --tensors=off"))
+	case c.String("sample") != "auto" && config.Sample != 0:
+		return fault.Usage(errors.New("use only one of --for whatif and --sample: a replay needs every tensor"))
+	}
+	config.Sample, config.SampleLimit, config.Details = 0, 0, true
+	return nil
 }
 
 // writeRecord writes the profile, the capture and the summary, and goes on after errors; out and

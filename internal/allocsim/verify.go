@@ -14,9 +14,18 @@ type Proof struct {
 // Mismatch is a difference between a recorded run and its replay.
 type Mismatch struct {
 	Op        int
-	What      string // "reserved", "address", or "out of memory"
+	What      Difference
 	Want, Got uint64 // of the recorded run, of the replay
 }
+
+// Difference is what differs.
+type Difference string
+
+const (
+	ReservedDiffers Difference = "reserved"
+	AddressDiffers  Difference = "address"
+	RunsOut         Difference = "out of memory" // only the replay
+)
 
 func (m *Mismatch) Error() string {
 	return fmt.Sprintf("operation %d: %s is %d, replayed %d", m.Op, m.What, m.Want, m.Got)
@@ -42,14 +51,14 @@ func Verify(t *Trace) (Proof, error) {
 			p.Allocations++
 			if want := t.Blocks[t.Ops[op].Block].Address; want != 0 {
 				if got := a.nodes[piece].at; got != want {
-					return &Mismatch{op, "address", want, got}
+					return &Mismatch{op, AddressDiffers, want, got}
 				}
 				p.Addresses++
 			}
 		}
 		for next < len(t.Reserved) && t.Reserved[next].Op == op {
 			if want := t.Reserved[next].Bytes; want != a.reserved {
-				return &Mismatch{op, "reserved", want, a.reserved}
+				return &Mismatch{op, ReservedDiffers, want, a.reserved}
 			}
 			next++
 			p.Reserved++
@@ -57,7 +66,7 @@ func Verify(t *Trace) (Proof, error) {
 		return nil
 	})
 	if err == nil && result.Failed >= 0 {
-		err = &Mismatch{result.Failed, "out of memory", 0, result.FailedReserved}
+		err = &Mismatch{result.Failed, RunsOut, 0, result.FailedReserved}
 	}
 	return p, err
 }

@@ -17,35 +17,44 @@ import (
 // Open reads a memory snapshot of PyTorch as a capture, whose session is the time of its traces, or a moment if
 // it has none. An unlimited file is trusted. The error names the file. Close the Reader after use.
 func Open(name string, unlimited bool) (*capture.Reader, error) {
-	r, err := open(name, unlimited)
-	if err != nil {
-		hint := ""
-		if errors.Is(err, errTooLarge) {
-			hint = " (--no-limits reads a file that you trust)"
-		}
-		return nil, fmt.Errorf("read %s: %w%s", name, err, hint)
-	}
-	return r, nil
-}
-
-func open(name string, unlimited bool) (*capture.Reader, error) {
-	f, err := untrusted.OpenRegular(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	p, err := parse(f, info.Size(), unlimited)
+	p, written, err := load(name, unlimited)
 	if err != nil {
 		return nil, err
 	}
 	if p.about.comm == "" {
 		p.about.comm = unknownProcess
 	}
-	return p.capture(info.ModTime(), unlimited)
+	r, err := p.capture(written, unlimited)
+	if err != nil {
+		return nil, named(name, err)
+	}
+	return r, nil
+}
+
+func named(name string, err error) error {
+	hint := ""
+	if errors.Is(err, errTooLarge) {
+		hint = " (--no-limits reads a file that you trust)"
+	}
+	return fmt.Errorf("read %s: %w%s", name, err, hint)
+}
+
+// load parses a file, and returns when it was written.
+func load(name string, unlimited bool) (*parser, time.Time, error) {
+	f, err := untrusted.OpenRegular(name)
+	if err != nil {
+		return nil, time.Time{}, named(name, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, named(name, err)
+	}
+	p, err := parse(f, info.Size(), unlimited)
+	if err != nil {
+		return nil, time.Time{}, named(name, err)
+	}
+	return p, info.ModTime(), nil
 }
 
 // unknownProcess is the name of the process of a file that does not name it. Its pid is 0.

@@ -33,12 +33,14 @@ var (
 type snapshot struct {
 	segments [][]segment // by device
 	traces   [][]entry   // by device, oldest first
+	settings *string     // PYTORCH_CUDA_ALLOC_CONF; nil: unknown, before PyTorch 2.1
 	about    about
 }
 
 type segment struct {
 	start, end uint64
 	expandable bool
+	pool       [2]uint64 // zeros: the default pool
 	frames     *pickle.List
 	blocks     []block
 }
@@ -68,11 +70,12 @@ const (
 	segmentMap
 	segmentUnmap
 	outOfMemory
+	freeCompleted
 )
 
 var actions = map[string]action{
 	"alloc": alloc, "free_requested": freeRequested, "segment_alloc": segmentAlloc, "segment_free": segmentFree,
-	"segment_map": segmentMap, "segment_unmap": segmentUnmap, "oom": outOfMemory,
+	"segment_map": segmentMap, "segment_unmap": segmentUnmap, "oom": outOfMemory, "free_completed": freeCompleted,
 }
 
 // entry is an event of a trace. The sizes of blocks are those that the program requested.
@@ -80,6 +83,7 @@ type entry struct {
 	action        action
 	address, size uint64
 	time          uint64 // microseconds since 1970; 0: unknown
+	stream        uint64
 	frames        *pickle.List
 }
 
@@ -124,6 +128,9 @@ func parse(from io.Reader, size int64, unlimited bool) (*parser, error) {
 			break
 		}
 		p.traces = append(p.traces, p.trace(items(x)))
+	}
+	if conf, is := dict(top["allocator_settings"])["PYTORCH_CUDA_ALLOC_CONF"].(string); is && len(conf) <= maxText {
+		p.settings = &conf
 	}
 	p.readAbout(dict(top["vramprof"]))
 	if p.left < 0 {
@@ -188,6 +195,11 @@ func (p *parser) segment(d pickle.Dict) {
 	}
 	g := segment{start: start, end: end, frames: list(d["frames"])}
 	g.expandable, _ = d["is_expandable"].(bool)
+	for i, x := range items(d["segment_pool_id"]) {
+		if i < len(g.pool) {
+			g.pool[i], _ = number(x)
+		}
+	}
 	at := start
 	for _, x := range items(d["blocks"]) {
 		if !p.takes() {
@@ -230,6 +242,7 @@ func (p *parser) trace(entries []any) (trace []entry) {
 		e := entry{action: actions[str(d["action"])], frames: list(d["frames"])}
 		e.time, _ = number(d["time_us"])
 		e.size, _ = number(d["size"])
+		e.stream, _ = number(d["stream"])
 		if e.action == actionOther {
 			continue
 		}

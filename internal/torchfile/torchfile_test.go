@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/replay"
@@ -338,6 +339,12 @@ func FuzzSnapshot(f *testing.F) {
 		p, err := parse(bytes.NewReader(file), int64(len(file)), false)
 		if err != nil {
 			return
+		}
+		for _, d := range p.recording().Devices {
+			d.Trace.Version = "2.6"
+			if _, err := allocsim.Verify(d.Trace); err != nil {
+				t.Log(err)
+			}
 		}
 		r, err := p.capture(time.Unix(0, 0), false)
 		if err != nil {

@@ -4,11 +4,7 @@
 // PyTorch's allocator, on another GPU, or changed.
 package whatif
 
-import (
-	"errors"
-
-	"github.com/vramprof/vramprof/internal/allocsim"
-)
+import "github.com/vramprof/vramprof/internal/allocsim"
 
 // Scenario is one thing to try: other settings, or another program.
 type Scenario struct {
@@ -26,11 +22,15 @@ type Range struct {
 	Low, High uint64
 }
 
+func (r *Range) add(bytes uint64) {
+	r.Low, r.High = min(r.Low, bytes), max(r.High, bytes)
+}
+
 // Verdict is whether a scenario runs on a GPU.
 type Verdict int
 
 const (
-	Unknown Verdict = iota // no GPU was asked for
+	Unasked Verdict = iota // no GPU was asked for
 	Fits
 	Depends     // on the addresses that the driver gives
 	OutOfMemory // with each order of addresses
@@ -39,16 +39,17 @@ const (
 // Outcome is what a scenario does.
 type Outcome struct {
 	Scenario  Scenario
-	Reserved  Range  // at most, on a GPU without limit
-	Allocated uint64 // bytes of its blocks at most
-	RunsIn    Range  // least capacities with which it does not run out of memory
-	Verdict   Verdict
-	FailedAt  int // for Depends and OutOfMemory: the first operation that any order fails at
-	Retries   int // on the asked GPU: how often PyTorch gives back its cache, at most
-}
+	Trace     *allocsim.Trace // that was replayed
+	Reserved  Range           // at most, on a GPU without limit
+	Stuck     uint64          // of Reserved, at its peak: free beside blocks that live, at most
+	Allocated uint64          // bytes of its blocks at most
+	RunsIn    Range           // least capacities with which it does not run out of memory, up to Grain
+	Grain     uint64
+	Orders    int // of addresses that were replayed
 
-// Replay returns the outcome of a scenario. Capacity is what the asked GPU has for PyTorch, in bytes;
-// 0: none was asked for.
-func Replay(t *allocsim.Trace, s Scenario, capacity uint64) (Outcome, error) {
-	return Outcome{}, errors.New("not written yet")
+	// On the asked GPU.
+	Verdict  Verdict
+	Failures int // orders that run out of memory
+	FailedAt int // first operation of Trace that one of them fails at, or -1
+	Retries  int // how often PyTorch gives back its cache, at most
 }

@@ -117,12 +117,20 @@ func (l *library) symbol() (at uint64) {
 
 // file calls do with the file of the library and what to add to its addresses, if it can be opened.
 func (l *library) file(do func(base uint64, f *elffile.File)) {
-	m, ok := l.Memory.(fileOpener)
+	l.files(ofLibrary, func(base uint64, f *elffile.File) (more bool) {
+		do(base, f)
+		return false
+	})
+}
+
+// files calls do with files, and what to add to their addresses, until it returns false.
+func (r *reader) files(match func(g peek.Region) bool, do func(base uint64, f *elffile.File) (more bool)) {
+	m, ok := r.Memory.(fileOpener)
 	if !ok {
 		return
 	}
-	for _, g := range l.Regions() {
-		if g.Offset != 0 || !ofLibrary(g) {
+	for _, g := range r.Regions() {
+		if g.Offset != 0 || !match(g) {
 			continue
 		}
 		opened, err := m.File(g)
@@ -139,8 +147,10 @@ func (l *library) file(do func(base uint64, f *elffile.File)) {
 		}
 		for _, s := range f.Segments {
 			if elf.ProgType(s.Type) == elf.PT_LOAD && s.Off < pageSize {
-				do(g.Start-(s.Vaddr-s.Off), f)
-				return
+				if !do(g.Start-(s.Vaddr-s.Off), f) {
+					return
+				}
+				break
 			}
 		}
 	}

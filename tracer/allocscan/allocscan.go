@@ -27,6 +27,10 @@ type Options struct {
 	Traced    func() []uint32                 // processes, in any order
 	HasTorch  func(pid uint32) bool           // an event came from PyTorch's allocator in the process
 	Blocks    func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
+	// Details is told where the PyTorch of each process that is read has the fields of a Block, and Settings are booked
+	// with each reading. Nil: not wanted.
+	Details func(pid uint32, f allocator.Fields)
+	Version func(pid uint32) string // of PyTorch; nil without Details
 }
 
 // Scanner reads the allocators of processes. Any goroutine may call its methods.
@@ -181,6 +185,9 @@ func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 	began := time.Now()
 	blocks := s.Blocks(pid)
 	snapshot, err := deadline.Call(readTime, func() (*allocator.Snapshot, error) { return s.read(pid) })
+	if s.Details != nil {
+		s.bookSettings(pid)
+	}
 	if err == nil {
 		at := begins(snapshot)
 		in := ledger.AllocatorReading{PID: pid, Time: at, Reading: bookable(snapshot, append(blocks, s.Blocks(pid)...))}
@@ -238,6 +245,11 @@ func (s *Scanner) readProcess(pid uint32) (*allocator.Snapshot, error) {
 		}
 		if off(again) <= off(snapshot) {
 			snapshot = again
+		}
+	}
+	if l := from.Layout(); s.Details != nil && err == nil && l != nil {
+		if f, ok := l.Fields(); ok {
+			s.Details(pid, f)
 		}
 	}
 	if err == nil && snapshot.Backend != allocator.Native {

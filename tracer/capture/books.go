@@ -103,6 +103,9 @@ func (r *Reader) Warnings() []string {
 	return list
 }
 
+// HasGaps reports whether events or readings are missing between the begin and the end of what has been read.
+func (r *Reader) HasGaps() bool { return !r.missing.none() }
+
 // LevelsOf is SnapshotOf for one of many moments in a chart: see ledger.Ledger.Levels. It has no
 // warnings.
 func (r *Reader) LevelsOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {

@@ -22,6 +22,9 @@ type call struct {
 	halvings uint8
 	told     ledger.Told
 	context  uint64
+	detail   ledger.Detail
+	stream   uint64
+	pool     uint64
 }
 
 // allocator identifies the process and device whose totals an event carries.
@@ -157,6 +160,9 @@ func (c *eventCoder) add(m *wire.Inputs, e *ledger.Event) {
 			m.Totals = signed(m.Totals, d[2])
 		}
 	}
+	if e.Detail != 0 {
+		m.Requested = signed(m.Requested, int64(e.Size-e.Requested))
+	}
 	m.Events++
 }
 
@@ -178,12 +184,13 @@ func truncate(m *wire.Inputs) {
 	m.Api, m.CallOp, m.CallKind, m.CallSpace, m.CallPid, m.CallTid = m.Api[:0], m.CallOp[:0], m.CallKind[:0], m.CallSpace[:0], m.CallPid[:0], m.CallTid[:0]
 	m.CallDevice, m.CallResult, m.CallContext, m.CallApi, m.StackId = m.CallDevice[:0], m.CallResult[:0], m.CallContext[:0], m.CallApi[:0], m.StackId[:0]
 	m.CallHalvings, m.CallTold, m.Totals = m.CallHalvings[:0], m.CallTold[:0], m.Totals[:0]
+	m.CallDetail, m.CallStream, m.CallPool, m.Requested = m.CallDetail[:0], m.CallStream[:0], m.CallPool[:0], m.Requested[:0]
 	m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle = m.Call[:0], m.Time[:0], m.Known[:0], m.Address[:0], m.Size[:0], m.Stack[:0], m.Handle[:0]
 	m.Input, m.Events = m.Input[:0], 0
 }
 
 func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
-	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Halvings, e.Told, e.Context}
+	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Halvings, e.Told, e.Context, e.Detail, e.Stream, e.Pool}
 	last := &c.lastCalls[(uint32(e.Op)+e.TID*7+uint32(e.Kind)*31)%recent]
 	if last.valid && last.call == k {
 		return last.index
@@ -197,6 +204,7 @@ func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
 		m.CallDevice, m.CallResult = append(m.CallDevice, k.device), append(m.CallResult, k.result)
 		m.CallContext, m.CallApi = append(m.CallContext, k.context), append(m.CallApi, k.api)
 		m.CallHalvings, m.CallTold = append(m.CallHalvings, uint32(k.halvings)), append(m.CallTold, uint32(k.told))
+		addDetails(m, &k)
 		var last *totals
 		if k.told != 0 {
 			last = c.totalsFor(e)
@@ -242,7 +250,7 @@ type eventDecoder struct {
 	m             *wire.Inputs
 	calls         []ledger.Event
 	left          uint32 // events
-	columns       [8]column
+	columns       [9]column
 	time, address uint64
 	slots         slotTable
 	totals        map[allocator]*totals
@@ -283,6 +291,7 @@ const (
 	stackColumn
 	handleColumn
 	totalsColumn
+	requestedColumn
 )
 
 var errColumns = errors.New("columns of different length, or an index beyond its table")
@@ -290,7 +299,7 @@ var errColumns = errors.New("columns of different length, or an index beyond its
 // begin checks the tables of a message and prepares to read its first event.
 func (d *eventDecoder) begin(m *wire.Inputs) error {
 	d.m, d.left, d.time, d.address = m, m.GetEvents(), 0, 0
-	for i, b := range [...][]byte{m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle, m.Totals} {
+	for i, b := range [...][]byte{m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle, m.Totals, m.Requested} {
 		d.columns[i] = column{b: b}
 	}
 	clear(d.slots[:])
@@ -307,6 +316,9 @@ func (d *eventDecoder) readCalls() error {
 		if length != n {
 			return errColumns
 		}
+	}
+	if !hasDetails(m, n) {
+		return errColumns
 	}
 	if len(m.CallHalvings) != n && len(m.CallHalvings) != 0 || len(m.CallTold) != n && len(m.CallTold) != 0 {
 		return errColumns
@@ -330,6 +342,7 @@ func (d *eventDecoder) readCalls() error {
 		if len(m.CallTold) == n {
 			d.calls[i].Told = ledger.Told(m.CallTold[i] & uint32(ledger.ToldAllocated|ledger.ToldLive))
 		}
+		setDetails(m, i, &d.calls[i])
 	}
 	return nil
 }
@@ -360,7 +373,10 @@ func (d *eventDecoder) read(e *ledger.Event) error {
 	if e.Told != 0 {
 		d.readTotals(e)
 	}
-	if c[callColumn].bad || c[timeColumn].bad || c[knownColumn].bad || c[addressColumn].bad || c[sizeColumn].bad || c[stackColumn].bad || c[handleColumn].bad || c[totalsColumn].bad {
+	if e.Detail != 0 {
+		e.Requested = e.Size - c[requestedColumn].signed()
+	}
+	if c[requestedColumn].bad || c[callColumn].bad || c[timeColumn].bad || c[knownColumn].bad || c[addressColumn].bad || c[sizeColumn].bad || c[stackColumn].bad || c[handleColumn].bad || c[totalsColumn].bad {
 		return errColumns
 	}
 	return nil

@@ -46,6 +46,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
 	case ledger.Untraced:
 		return &wire.Input{What: &wire.Input_Untraced{Untraced: &wire.Untraced{From: in.From, To: in.To}}}
+	case ledger.PyTorch:
+		return pytorchInput(&in)
 	case ledger.Fold:
 		return &wire.Input{What: &wire.Input_Fold{Fold: &wire.Fold{Pid: in.PID, Below: in.Below}}}
 	case ledger.Limits:
@@ -284,6 +286,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.Untraced{From: what.Untraced.GetFrom(), To: what.Untraced.GetTo()})
 	case *wire.Input_Forget:
 		books.Tell(ledger.Forget{Before: what.Forget})
+	case *wire.Input_Pytorch:
+		books.Tell(pytorchOf(what.Pytorch))
 	case *wire.Input_Fold:
 		books.Tell(ledger.Fold{PID: what.Fold.GetPid(), Below: what.Fold.GetBelow()})
 	case *wire.Input_Limits:

@@ -169,3 +169,15 @@ type Carried struct {
 	Texts  []string // untrusted
 	Data   []byte
 }
+
+// PyTorch is the version of a process's PyTorch, and the settings of its CUDA allocator at a time. Captures
+// have it for who replays the allocator; it changes no books.
+type PyTorch struct {
+	PID      uint32
+	Time     uint64
+	Version  string // "2.6.0"; empty: unknown
+	Settings string // as in PYTORCH_CUDA_ALLOC_CONF
+	InUse    bool   // Settings were read from the allocator; else they are the environment's
+}
+
+func (in PyTorch) tell(*Ledger) {}

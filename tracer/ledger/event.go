@@ -64,6 +64,9 @@ const (
 	// contexts were pushed then. Allocations of the thread since then whose device is unknown move
 	// there.
 	Learn
+
+	// No other stream uses the freed block Address any more; see DetailWaits. It changes no figure.
+	Completed
 )
 
 // Told is the set of totals that an Event of a Tensor has. They are as of after the event.
@@ -72,6 +75,23 @@ type Told uint8
 const (
 	ToldAllocated Told = 1 << iota // Allocated and Reserved
 	ToldLive                       // Live
+)
+
+// Detail is what else an Event of a Tensor tells, where that was recorded. It changes no figure.
+type Detail uint8
+
+const (
+	// Alloc: Requested, Stream and Pool are known. Free: it is known whether the block's memory waits, and
+	// the end of that will be told.
+	DetailKnown Detail = 1 << iota
+	// Free, and Totals of an older block: other streams use the block. Its memory waits until Completed.
+	DetailWaits
+	// Totals: the block Address, which is older than the attach, was freed.
+	DetailOlder
+	// Totals: an allocation of Requested bytes, rounded, ran out of memory.
+	DetailFailed
+
+	AllDetails = DetailKnown | DetailWaits | DetailOlder | DetailFailed
 )
 
 // Kind is how memory was allocated.
@@ -175,6 +195,11 @@ type Event struct {
 	Allocated uint64 // bytes by the allocator's own count; Live if it has none
 	Reserved  uint64 // likewise; 0 if it has none
 	Live      uint64 // bytes of the blocks that were allocated since the attach
+
+	Detail    Detail
+	Requested uint64 // bytes that the program asked for
+	Stream    uint64 // its cudaStream_t
+	Pool      uint64 // identifies a private pool among those that live; 0: the default one
 }
 
 // isVoid reports whether an event changes nothing in any books, so that it is no sign of a process.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probepoint"
 )
@@ -43,6 +44,9 @@ func torchVersion(library libraries.Mapped) string {
 	if err != nil {
 		return ""
 	}
+	if m := versionedName.FindStringSubmatch(file); m != nil { // as Debian names it
+		return m[1]
+	}
 	root := fmt.Sprintf("/proc/%d/root", library.PID)
 	f, err := untrusted.OpenIn(root, path.Join(path.Dir(untrusted.InRoot(root, file)), "../version.py"))
 	if err != nil {
@@ -55,6 +59,22 @@ func torchVersion(library libraries.Mapped) string {
 	}
 	return ""
 }
+
+// TorchVersion returns the version of a process's PyTorch, such as "2.6.0", or "" if it has none or its file is gone.
+func TorchVersion(pid uint32) string {
+	code, err := libraries.Code(pid)
+	if err != nil {
+		return ""
+	}
+	for _, l := range code {
+		if layer, ok := libraries.LayerOf(l.Name); ok && layer == cudaapi.Torch {
+			return torchVersion(l)
+		}
+	}
+	return ""
+}
+
+var versionedName = regexp.MustCompile(`/libc10\.so\.([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})$`)
 
 var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.+-]{1,40})['"]`)
 

@@ -54,6 +54,8 @@ type Options struct {
 	LeaveRoom func(room uint64)
 	// Meter is told how many reports each process has made at each reading.
 	Meter *budget.Meter
+	// Details is what WantDetails was told.
+	Details bool
 }
 
 // Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a transaction, or
@@ -67,6 +69,7 @@ type Allocators struct {
 	event    ledger.Event // Handle's: one for each event would be garbage
 	unplaced atomic.Bool
 	maps     blockMaps
+	details  details // Handle's
 
 	mu        sync.Mutex // guards what follows, never for long
 	processes map[uint32]*process
@@ -115,6 +118,11 @@ func New(o Options) (*Allocators, error) {
 			if err := numbers.Put(nil, first+n-1); err != nil {
 				return nil, fmt.Errorf("number the allocators: %w", err)
 			}
+		}
+	}
+	if a.Details {
+		if err := a.SetLayout(allProcesses, commonLayout); err != nil {
+			return nil, fmt.Errorf("write the layout of blocks: %w", err)
 		}
 	}
 	return a, nil
@@ -168,6 +176,9 @@ func (a *Allocators) freeNumber(number uint32) {
 	numbers := a.Maps["host_numbers"]
 	if number < bpf.MaxGPUAllocators {
 		numbers = a.Maps["gpu_numbers"]
+	}
+	if a.Details && number < bpf.DetailedAllocators && a.Maps["detailed_allocators"].Put(number, &bpf.AllocatorDetails{}) != nil {
+		return
 	}
 	near, _ := a.maps.list()
 	if near != nil && number < near.MaxEntries() && near.Put(number, &bpf.NearBlocks{}) != nil {

@@ -23,14 +23,21 @@ func (a *Allocators) Handle(b ledger.Books, e *bpf.Event) (device int32, ok bool
 	if e.Flags&bpf.FlagTotals != 0 {
 		event.Told, event.Allocated, event.Reserved = ledger.ToldAllocated, e.Context, e.Extra
 	}
+	if a.Details {
+		a.details.describe(event, e)
+	}
 	switch e.Kind {
+	case bpf.KindBlockDetails:
+		return device, true // the block's event follows
+	case bpf.KindBlockCompleted:
+		event.Op = ledger.Completed
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
 	case bpf.KindBlock:
 		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
-	case bpf.KindBlockFree, bpf.KindTotals:
+	case bpf.KindBlockFree, bpf.KindBlockOlder, bpf.KindTotals:
 		event.Op, event.Size = ledger.Free, 0
-		if e.Kind == bpf.KindTotals {
+		if e.Kind != bpf.KindBlockFree {
 			event.Op = ledger.Totals
 		}
 		if event.Told != 0 {

@@ -137,7 +137,11 @@ type Inputs struct {
 	CallApi      []uint32 `protobuf:"varint,10,rep,packed,name=call_api,json=callApi,proto3" json:"call_api,omitempty"`                // index into api
 	CallHalvings []uint32 `protobuf:"varint,21,rep,packed,name=call_halvings,json=callHalvings,proto3" json:"call_halvings,omitempty"` // empty: all are 0
 	CallTold     []uint32 `protobuf:"varint,22,rep,packed,name=call_told,json=callTold,proto3" json:"call_told,omitempty"`             // which of its allocator's totals an event carries; empty: all are 0
-	StackId      []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
+	// Details of blocks of PyTorch's allocator. Empty: all are 0.
+	CallDetail []uint32 `protobuf:"varint,24,rep,packed,name=call_detail,json=callDetail,proto3" json:"call_detail,omitempty"` // ledger.Detail
+	CallStream []uint64 `protobuf:"varint,25,rep,packed,name=call_stream,json=callStream,proto3" json:"call_stream,omitempty"`
+	CallPool   []uint64 `protobuf:"varint,26,rep,packed,name=call_pool,json=callPool,proto3" json:"call_pool,omitempty"`
+	StackId    []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
 	// One number per event, as a varint; signed ones in zigzag. Unlike repeated fields, these columns
 	// are written and read in one pass.
 	Events        uint32   `protobuf:"varint,12,opt,name=events,proto3" json:"events,omitempty"`
@@ -146,10 +150,11 @@ type Inputs struct {
 	Known         []byte   `protobuf:"bytes,15,opt,name=known,proto3" json:"known,omitempty"`     // 0: the next of address; otherwise the last address in slot known-1
 	Address       []byte   `protobuf:"bytes,16,opt,name=address,proto3" json:"address,omitempty"` // signed: difference to the one before in this column
 	Size          []byte   `protobuf:"bytes,17,opt,name=size,proto3" json:"size,omitempty"`
-	Stack         []byte   `protobuf:"bytes,18,opt,name=stack,proto3" json:"stack,omitempty"`   // index into stack_id
-	Handle        []byte   `protobuf:"bytes,20,opt,name=handle,proto3" json:"handle,omitempty"` // empty: all are 0
-	Totals        []byte   `protobuf:"bytes,23,opt,name=totals,proto3" json:"totals,omitempty"` // of each event with totals, signed: differences to the totals of the
-	Input         []*Input `protobuf:"bytes,19,rep,name=input,proto3" json:"input,omitempty"`   // other inputs
+	Stack         []byte   `protobuf:"bytes,18,opt,name=stack,proto3" json:"stack,omitempty"`         // index into stack_id
+	Handle        []byte   `protobuf:"bytes,20,opt,name=handle,proto3" json:"handle,omitempty"`       // empty: all are 0
+	Totals        []byte   `protobuf:"bytes,23,opt,name=totals,proto3" json:"totals,omitempty"`       // of each event with totals, signed: differences to the totals of the
+	Requested     []byte   `protobuf:"bytes,27,opt,name=requested,proto3" json:"requested,omitempty"` // of each event with details, signed: its size minus the requested bytes
+	Input         []*Input `protobuf:"bytes,19,rep,name=input,proto3" json:"input,omitempty"`         // other inputs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +273,27 @@ func (x *Inputs) GetCallTold() []uint32 {
 	return nil
 }
 
+func (x *Inputs) GetCallDetail() []uint32 {
+	if x != nil {
+		return x.CallDetail
+	}
+	return nil
+}
+
+func (x *Inputs) GetCallStream() []uint64 {
+	if x != nil {
+		return x.CallStream
+	}
+	return nil
+}
+
+func (x *Inputs) GetCallPool() []uint64 {
+	if x != nil {
+		return x.CallPool
+	}
+	return nil
+}
+
 func (x *Inputs) GetStackId() []uint64 {
 	if x != nil {
 		return x.StackId
@@ -338,6 +364,13 @@ func (x *Inputs) GetTotals() []byte {
 	return nil
 }
 
+func (x *Inputs) GetRequested() []byte {
+	if x != nil {
+		return x.Requested
+	}
+	return nil
+}
+
 func (x *Inputs) GetInput() []*Input {
 	if x != nil {
 		return x.Input
@@ -374,6 +407,7 @@ type Input struct {
 	//	*Input_System
 	//	*Input_Allocator
 	//	*Input_Untraced
+	//	*Input_Pytorch
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -637,6 +671,15 @@ func (x *Input) GetUntraced() *Untraced {
 	return nil
 }
 
+func (x *Input) GetPytorch() *PyTorch {
+	if x != nil {
+		if x, ok := x.What.(*Input_Pytorch); ok {
+			return x.Pytorch
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -733,6 +776,10 @@ type Input_Untraced struct {
 	Untraced *Untraced `protobuf:"bytes,25,opt,name=untraced,proto3,oneof"`
 }
 
+type Input_Pytorch struct {
+	Pytorch *PyTorch `protobuf:"bytes,26,opt,name=pytorch,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -779,6 +826,85 @@ func (*Input_Allocator) isInput_What() {}
 
 func (*Input_Untraced) isInput_What() {}
 
+func (*Input_Pytorch) isInput_What() {}
+
+// PyTorch is what a process's PyTorch is, and how its allocator is set.
+type PyTorch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Time          uint64                 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
+	Version       []byte                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Settings      []byte                 `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
+	InUse         bool                   `protobuf:"varint,5,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"` // settings are the allocator's, else the environment's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PyTorch) Reset() {
+	*x = PyTorch{}
+	mi := &file_capture_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PyTorch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PyTorch) ProtoMessage() {}
+
+func (x *PyTorch) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PyTorch.ProtoReflect.Descriptor instead.
+func (*PyTorch) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PyTorch) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *PyTorch) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *PyTorch) GetVersion() []byte {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *PyTorch) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *PyTorch) GetInUse() bool {
+	if x != nil {
+		return x.InUse
+	}
+	return false
+}
+
 // Fold has sites with fewer live bytes lose their stack.
 type Fold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -790,7 +916,7 @@ type Fold struct {
 
 func (x *Fold) Reset() {
 	*x = Fold{}
-	mi := &file_capture_proto_msgTypes[3]
+	mi := &file_capture_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +928,7 @@ func (x *Fold) String() string {
 func (*Fold) ProtoMessage() {}
 
 func (x *Fold) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[3]
+	mi := &file_capture_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +941,7 @@ func (x *Fold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fold.ProtoReflect.Descriptor instead.
 func (*Fold) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{3}
+	return file_capture_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Fold) GetPid() uint32 {
@@ -857,7 +983,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_capture_proto_msgTypes[4]
+	mi := &file_capture_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +995,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[4]
+	mi := &file_capture_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1008,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{4}
+	return file_capture_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Process) GetPid() uint32 {
@@ -1014,7 +1140,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_capture_proto_msgTypes[5]
+	mi := &file_capture_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1152,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[5]
+	mi := &file_capture_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1165,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{5}
+	return file_capture_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Devices) GetPid() uint32 {
@@ -1065,7 +1191,7 @@ type GPUs struct {
 
 func (x *GPUs) Reset() {
 	*x = GPUs{}
-	mi := &file_capture_proto_msgTypes[6]
+	mi := &file_capture_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1203,7 @@ func (x *GPUs) String() string {
 func (*GPUs) ProtoMessage() {}
 
 func (x *GPUs) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[6]
+	mi := &file_capture_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1216,7 @@ func (x *GPUs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUs.ProtoReflect.Descriptor instead.
 func (*GPUs) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{6}
+	return file_capture_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GPUs) GetGpu() []*GPU {
@@ -1117,7 +1243,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_capture_proto_msgTypes[7]
+	mi := &file_capture_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1255,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[7]
+	mi := &file_capture_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1268,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{7}
+	return file_capture_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GPU) GetIndex() int32 {
@@ -1222,7 +1348,7 @@ type System struct {
 
 func (x *System) Reset() {
 	*x = System{}
-	mi := &file_capture_proto_msgTypes[8]
+	mi := &file_capture_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1360,7 @@ func (x *System) String() string {
 func (*System) ProtoMessage() {}
 
 func (x *System) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[8]
+	mi := &file_capture_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1373,7 @@ func (x *System) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use System.ProtoReflect.Descriptor instead.
 func (*System) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{8}
+	return file_capture_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *System) GetPid() uint32 {
@@ -1295,7 +1421,7 @@ type Usages struct {
 
 func (x *Usages) Reset() {
 	*x = Usages{}
-	mi := &file_capture_proto_msgTypes[9]
+	mi := &file_capture_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1433,7 @@ func (x *Usages) String() string {
 func (*Usages) ProtoMessage() {}
 
 func (x *Usages) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[9]
+	mi := &file_capture_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1446,7 @@ func (x *Usages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usages.ProtoReflect.Descriptor instead.
 func (*Usages) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{9}
+	return file_capture_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Usages) GetTime() uint64 {
@@ -1349,7 +1475,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_capture_proto_msgTypes[10]
+	mi := &file_capture_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1487,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[10]
+	mi := &file_capture_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1500,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{10}
+	return file_capture_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Usage) GetPid() uint32 {
@@ -1415,7 +1541,7 @@ type Tensors struct {
 
 func (x *Tensors) Reset() {
 	*x = Tensors{}
-	mi := &file_capture_proto_msgTypes[11]
+	mi := &file_capture_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1553,7 @@ func (x *Tensors) String() string {
 func (*Tensors) ProtoMessage() {}
 
 func (x *Tensors) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[11]
+	mi := &file_capture_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1566,7 @@ func (x *Tensors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensors.ProtoReflect.Descriptor instead.
 func (*Tensors) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{11}
+	return file_capture_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Tensors) GetTime() uint64 {
@@ -1482,7 +1608,7 @@ type TensorTotals struct {
 
 func (x *TensorTotals) Reset() {
 	*x = TensorTotals{}
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1620,7 @@ func (x *TensorTotals) String() string {
 func (*TensorTotals) ProtoMessage() {}
 
 func (x *TensorTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1633,7 @@ func (x *TensorTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorTotals.ProtoReflect.Descriptor instead.
 func (*TensorTotals) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{12}
+	return file_capture_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TensorTotals) GetPid() uint32 {
@@ -1644,7 +1770,7 @@ type Blocks struct {
 
 func (x *Blocks) Reset() {
 	*x = Blocks{}
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1782,7 @@ func (x *Blocks) String() string {
 func (*Blocks) ProtoMessage() {}
 
 func (x *Blocks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1795,7 @@ func (x *Blocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blocks.ProtoReflect.Descriptor instead.
 func (*Blocks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{13}
+	return file_capture_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Blocks) GetPid() uint32 {
@@ -1724,7 +1850,7 @@ type OpenWalk struct {
 
 func (x *OpenWalk) Reset() {
 	*x = OpenWalk{}
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1862,7 @@ func (x *OpenWalk) String() string {
 func (*OpenWalk) ProtoMessage() {}
 
 func (x *OpenWalk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1875,7 @@ func (x *OpenWalk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWalk.ProtoReflect.Descriptor instead.
 func (*OpenWalk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{14}
+	return file_capture_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OpenWalk) GetPid() uint32 {
@@ -1780,7 +1906,7 @@ type Allocator struct {
 
 func (x *Allocator) Reset() {
 	*x = Allocator{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1918,7 @@ func (x *Allocator) String() string {
 func (*Allocator) ProtoMessage() {}
 
 func (x *Allocator) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1931,7 @@ func (x *Allocator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocator.ProtoReflect.Descriptor instead.
 func (*Allocator) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Allocator) GetPid() uint32 {
@@ -1865,7 +1991,7 @@ type Walk struct {
 
 func (x *Walk) Reset() {
 	*x = Walk{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2003,7 @@ func (x *Walk) String() string {
 func (*Walk) ProtoMessage() {}
 
 func (x *Walk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2016,7 @@ func (x *Walk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Walk.ProtoReflect.Descriptor instead.
 func (*Walk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Walk) GetPid() uint32 {
@@ -2003,7 +2129,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2141,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2154,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Holder) GetDevice() int32 {
@@ -2117,7 +2243,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2255,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2268,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{18}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -2162,7 +2288,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2300,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2313,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -2213,7 +2339,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2351,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2364,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{20}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -2271,7 +2397,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2409,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2422,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -2419,7 +2545,7 @@ type TensorCost struct {
 
 func (x *TensorCost) Reset() {
 	*x = TensorCost{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2557,7 @@ func (x *TensorCost) String() string {
 func (*TensorCost) ProtoMessage() {}
 
 func (x *TensorCost) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2570,7 @@ func (x *TensorCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorCost.ProtoReflect.Descriptor instead.
 func (*TensorCost) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TensorCost) GetPrice() uint64 {
@@ -2500,7 +2626,7 @@ type Untraced struct {
 
 func (x *Untraced) Reset() {
 	*x = Untraced{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2638,7 @@ func (x *Untraced) String() string {
 func (*Untraced) ProtoMessage() {}
 
 func (x *Untraced) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2651,7 @@ func (x *Untraced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Untraced.ProtoReflect.Descriptor instead.
 func (*Untraced) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Untraced) GetFrom() uint64 {
@@ -2555,7 +2681,7 @@ type CostShare struct {
 
 func (x *CostShare) Reset() {
 	*x = CostShare{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2693,7 @@ func (x *CostShare) String() string {
 func (*CostShare) ProtoMessage() {}
 
 func (x *CostShare) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2706,7 @@ func (x *CostShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
 func (*CostShare) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CostShare) GetPid() uint32 {
@@ -2622,7 +2748,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2760,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2773,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2675,7 +2801,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2813,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2826,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{26}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2731,7 +2857,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2869,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2882,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{27}
+	return file_capture_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2818,7 +2944,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2956,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2969,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{28}
+	return file_capture_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2998,7 +3124,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[29]
+	mi := &file_capture_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3136,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[29]
+	mi := &file_capture_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3149,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{29}
+	return file_capture_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *End) GetTime() uint64 {
@@ -3059,7 +3185,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04wall\x18\x04 \x01(\x10R\x04wall\x12\x12\n" +
 	"\x04boot\x18\x05 \x01(\fR\x04boot\x12\x18\n" +
 	"\asession\x18\x06 \x01(\fR\asession\x12\x12\n" +
-	"\x04part\x18\a \x01(\rR\x04part\"\xfe\x04\n" +
+	"\x04part\x18\a \x01(\rR\x04part\"\xfb\x05\n" +
 	"\x06Inputs\x12\x10\n" +
 	"\x03api\x18\x01 \x03(\fR\x03api\x12\x17\n" +
 	"\acall_op\x18\x02 \x03(\rR\x06callOp\x12\x1b\n" +
@@ -3076,7 +3202,12 @@ const file_capture_proto_rawDesc = "" +
 	"\bcall_api\x18\n" +
 	" \x03(\rR\acallApi\x12#\n" +
 	"\rcall_halvings\x18\x15 \x03(\rR\fcallHalvings\x12\x1b\n" +
-	"\tcall_told\x18\x16 \x03(\rR\bcallTold\x12\x19\n" +
+	"\tcall_told\x18\x16 \x03(\rR\bcallTold\x12\x1f\n" +
+	"\vcall_detail\x18\x18 \x03(\rR\n" +
+	"callDetail\x12\x1f\n" +
+	"\vcall_stream\x18\x19 \x03(\x04R\n" +
+	"callStream\x12\x1b\n" +
+	"\tcall_pool\x18\x1a \x03(\x04R\bcallPool\x12\x19\n" +
 	"\bstack_id\x18\v \x03(\x06R\astackId\x12\x16\n" +
 	"\x06events\x18\f \x01(\rR\x06events\x12\x12\n" +
 	"\x04call\x18\r \x01(\fR\x04call\x12\x12\n" +
@@ -3086,8 +3217,9 @@ const file_capture_proto_rawDesc = "" +
 	"\x04size\x18\x11 \x01(\fR\x04size\x12\x14\n" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
-	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x82\n" +
+	"\x06totals\x18\x17 \x01(\fR\x06totals\x12\x1c\n" +
+	"\trequested\x18\x1b \x01(\fR\trequested\x120\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xbc\n" +
 	"\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
@@ -3117,8 +3249,15 @@ const file_capture_proto_rawDesc = "" +
 	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarried\x125\n" +
 	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06system\x12>\n" +
 	"\tallocator\x18\x18 \x01(\v2\x1e.vramprof.capture.v1.AllocatorH\x00R\tallocator\x12;\n" +
-	"\buntraced\x18\x19 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntracedB\x06\n" +
-	"\x04what\".\n" +
+	"\buntraced\x18\x19 \x01(\v2\x1d.vramprof.capture.v1.UntracedH\x00R\buntraced\x128\n" +
+	"\apytorch\x18\x1a \x01(\v2\x1c.vramprof.capture.v1.PyTorchH\x00R\apytorchB\x06\n" +
+	"\x04what\"|\n" +
+	"\aPyTorch\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04time\x18\x02 \x01(\x04R\x04time\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\fR\aversion\x12\x1a\n" +
+	"\bsettings\x18\x04 \x01(\fR\bsettings\x12\x15\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
 	"\x05below\x18\x02 \x01(\x04R\x05below\"\xc5\x03\n" +
@@ -3344,74 +3483,76 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
 	(*Input)(nil),          // 2: vramprof.capture.v1.Input
-	(*Fold)(nil),           // 3: vramprof.capture.v1.Fold
-	(*Process)(nil),        // 4: vramprof.capture.v1.Process
-	(*Devices)(nil),        // 5: vramprof.capture.v1.Devices
-	(*GPUs)(nil),           // 6: vramprof.capture.v1.GPUs
-	(*GPU)(nil),            // 7: vramprof.capture.v1.GPU
-	(*System)(nil),         // 8: vramprof.capture.v1.System
-	(*Usages)(nil),         // 9: vramprof.capture.v1.Usages
-	(*Usage)(nil),          // 10: vramprof.capture.v1.Usage
-	(*Tensors)(nil),        // 11: vramprof.capture.v1.Tensors
-	(*TensorTotals)(nil),   // 12: vramprof.capture.v1.TensorTotals
-	(*Blocks)(nil),         // 13: vramprof.capture.v1.Blocks
-	(*OpenWalk)(nil),       // 14: vramprof.capture.v1.OpenWalk
-	(*Allocator)(nil),      // 15: vramprof.capture.v1.Allocator
-	(*Walk)(nil),           // 16: vramprof.capture.v1.Walk
-	(*Holder)(nil),         // 17: vramprof.capture.v1.Holder
-	(*Segments)(nil),       // 18: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 19: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 20: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 21: vramprof.capture.v1.Stats
-	(*TensorCost)(nil),     // 22: vramprof.capture.v1.TensorCost
-	(*Untraced)(nil),       // 23: vramprof.capture.v1.Untraced
-	(*CostShare)(nil),      // 24: vramprof.capture.v1.CostShare
-	(*ProcessWarning)(nil), // 25: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 26: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 27: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 28: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 29: vramprof.capture.v1.End
+	(*PyTorch)(nil),        // 3: vramprof.capture.v1.PyTorch
+	(*Fold)(nil),           // 4: vramprof.capture.v1.Fold
+	(*Process)(nil),        // 5: vramprof.capture.v1.Process
+	(*Devices)(nil),        // 6: vramprof.capture.v1.Devices
+	(*GPUs)(nil),           // 7: vramprof.capture.v1.GPUs
+	(*GPU)(nil),            // 8: vramprof.capture.v1.GPU
+	(*System)(nil),         // 9: vramprof.capture.v1.System
+	(*Usages)(nil),         // 10: vramprof.capture.v1.Usages
+	(*Usage)(nil),          // 11: vramprof.capture.v1.Usage
+	(*Tensors)(nil),        // 12: vramprof.capture.v1.Tensors
+	(*TensorTotals)(nil),   // 13: vramprof.capture.v1.TensorTotals
+	(*Blocks)(nil),         // 14: vramprof.capture.v1.Blocks
+	(*OpenWalk)(nil),       // 15: vramprof.capture.v1.OpenWalk
+	(*Allocator)(nil),      // 16: vramprof.capture.v1.Allocator
+	(*Walk)(nil),           // 17: vramprof.capture.v1.Walk
+	(*Holder)(nil),         // 18: vramprof.capture.v1.Holder
+	(*Segments)(nil),       // 19: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 20: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 21: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 22: vramprof.capture.v1.Stats
+	(*TensorCost)(nil),     // 23: vramprof.capture.v1.TensorCost
+	(*Untraced)(nil),       // 24: vramprof.capture.v1.Untraced
+	(*CostShare)(nil),      // 25: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 26: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 27: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 28: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 29: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 30: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
-	4,  // 1: vramprof.capture.v1.Input.process:type_name -> vramprof.capture.v1.Process
-	5,  // 2: vramprof.capture.v1.Input.devices:type_name -> vramprof.capture.v1.Devices
-	6,  // 3: vramprof.capture.v1.Input.gpus:type_name -> vramprof.capture.v1.GPUs
-	9,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
-	11, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
-	13, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	18, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	20, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	21, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	19, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	25, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	26, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
-	16, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
-	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
-	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	27, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
-	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
-	15, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
-	23, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
-	5,  // 20: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	7,  // 21: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	10, // 22: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	12, // 23: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	17, // 24: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	22, // 25: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
-	24, // 26: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
-	24, // 27: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
-	24, // 28: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	5,  // 1: vramprof.capture.v1.Input.process:type_name -> vramprof.capture.v1.Process
+	6,  // 2: vramprof.capture.v1.Input.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 3: vramprof.capture.v1.Input.gpus:type_name -> vramprof.capture.v1.GPUs
+	10, // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
+	12, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
+	14, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
+	19, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	21, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	22, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	20, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	26, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	27, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	17, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
+	15, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
+	4,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
+	28, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	9,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
+	16, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
+	24, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
+	3,  // 20: vramprof.capture.v1.Input.pytorch:type_name -> vramprof.capture.v1.PyTorch
+	6,  // 21: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	8,  // 22: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	11, // 23: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	13, // 24: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	18, // 25: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	23, // 26: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
+	25, // 27: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	25, // 28: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	25, // 29: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3443,6 +3584,7 @@ func file_capture_proto_init() {
 		(*Input_System)(nil),
 		(*Input_Allocator)(nil),
 		(*Input_Untraced)(nil),
+		(*Input_Pytorch)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3450,7 +3592,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

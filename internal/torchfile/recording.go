@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torchfile
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/pickle"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
+
+// Recording is the history of a memory snapshot, for replays. Blocks' sites are stacks of Stacks.
+type Recording struct {
+	Devices []Recorded // those with a history
+	Stacks  callstack.Stacks
+	Comm    string // "" unless vramprof wrote the file
+	PID     uint32
+	// Settings are as in PYTORCH_CUDA_ALLOC_CONF.
+	Settings      string
+	SettingsKnown bool
+	// Exported: vramprof wrote the file, whose history has no requested sizes.
+	Exported bool
+}
+
+// Recorded is the history of one device.
+type Recorded struct {
+	Trace *allocsim.Trace // without version and settings
+	// Older is the memory that PyTorch had before its history began, in bytes, as far as the history
+	// shows it. Above 0, the trace does not begin with the program.
+	Older uint64
+	// Stacks: the history has stacks, so steps and calls of empty_cache() are known.
+	Stacks bool
+}
+
+// Record reads the history of a snapshot that torch.cuda.memory._dump_snapshot has written. An unlimited
+// file is trusted. The error names the file.
+func Record(name string, unlimited bool) (*Recording, error) {
+	p, _, err := load(name, unlimited)
+	if err != nil {
+		return nil, err
+	}
+	return p.recording(), nil
+}
+
+func (p *parser) recording() *Recording {
+	s := newStacks()
+	r := &Recording{Stacks: s, Comm: bounded(p.about.comm), PID: p.about.pid, Exported: p.about.exported}
+	if p.settings != nil {
+		r.Settings, r.SettingsKnown = *p.settings, true
+	}
+	for i := range p.traces {
+		if len(p.traces[i]) > 0 {
+			rec := recorder{snapshot: &p.snapshot, stacks: s, device: i}
+			r.Devices = append(r.Devices, rec.record())
+		}
+	}
+	return r
+}
+
+// marks are what the frames of an event say.
+type marks struct {
+	known      bool
+	emptyCache bool // below torch.cuda.empty_cache()
+	optimizer  bool // below the step of an optimizer
+}
+
+// recorder turns the history of a device into a trace. PyTorch records what its allocator did;
+// what the program asked for is among it.
+type recorder struct {
+	*snapshot
+	stacks  *stacks
+	device  int
+	trace   allocsim.Trace
+	out     Recorded
+	live    map[uint64]uint32 // blocks by address
+	freed   map[uint64]uint32 // that wait for free_completed
+	streams map[uint64]uint32
+	pools   map[[2]uint64]uint32
+	byList  map[*pickle.List]marks
+
+	reserved, peak uint64
+	returned       []*entry // since the last operation: by empty_cache, or by an allocation that follows
+	inStep         bool
+}
+
+func (r *recorder) record() Recorded {
+	r.live, r.freed = map[uint64]uint32{}, map[uint64]uint32{}
+	r.streams, r.pools = map[uint64]uint32{}, map[[2]uint64]uint32{{}: 0}
+	r.byList = map[*pickle.List]marks{}
+	r.trace.Device = r.device
+	entries := r.traces[r.device]
+	r.out.Older = r.older(entries)
+	slices.SortFunc(r.segmentsOf(), func(a, b segment) int { return compare(a.start, b.start) })
+	reserved := uint64(0)
+	for i := range entries {
+		e := &entries[i]
+		r.out.Stacks = r.out.Stacks || r.marks(e).known
+		switch e.action {
+		case segmentAlloc, segmentMap:
+			reserved += e.size
+			r.peak = max(r.peak, reserved)
+		case segmentFree, segmentUnmap:
+			reserved -= min(e.size, reserved)
+		}
+	}
+	for i := range entries {
+		var next *entry
+		if i+1 < len(entries) {
+			next = &entries[i+1]
+		}
+		r.entry(&entries[i], next)
+	}
+	r.emptied(nil)
+	r.out.Trace = &r.trace
+	return r.out
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (r *recorder) segmentsOf() []segment {
+	if r.device < len(r.segments) {
+		return r.segments[r.device]
+	}
+	return nil
+}
+
+// older returns the bytes of blocks and segments that are older than the history.
+func (r *recorder) older(entries []entry) (bytes uint64) {
+	h := r.historyOf(int32(r.device), true)
+	for _, b := range h.begin.blocks {
+		bytes += b.size
+	}
+	return max(bytes, h.begin.reserved())
+}
+
+func (r *recorder) marks(e *entry) marks {
+	if e.frames == nil {
+		return marks{}
+	}
+	m, ok := r.byList[e.frames]
+	if ok {
+		return m
+	}
+	for i, x := range e.frames.Items {
+		if i == maxFrames {
+			break
+		}
+		d := dict(x)
+		name, file := str(d["name"]), str(d["filename"])
+		m.known = true
+		m.emptyCache = m.emptyCache || name == "empty_cache"
+		m.optimizer = m.optimizer || name == "step" && strings.HasSuffix(path.Dir(file), "torch/optim")
+	}
+	r.byList[e.frames] = m
+	return m
+}
+
+func (r *recorder) add(e *entry, kind allocsim.Kind, block uint32) {
+	r.trace.Ops = append(r.trace.Ops, allocsim.Op{Time: e.time * 1000, Block: block, Kind: kind})
+}
+
+// settle notes what is reserved after the latest operation.
+func (r *recorder) settle() {
+	op := len(r.trace.Ops) - 1
+	if n := len(r.trace.Reserved); n > 0 && r.trace.Reserved[n-1].Op == op {
+		r.trace.Reserved[n-1].Bytes = r.reserved
+	} else if op >= 0 {
+		r.trace.Reserved = append(r.trace.Reserved, allocsim.Reserved{Op: op, Bytes: r.reserved})
+	}
+}
+
+func (r *recorder) entry(e, next *entry) {
+	switch e.action {
+	case segmentAlloc, segmentMap:
+		r.emptied(e)
+		r.reserved += e.size
+	case segmentFree, segmentUnmap:
+		r.returned = append(r.returned, e)
+	case alloc:
+		r.emptied(e)
+		r.step(e)
+		r.add(e, allocsim.Malloc, r.block(e))
+		r.live[e.address] = uint32(len(r.trace.Blocks) - 1)
+		r.settle()
+	case outOfMemory:
+		r.refused()
+		r.step(e)
+		r.add(e, allocsim.Failed, r.block(e))
+		r.settle()
+	case freeRequested:
+		r.emptied(nil)
+		r.step(e)
+		r.free(e, next)
+	case freeCompleted:
+		if len(r.returned) > 0 {
+			if r.marks(r.returned[0]).emptyCache || !r.out.Stacks {
+				r.emptied(nil) // an allocation completes frees before it gives memory back
+			}
+		}
+		if b, ok := r.freed[e.address]; ok {
+			delete(r.freed, e.address)
+			r.add(e, allocsim.FreeCompleted, b)
+		}
+	}
+}
+
+func (r *recorder) free(e, next *entry) {
+	b, ok := r.live[e.address]
+	if !ok {
+		return // older than the history
+	}
+	delete(r.live, e.address)
+	if next != nil && next.action == freeCompleted && next.address == e.address {
+		r.add(e, allocsim.Free, b)
+		return
+	}
+	r.freed[e.address] = b
+	r.add(e, allocsim.FreeRequested, b)
+}
+
+// step adds the end of a step before the first event behind those of the optimizer.
+func (r *recorder) step(e *entry) {
+	m := r.marks(e)
+	if !m.known { // as on the threads of a backward pass
+		return
+	}
+	if r.inStep && !m.optimizer {
+		r.add(e, allocsim.Step, 0)
+	}
+	r.inStep = m.optimizer
+}
+
+// refused books memory that went back because an allocation found none.
+func (r *recorder) refused() {
+	for _, x := range r.returned {
+		r.reserved -= min(x.size, r.reserved)
+	}
+	r.returned = r.returned[:0]
+}
+
+// emptied books memory that went back to the driver before an event. An allocation for which the
+// driver had no memory does that, and empty_cache(), which is told apart by its stack, or, without
+// stacks, because no more was needed than there was at another time.
+func (r *recorder) emptied(by *entry) {
+	if len(r.returned) == 0 {
+		return
+	}
+	first, before := r.returned[0], r.reserved
+	m := r.marks(first)
+	byProgram := m.emptyCache || by == nil
+	if !r.out.Stacks && by != nil {
+		byProgram = by.action == alloc || before+by.size <= r.peak
+	}
+	r.refused()
+	if byProgram {
+		r.step(first)
+		r.add(first, allocsim.EmptyCache, 0)
+		r.settle()
+	}
+}
+
+func (r *recorder) block(e *entry) uint32 {
+	stream, ok := r.streams[e.stream]
+	if !ok {
+		stream = uint32(len(r.streams))
+		r.streams[e.stream] = stream
+	}
+	b := allocsim.Block{Requested: e.size, Stream: stream, Site: uint32(r.stacks.id(e.frames, ofBlock))}
+	if e.action == alloc {
+		b.Address, b.Pool = e.address, r.pool(e.address)
+	}
+	r.trace.Blocks = append(r.trace.Blocks, b)
+	return uint32(len(r.trace.Blocks) - 1)
+}
+
+// pool returns the pool that has an address at the dump: a history does not name it.
+func (r *recorder) pool(address uint64) uint32 {
+	all := r.segmentsOf()
+	i, ok := slices.BinarySearchFunc(all, address, func(s segment, a uint64) int { return compare(s.start, a) })
+	if !ok {
+		i--
+	}
+	if i < 0 || address >= all[i].end {
+		return 0
+	}
+	n, ok := r.pools[all[i].pool]
+	if !ok {
+		n = uint32(len(r.pools))
+		r.pools[all[i].pool] = n
+	}
+	return n
+}

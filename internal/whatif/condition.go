@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+// Code says why a captured trace may not be what the program did.
+type Code uint8
+
+const (
+	// NotFromStart: the allocator had memory before its first event, and no exact reading says what. Count is
+	// the bytes that it had allocated.
+	NotFromStart    Code = iota + 1
+	Sampled              // only Count of Of blocks that were allocated are in the capture
+	NoSizes              // Count of Of blocks have no requested size, stream and pool
+	NoEnds               // of Count of Of frees it is not known whether, or until when, the memory waited for streams
+	UnknownBlocks        // Count of Of frees are of blocks that the trace does not have
+	Lost                 // Count events of the process were lost
+	Missing              // parts of the capture are missing
+	Untraced             // Count times the tensors were not traced, as with --budget
+	UnknownSettings      // neither the environment nor the allocator's settings could be read
+	ChangedSettings      // the program changed them: Text became Other
+	OtherSettings        // Text has an option that is not simulated; Err says which
+	UnknownVersion
+	OtherVersion // Text is a version that is not simulated
+	SharedPools  // Count private pools of the start could not be told from later ones
+
+	// Differs: the replay of its own settings is not what was recorded. Err says what, at Count of Of
+	// operations.
+	Differs
+	// Unchecked: the recording has no figure of reserved memory to compare a replay with.
+	Unchecked
+	// Exported: the snapshot is of vramprof, without the sizes that the program requested.
+	Exported
+	// NoHistory: the snapshot has no history.
+	NoHistory
+	// NoTensors: the capture has no allocation of PyTorch.
+	NoTensors
+)
+
+// Condition is one of these, with its figures. Only OtherSettings, OtherVersion and ChangedSettings have texts, which
+// the traced process chose.
+type Condition struct {
+	Code        Code
+	Count, Of   uint64
+	Text, Other string
+	Err         error
+}

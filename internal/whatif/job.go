@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
+
+// Job is what one process recorded of one device, and whether it can be replayed.
+type Job struct {
+	Comm   string // untrusted; "" if unknown
+	PID    uint32 // 0: unknown
+	Device int32
+
+	Trace  *allocsim.Trace
+	Stacks callstack.Stacks // of the blocks' sites; nil: none
+	Steps  int              // ends of steps in the trace
+	// Late: the trace begins with a reading of the running allocator, so only its own settings can be
+	// replayed.
+	Late bool
+	// Other is what the process had at most on this GPU besides what PyTorch reserved, in bytes: its
+	// context, and memory of other libraries.
+	Other      uint64
+	OtherKnown bool
+	Snapshot   bool // of PyTorch; else a capture: remedies differ
+
+	Proof   allocsim.Proof // that the replay of its own settings is what was recorded
+	Refused []Condition    // reasons why it is not replayed; none: it is
+}
+
+// Prove sets the proof of a job by a replay of its own settings, or refuses it. It does nothing where
+// the job is refused already.
+func (j *Job) Prove() {
+	for _, op := range j.Trace.Ops {
+		if op.Kind == allocsim.Step {
+			j.Steps++
+		}
+	}
+	if len(j.Refused) == 0 {
+		if c := j.prove(); c != nil {
+			j.Refused = append(j.Refused, *c)
+		}
+	}
+}
+
+func (j *Job) prove() *Condition {
+	if j.Trace.Version == "" {
+		return &Condition{Code: UnknownVersion}
+	}
+	if _, err := allocsim.RulesOf(j.Trace.Version); err != nil {
+		return &Condition{Code: OtherVersion, Text: j.Trace.Version}
+	}
+	var err error
+	j.Proof, err = allocsim.Verify(j.Trace)
+	if err != nil {
+		c := &Condition{Code: Differs, Of: uint64(len(j.Trace.Ops)), Err: err}
+		var m *allocsim.Mismatch
+		if errors.As(err, &m) {
+			c.Count = uint64(m.Op)
+		}
+		return c
+	}
+	if j.Proof.Reserved == 0 {
+		return &Condition{Code: Unchecked}
+	}
+	return nil
+}
+
+// Refused reports whether none of the jobs is replayed.
+func Refused(jobs []*Job) bool {
+	return !slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Refused) == 0 })
+}

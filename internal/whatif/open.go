@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"fmt"
+
+	"github.com/vramprof/vramprof/internal/filekind"
+	"github.com/vramprof/vramprof/internal/source"
+)
+
+// Files says how files are read.
+type Files struct {
+	source.Options
+	Torch string // the version of PyTorch that wrote a snapshot, which does not name it
+}
+
+// Open reads what can be replayed of a capture, or of a memory snapshot of PyTorch.
+func (o Files) Open(name string) ([]*Job, error) {
+	if filekind.Of(name).Class == filekind.Pickle {
+		return ReadSnapshot(name, o.Torch, o.Unlimited)
+	}
+	if o.Torch != "" {
+		return nil, fmt.Errorf("a version of PyTorch is for memory snapshots: %s names it", name)
+	}
+	r, done, err := o.Options.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return readCapture(r)
+}

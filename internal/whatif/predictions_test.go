@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/realtorch"
+)
+
+// tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs and
+// settings, and for the table in the file that it names.
+const tableVariable = "VRAMPROF_WHATIF_TABLE"
+
+const (
+	gpuMemory = 32 << 30
+	version   = "2.6.0"
+)
+
+// ran is what testdata/realtorch/whatif.py says that PyTorch's allocator did.
+type ran struct {
+	Reserved, Allocated, End uint64
+	Retries, Ooms            int
+	Allocations              int
+	Total, Capacity          uint64
+	Error                    string
+}
+
+// runJob runs a job on a machine of its own.
+func runJob(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (r ran) {
+	t.Helper()
+	cmd := root.Command(append(root.Env(t, 1, memory), "PYTORCH_CUDA_ALLOC_CONF="+conf), "whatif.py", append([]string{job}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s with %q: %v", job, conf, err)
+	}
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// runRecorded runs a job with PyTorch's history, and reads that.
+func runRecorded(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (ran, *Job) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "history.pickle")
+	r := runJob(t, root, conf, memory, job, append(args, "--snapshot", file)...)
+	jobs, err := ReadSnapshot(file, version, false)
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(len(jobs), err)
+	}
+	os.Remove(file)
+	return r, jobs[0]
+}
+
+// with is a setting that the tests try: as PyTorch reads it, and as a scenario.
+type with struct {
+	conf     string
+	every    int  // empty_cache() every so many steps
+	fraction bool // a memory fraction of 1.1 times the default's peak
+}
+
+func (w with) String() string {
+	s := w.conf
+	if w.every > 0 {
+		s = fmt.Sprintf("empty_cache() every %d steps", w.every)
+	}
+	if w.fraction {
+		s += ", memory fraction"
+	}
+	return s
+}
+
+var settings = []with{
+	{conf: "expandable_segments:True"}, {conf: "max_split_size_mb:32"}, {conf: "roundup_power2_divisions:4"},
+	{conf: "expandable_segments:True,max_split_size_mb:32"}, {every: 3}, {conf: "garbage_collection_threshold:0.6", fraction: true},
+}
+
+// noSteps are jobs without an optimizer.
+var noSteps = map[string]bool{"pools": true, "fragments": true, "empties": true, "generate": true}
+
+func (w with) fractionOf(base ran) float64 {
+	if !w.fraction {
+		return 0
+	}
+	return float64(base.Reserved) * 1.1 / float64(base.Total)
+}
+
+func (w with) scenario(base ran) Scenario {
+	s, err := allocsim.ParseSettings(w.conf)
+	if err != nil {
+		panic(err)
+	}
+	s.EmptyEvery, s.Fraction = w.every, w.fractionOf(base)
+	return Scenario{Name: w.String(), Settings: s}
+}
+
+func (w with) args(base ran) []string {
+	var args []string
+	if w.every > 0 {
+		args = append(args, "--empty", fmt.Sprint(w.every))
+	}
+	if w.fraction {
+		args = append(args, "--fraction", fmt.Sprintf("%.17g", w.fractionOf(base)))
+	}
+	return args
+}
+
+// tally is what the table says of all predictions.
+type tally struct {
+	own, ownEqual                     int
+	allocations                       int
+	ranges, inside, exact, narrow     int
+	widest, farthest                  float64
+	verdicts, right, wrong, undecided int
+	table, limits                     strings.Builder
+}
+
+// Own settings: each allocation's address and what is reserved after it. Other settings: the real peak
+// is in the range.
+func (y *tally) predict(t *testing.T, root realtorch.Root, job string, tries []with) (base ran, of *Job) {
+	base, of = runRecorded(t, root, "", gpuMemory, job)
+	y.proven(t, job, "default", base, of)
+	same, err := Replay(of.Trace, Scenario{}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.compare(t, job, with{conf: "as it ran"}, same, base)
+	for _, w := range tries {
+		if w.every > 0 && noSteps[job] {
+			continue
+		}
+		out, err := Replay(of.Trace, w.scenario(base), 0, base.Total)
+		if err != nil {
+			t.Errorf("%s, %s: %v", job, w, err)
+			continue
+		}
+		r, again := runRecorded(t, root, w.conf, gpuMemory, job, w.args(base)...)
+		again.Trace.Settings.Fraction, again.Trace.Total = w.fractionOf(base), base.Total
+		again.Refused = nil
+		again.Prove()
+		y.proven(t, job, w.String(), r, again)
+		y.compare(t, job, w, out, r)
+	}
+	return base, of
+}
+
+func (y *tally) proven(t *testing.T, job, conf string, r ran, j *Job) {
+	y.own++
+	if len(j.Refused) > 0 || j.Proof.Allocations != j.Proof.Addresses || j.Proof.Allocations != r.Allocations {
+		t.Errorf("%s, %s: its own replay: %+v of %d allocations, %+v", job, conf, j.Proof, r.Allocations, j.Refused)
+		return
+	}
+	y.ownEqual++
+	y.allocations += j.Proof.Allocations
+}
+
+func (y *tally) compare(t *testing.T, job string, w with, out Outcome, r ran) {
+	t.Helper()
+	width := float64(out.Reserved.High-out.Reserved.Low) / float64(out.Reserved.High)
+	y.ranges++
+	y.widest = max(y.widest, width)
+	if width <= 0.03 {
+		y.narrow++
+	}
+	mark, far := "", 0.0
+	switch {
+	case r.Reserved < out.Reserved.Low:
+		far = float64(r.Reserved)/float64(out.Reserved.Low) - 1
+	case r.Reserved > out.Reserved.High:
+		far = float64(r.Reserved)/float64(out.Reserved.High) - 1
+	default:
+		y.inside++
+		if width == 0 {
+			y.exact++
+		}
+	}
+	if far != 0 {
+		mark = fmt.Sprintf("%+.1f %%", far*100)
+		y.farthest = max(y.farthest, far, -far)
+	}
+	said := fmt.Sprint(out.Reserved.Low / mib)
+	if out.Reserved.High > out.Reserved.Low {
+		said += fmt.Sprint(" to ", out.Reserved.High/mib)
+	}
+	fmt.Fprintf(&y.table, "| %s | `%s` | %s | %d | %s |\n", job, w, said, r.Reserved/mib, mark)
+	t.Logf("%s, %s: said %s MiB, real %d %s; runs in %d to %d", job, w, said, r.Reserved/mib, mark, out.RunsIn.Low/mib, out.RunsIn.High/mib)
+}
+
+// limits runs a job on GPUs with a little more and a little less than it needs.
+func (y *tally) limit(t *testing.T, root realtorch.Root, job string, base ran, of *Job, w with, near int) {
+	out, err := Replay(of.Trace, w.scenario(base), 0, base.Total)
+	if err != nil {
+		t.Fatal(err)
+	}
+	context := base.Total - base.Capacity
+	below := out.RunsIn.Low - out.Grain
+	for _, capacity := range []uint64{out.RunsIn.High, below, down(below * 93 / 100), down(out.RunsIn.High * 105 / 100)}[:near] {
+		said, err := Replay(of.Trace, w.scenario(base), capacity, capacity+context)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := runJob(t, root, w.conf, capacity+context, job, w.args(base)...)
+		if r.Capacity != capacity {
+			t.Fatalf("%d bytes for PyTorch, want %d", r.Capacity, capacity)
+		}
+		y.verdicts++
+		mark := "right"
+		switch failed := r.Error != ""; {
+		case said.Verdict == Depends:
+			mark = "–"
+			y.undecided++
+		case failed == (said.Verdict == OutOfMemory):
+			y.right++
+		default:
+			mark = "wrong"
+			y.wrong++
+		}
+		words := map[Verdict]string{Fits: "fits", Depends: fmt.Sprintf("depends (%d of %d fail)", said.Failures, said.Orders), OutOfMemory: "out of memory"}
+		really := "fits"
+		if r.Error != "" {
+			really = "out of memory"
+		}
+		fmt.Fprintf(&y.limits, "| %s | `%s` | %d | %s | %s | %s |\n", job, w, capacity/mib, words[said.Verdict], really, mark)
+		t.Logf("%s, %s on %d MiB: %s, really %s: %s", job, w, capacity/mib, words[said.Verdict], really, mark)
+	}
+}
+
+// TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings is equal to
+// the byte, the peak with other settings is in the range, and verdicts near the limit are right.
+func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
+	root := realtorch.Prepare(t)
+	table := os.Getenv(tableVariable)
+	jobs := []string{"vary", "streams"}
+	tries, limited, near := settings[:1], map[string][]with{"vary": {{}}}, 2
+	if table != "" {
+		jobs = []string{"plain", "vary", "amp", "checkpointed", "lora", "language", "streams", "pools", "fragments", "empties", "accumulate", "generate"}
+		tries, limited, near = settings, map[string][]with{}, 4
+		for _, job := range []string{"vary", "amp", "checkpointed", "language", "streams", "generate"} {
+			limited[job] = []with{{}, settings[0], settings[1]}
+		}
+	}
+	var y tally
+	for _, job := range jobs {
+		base, of := y.predict(t, root, job, tries)
+		for _, w := range limited[job] {
+			y.limit(t, root, job, base, of, w, near)
+		}
+	}
+	t.Logf("own settings: %d of %d equal, %d allocations", y.ownEqual, y.own, y.allocations)
+	t.Logf("peaks: %d of %d in range, %d of them one number; %d at most 3 %% wide, widest %.1f %%, farthest outside %.1f %%", y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest)
+	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
+	// The issue's promises: 98 % inside, 90 % at most 3 % wide, 19 of 20 verdicts right, 10 % undecided.
+	if y.inside*100 < y.ranges*98 || y.wrong*20 > y.right+y.wrong {
+		t.Error("the predictions are worse than promised")
+	}
+	if table != "" && (y.narrow*10 < y.ranges*9 || y.undecided*10 > y.verdicts) {
+		t.Error("the predictions are vaguer than promised")
+	}
+	if table != "" {
+		if err := os.WriteFile(table, []byte(y.markdown()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (y *tally) markdown() string {
+	return fmt.Sprintf(`%d runs: the replay of their own settings is equal to the byte in %d of them, at each of %d allocations:
+its address and the memory reserved after it.
+
+With other settings, %d of %d real peaks lie in the range that was said, %d of them where the range is one number. %d ranges are at most
+3 %% wide, the widest is %.1f %%. The peak farthest outside is %.1f %% away.
+
+| job | settings | said, MiB | real | outside |
+|---|---|---|---|---|
+%s
+Out of memory or not, with what a job needs at least, less by 2 MiB or 0.2 %%, by 7 %%, and 5 %% more: of %d verdicts %d are right, %d wrong, and %d say that it
+depends.
+
+| job | settings | GPU for PyTorch, MiB | said | really | |
+|---|---|---|---|---|---|
+%s`, y.own, y.ownEqual, y.allocations, y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.table.String(),
+		y.verdicts, y.right, y.wrong, y.undecided, y.limits.String())
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"maps"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// recorded makes the trace of one allocator of its events, in their order.
+type recorded struct {
+	key
+	started uint64
+	first   uint64 // time of the reading that the trace begins with; 0: it begins with the program
+	begun   bool   // the trace has begun: what the allocator had is known
+	late    bool
+	older   uint64 // bytes that it had before its first event
+
+	trace   allocsim.Trace
+	live    map[uint64]uint32 // address → block
+	waiting map[uint64]uint32 // likewise of blocks that were freed and wait for streams
+	early   map[uint64]uint64 // address → stack of blocks from before the begin of the trace
+	streams numbers
+	sites   numbers
+	pools   pools
+	ranges  ranges
+	last    map[uint32]uint32 // thread → its last block, whose stream and pool it uses
+
+	gone    []memory // given back to the driver since the last operation
+	refused int      // how many of them before the driver refused memory; -1: it did not
+
+	allocs, counted          uint64 // seen, and reported by the allocator
+	noSizes, noEnds          uint64
+	frees, unknown, untraced uint64
+}
+
+func newRecorded(k key) *recorded {
+	return &recorded{
+		key: k, trace: allocsim.Trace{Device: int(k.device)}, live: map[uint64]uint32{}, waiting: map[uint64]uint32{}, early: map[uint64]uint64{},
+		streams: newNumbers(), sites: newNumbers(), pools: newPools(), last: map[uint32]uint32{}, refused: -1,
+	}
+}
+
+// numbers gives things small numbers, in the order in which they come.
+type numbers struct {
+	of   map[uint64]uint32
+	list []uint64
+}
+
+// newNumbers gives 0 the number 0.
+func newNumbers() numbers { return numbers{map[uint64]uint32{0: 0}, []uint64{0}} }
+
+func (n *numbers) get(x uint64) uint32 {
+	k, ok := n.of[x]
+	if !ok {
+		k = uint32(len(n.list))
+		n.of[x] = k
+		n.list = append(n.list, x)
+	}
+	return k
+}
+
+// block takes an event of a block.
+func (t *recorded) block(e *ledger.Event) {
+	if t.started == 0 {
+		t.started = e.Time
+	}
+	if e.Op == ledger.Allocator {
+		t.older = e.Size
+		t.begun = t.begun || e.Size == 0
+		return
+	}
+	if !t.begun {
+		switch e.Op {
+		case ledger.Alloc:
+			if len(t.early) < 1<<22 {
+				t.early[e.Address] = e.Stack
+			}
+		case ledger.Free:
+			delete(t.early, e.Address)
+		}
+		return
+	}
+	if e.Time <= t.first {
+		return // the reading has it
+	}
+	switch {
+	case e.Op == ledger.Alloc:
+		t.alloc(e)
+	case e.Op == ledger.Free || e.Op == ledger.Totals && e.Detail&ledger.DetailOlder != 0:
+		t.free(e)
+	case e.Op == ledger.Totals && e.Detail&ledger.DetailFailed != 0:
+		t.failed(e)
+	case e.Op == ledger.Completed:
+		// Where the allocator waited for all streams because it was out of memory, this comes before its allocation.
+		if n, ok := t.waiting[e.Address]; ok {
+			delete(t.waiting, e.Address)
+			t.add(e, allocsim.FreeCompleted, n)
+		}
+	}
+}
+
+// add appends an operation, and what was reserved after it.
+func (t *recorded) add(e *ledger.Event, kind allocsim.Kind, block uint32) {
+	t.trace.Ops = append(t.trace.Ops, allocsim.Op{Time: e.Time, Block: block, Kind: kind})
+	if e.Told&ledger.ToldAllocated != 0 && (kind == allocsim.Malloc || kind == allocsim.Free || kind == allocsim.FreeRequested) {
+		t.trace.Reserved = append(t.trace.Reserved, allocsim.Reserved{Op: len(t.trace.Ops) - 1, Bytes: e.Reserved})
+	}
+}
+
+func (t *recorded) newBlock(b allocsim.Block) uint32 {
+	t.trace.Blocks = append(t.trace.Blocks, b)
+	return uint32(len(t.trace.Blocks) - 1)
+}
+
+func (t *recorded) alloc(e *ledger.Event) {
+	t.allocs++
+	b := allocsim.Block{Requested: e.Requested, Address: e.Address, Stream: t.streams.get(e.Stream), Site: t.sites.get(e.Stack)}
+	if e.Detail&ledger.DetailKnown == 0 {
+		t.noSizes++
+		b.Requested = e.Size
+	}
+	if old, ok := t.live[e.Address]; ok { // its free was lost
+		t.unknown++
+		t.add(&ledger.Event{Time: e.Time}, allocsim.Free, old)
+	}
+	t.driverGave(e, true)
+	b.Pool = t.pools.number(e.Pool, t.ranges.pool(e.Address))
+	t.ranges.own(e.Address, e.Size, b.Pool)
+	n := t.newBlock(b)
+	t.live[e.Address] = n
+	if len(t.last) < 1<<16 {
+		t.last[e.TID] = n
+	}
+	t.add(e, allocsim.Malloc, n)
+}
+
+func (t *recorded) free(e *ledger.Event) {
+	t.frees++
+	n, ok := t.live[e.Address]
+	if !ok {
+		t.unknown++
+		return
+	}
+	delete(t.live, e.Address)
+	t.driverGave(e, false)
+	if e.Detail&ledger.DetailKnown == 0 {
+		t.noEnds++
+	}
+	if e.Detail&ledger.DetailWaits != 0 {
+		t.waiting[e.Address] = n
+		t.add(e, allocsim.FreeRequested, n)
+		return
+	}
+	t.add(e, allocsim.Free, n)
+}
+
+// failed takes an allocation that ran out of memory, in the stream and pool that its thread used last.
+func (t *recorded) failed(e *ledger.Event) {
+	b := allocsim.Block{Requested: e.Requested}
+	if n, ok := t.last[e.TID]; ok {
+		b.Stream, b.Pool = t.trace.Blocks[n].Stream, t.trace.Blocks[n].Pool
+	}
+	t.driverGave(e, true)
+	t.add(e, allocsim.Failed, t.newBlock(b))
+}
+
+// driver takes an event of the driver's memory: segments come and go with it.
+func (t *recorded) driver(e *ledger.Event) {
+	switch e.Op {
+	case ledger.Alloc, ledger.Map:
+		t.ranges.add(e.Address, e.Size)
+	case ledger.Free:
+		t.gone = append(t.gone, t.ranges.remove(e.Address, 1)...)
+	case ledger.Unmap:
+		t.gone = append(t.gone, t.ranges.remove(e.Address, e.Size)...)
+	case ledger.AllocFailed:
+		if t.refused < 0 && e.Result == outOfMemory && (e.Device == t.device || e.Device == ledger.UnknownDevice) {
+			t.refused = len(t.gone)
+		}
+	}
+}
+
+// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
+const outOfMemory = 2
+
+// driverGave adds the operations that explain what was given back to the driver before an operation. The allocator
+// itself does it in an allocation, after the driver refused memory; else the program called empty_cache().
+func (t *recorded) driverGave(e *ledger.Event, allocates bool) {
+	emptied := len(t.gone)
+	if allocates && t.refused >= 0 {
+		emptied = t.refused
+	}
+	before := &ledger.Event{Time: e.Time}
+	for _, m := range t.gone {
+		if m.pool != 0 && t.pools.release(m.pool) {
+			t.add(before, allocsim.PoolReleased, m.pool)
+		}
+	}
+	if emptied > 0 {
+		t.add(before, allocsim.EmptyCache, 0)
+	}
+	t.gone, t.refused = t.gone[:0], -1
+}
+
+// finish returns the trace, or nil for an allocator without blocks.
+func (t *recorded) finish(a *about, total uint64) *Captured {
+	if t.started == 0 && len(t.trace.Start) == 0 {
+		return nil
+	}
+	t.trace.Total = total
+	c := &Captured{PID: t.pid, Started: t.started, Trace: &t.trace, Sites: t.sites.list, Streams: t.streams.list, Late: t.late}
+	t.renumberPools()
+	note := func(code Code, count, of uint64) {
+		if count > 0 {
+			c.Conditions = append(c.Conditions, Condition{Code: code, Count: count, Of: of})
+		}
+	}
+	if !t.begun {
+		c.Conditions = append(c.Conditions, Condition{Code: NotFromStart, Count: t.older})
+	}
+	if t.counted > t.allocs && !t.late && t.begun {
+		note(Sampled, t.counted-t.allocs, t.counted)
+	}
+	note(NoSizes, t.noSizes, t.allocs)
+	note(NoEnds, t.noEnds, t.frees)
+	note(UnknownBlocks, t.unknown, t.frees)
+	note(Lost, a.lost, 0)
+	note(Untraced, t.untraced, 0)
+	note(SharedPools, t.pools.ambiguous(), 0)
+	c.Conditions = append(c.Conditions, a.settle(&t.trace)...)
+	return c
+}
+
+// renumberPools gives blocks and segments the numbers of pools that turned out to be one.
+func (t *recorded) renumberPools() {
+	for i := range t.trace.Blocks {
+		t.trace.Blocks[i].Pool = t.pools.find(t.trace.Blocks[i].Pool)
+	}
+	for i := range t.trace.Start {
+		t.trace.Start[i].Pool = t.pools.find(t.trace.Start[i].Pool)
+	}
+	for i := range t.trace.Ops {
+		if o := &t.trace.Ops[i]; o.Kind == allocsim.PoolReleased {
+			o.Block = t.pools.find(o.Block)
+		}
+	}
+}
+
+// settle sets the version and settings of a trace, and says what is wrong with them.
+func (a *about) settle(t *allocsim.Trace) (list []Condition) {
+	if len(a.torch) == 0 {
+		return []Condition{{Code: UnknownSettings}, {Code: UnknownVersion}}
+	}
+	for _, p := range a.torch {
+		if p.Version != "" {
+			t.Version = p.Version
+		}
+	}
+	used := a.torch[0].Settings
+	for _, p := range a.torch[1:] {
+		if p.Settings != used {
+			list = append(list, Condition{Code: ChangedSettings, Text: used, Other: p.Settings})
+			break
+		}
+	}
+	s, err := allocsim.ParseSettings(used)
+	if err != nil {
+		list = append(list, Condition{Code: OtherSettings, Text: used, Err: err})
+	}
+	t.Settings = s
+	if t.Version == "" {
+		return append(list, Condition{Code: UnknownVersion})
+	}
+	if _, err := allocsim.RulesOf(t.Version); err != nil {
+		list = append(list, Condition{Code: OtherVersion, Text: t.Version})
+	}
+	return list
+}
+
+// pools numbers private pools. Events name them by their address, readings by an id.
+type pools struct {
+	of       map[uint64]uint32 // address → number
+	ids      map[[2]uint64]uint32
+	parent   []uint32 // of pools that turned out to be one
+	released map[uint32]bool
+	read     map[uint32]bool // of the reading at the start
+	linked   map[uint32]bool // likewise, known by its address as well
+}
+
+func newPools() pools {
+	return pools{of: map[uint64]uint32{}, ids: map[[2]uint64]uint32{}, parent: []uint32{0}, released: map[uint32]bool{}, read: map[uint32]bool{}, linked: map[uint32]bool{}}
+}
+
+func (p *pools) find(n uint32) uint32 {
+	for p.parent[n] != n {
+		n = p.parent[n]
+	}
+	return n
+}
+
+func (p *pools) next() uint32 {
+	n := uint32(len(p.parent))
+	p.parent = append(p.parent, n)
+	return n
+}
+
+// number returns the number of the pool at an address, 0 for the default one, whose block lies in memory of another number.
+func (p *pools) number(at uint64, inside uint32) uint32 {
+	if at == 0 {
+		return 0
+	}
+	n, ok := p.of[at]
+	if ok && p.released[n] && inside != n { // it has ended, and another one has its place
+		ok = false
+	}
+	if !ok {
+		n = p.next()
+		p.of[at] = n
+	}
+	if inside != 0 && p.read[inside] {
+		p.linked[inside] = true
+	}
+	if a, b := p.find(n), p.find(inside); inside != 0 && a != b {
+		p.parent[max(a, b)] = min(a, b)
+	}
+	return n
+}
+
+// byID returns the number of a pool of a reading.
+func (p *pools) byID(id [2]uint64) uint32 {
+	if id == [2]uint64{} {
+		return 0
+	}
+	n, ok := p.ids[id]
+	if !ok {
+		n = p.next()
+		p.ids[id] = n
+		p.read[n] = true
+	}
+	return n
+}
+
+// release notes that nobody uses a pool any more, and returns whether that is new.
+func (p *pools) release(n uint32) bool {
+	before := p.released[n]
+	p.released[n] = true
+	return !before
+}
+
+// ambiguous returns how many pools of the start may be the same as later ones: those whose address is unknown, if there
+// are pools whose id is unknown.
+func (p *pools) ambiguous() uint64 {
+	unlinked := uint64(len(p.read) - len(p.linked))
+	for n := range maps.Values(p.of) {
+		if !p.read[p.find(n)] {
+			return unlinked
+		}
+	}
+	return 0
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package json
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// WhatIfVersion is the "version" of WhatIfReport, with the rule of LeaksVersion.
+const WhatIfVersion = 1
+
+// WhatIfReport is the JSON of whatif. Fields are only added within a version.
+type WhatIfReport struct {
+	File    string           `json:"file"`
+	GPU     uint64           `json:"gpu_bytes,omitempty"` // the asked GPU's memory
+	Jobs    []ReplayedReport `json:"jobs"`                // one for each process and GPU
+	Version int              `json:"version"`
+}
+
+// ReplayedReport is what one process did on one GPU, replayed.
+type ReplayedReport struct {
+	PID         uint32            `json:"pid,omitempty"`
+	Command     string            `json:"command,omitempty"`
+	Device      int32             `json:"device"`                   // CUDA's number in the process
+	Torch       string            `json:"torch_version,omitempty"`  // of PyTorch
+	Settings    string            `json:"settings"`                 // of the recorded run
+	Refused     []ConditionReport `json:"refused"`                  // why it is not replayed; empty: it is
+	Allocations int               `json:"allocations"`              // in the recording
+	Equal       int               `json:"equal_allocations"`        // whose replay under the recorded settings reserves what was recorded, to the byte
+	Steps       int               `json:"steps,omitempty"`          // of a training
+	Other       *uint64           `json:"other_bytes"`              // of the process besides PyTorch's memory, at most; null: unknown
+	Capacity    uint64            `json:"capacity_bytes,omitempty"` // of the asked GPU, for PyTorch
+	Scenarios   []ScenarioReport  `json:"scenarios"`
+}
+
+// ConditionReport is a reason.
+type ConditionReport struct {
+	Code   string `json:"code"`
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// RangeReport is a figure over the orders of addresses, in bytes. Both are equal where the order does not
+// matter.
+type RangeReport struct {
+	Low  uint64 `json:"low"`
+	High uint64 `json:"high"`
+}
+
+// ScenarioReport is one thing that was tried. The first is the job as it ran.
+type ScenarioReport struct {
+	Name      string      `json:"name"`
+	Reserved  RangeReport `json:"reserved_bytes"`  // at most, on a GPU without limit
+	RunsIn    RangeReport `json:"runs_in_bytes"`   // least memory for PyTorch with which it does not run out of memory
+	Grain     uint64      `json:"grain_bytes"`     // how precise RunsIn is
+	Allocated uint64      `json:"allocated_bytes"` // by blocks, at most
+	Stuck     uint64      `json:"stuck_bytes"`     // of Reserved, at its peak: free beside blocks that live
+	Orders    int         `json:"orders"`          // of addresses that were replayed
+
+	Verdict  string `json:"verdict,omitempty"`  // on the asked GPU
+	Failures int    `json:"failures,omitempty"` // orders that run out of memory there
+	Retries  int    `json:"retries,omitempty"`  // how often PyTorch gives its cache back there, at most
+	// The first allocation that runs out of memory: after so many of Allocations and steps, in a line.
+	FailedAfter int    `json:"failed_after,omitempty"`
+	FailedStep  int    `json:"failed_step,omitempty"`
+	FailedLine  string `json:"failed_line,omitempty"`
+}
+
+// WriteWhatIf writes the replays as JSON.
+func WriteWhatIf(w io.Writer, r *WhatIfReport) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}

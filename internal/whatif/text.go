@@ -79,6 +79,7 @@ func (p *page) job(x *reportjson.ReplayedReport, gpu uint64) {
 	p.line("")
 	p.table(x, gpu)
 	p.line("")
+	p.advice(x)
 	p.sentences(x, gpu)
 }
 

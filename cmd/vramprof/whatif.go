@@ -52,10 +52,11 @@ func whatIf(c *cli.Context) error {
 		}
 	}
 	name := c.Args().First()
-	jobs, err := whatif.Files{Options: sourceOptions(c), Torch: c.String("torch")}.Open(name)
+	jobs, done, err := whatif.Files{Options: sourceOptions(c), Torch: c.String("torch")}.Open(name)
 	if err != nil {
 		return err
 	}
+	defer done()
 	r, err := whatif.Report(name, jobs, tries.Scenarios, gpu)
 	if err != nil {
 		return err

@@ -12,37 +12,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Code says why a captured trace may not be what the program did.
-type Code uint8
-
-const (
-	// NotFromStart: the allocator had memory before its first event, and no exact reading says what. Count is
-	// the bytes that it had allocated.
-	NotFromStart    Code = iota + 1
-	Sampled              // only Count of Of blocks that were allocated are in the capture
-	NoSizes              // Count of Of blocks have no requested size, stream and pool
-	NoEnds               // of Count of Of frees it is not known whether, or until when, the memory waited for streams
-	UnknownBlocks        // Count of Of frees are of blocks that the trace does not have
-	Lost                 // Count events of the process were lost
-	Missing              // parts of the capture are missing
-	Untraced             // Count times the tensors were not traced, as with --budget
-	UnknownSettings      // neither the environment nor the allocator's settings could be read
-	ChangedSettings      // the program changed them: Text became Other
-	OtherSettings        // Text has an option that is not simulated; Err says which
-	UnknownVersion
-	OtherVersion // Text is a version that is not simulated
-	SharedPools  // Count private pools of the start could not be told from later ones
-)
-
-// Condition is one of these, with its figures. Only OtherSettings, OtherVersion and ChangedSettings have texts, which
-// the traced process chose.
-type Condition struct {
-	Code        Code
-	Count, Of   uint64
-	Text, Other string
-	Err         error
-}
-
 // Captured is what a capture has of PyTorch's allocator on one GPU of one process.
 type Captured struct {
 	PID     uint32
@@ -54,6 +23,7 @@ type Captured struct {
 	// Streams are the handles of the trace's streams.
 	Streams    []uint64
 	Late       bool        // the trace begins with a reading of the running allocator
+	Other      other       // what the process had on the GPU besides
 	Conditions []Condition // nil: the trace is all that the program did
 }
 
@@ -176,6 +146,8 @@ func (b *books) Tell(in ledger.Input) {
 				a.torch = append(a.torch, in)
 			}
 		}
+	case ledger.UsageReading:
+		b.takeUsage(in)
 	case ledger.TensorReading:
 		for i := range in.Totals {
 			if t := b.traces[key{in.Totals[i].PID, in.Totals[i].Device}]; t != nil {
@@ -184,6 +156,18 @@ func (b *books) Tell(in ledger.Input) {
 		}
 	case ledger.AllocatorReading:
 		b.takeReading(&in)
+	}
+}
+
+// takeUsage compares what NVML reports of each process with what its PyTorch has reserved.
+func (b *books) takeUsage(in ledger.UsageReading) {
+	for k, t := range b.traces {
+		uuids := b.of(k.pid).uuids
+		for _, u := range in.Usages {
+			if u.PID == k.pid && int(k.device) < len(uuids) && uuids[k.device] == u.UUID {
+				t.other.used(u.Bytes, u.Rough)
+			}
+		}
 	}
 }
 

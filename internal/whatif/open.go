@@ -15,18 +15,23 @@ type Files struct {
 	Torch string // the version of PyTorch that wrote a snapshot, which does not name it
 }
 
-// Open reads what can be replayed of a capture, or of a memory snapshot of PyTorch.
-func (o Files) Open(name string) ([]*Job, error) {
+// Open reads what can be replayed of a capture, or of a memory snapshot of PyTorch. Call done when
+// the jobs are no longer used.
+func (o Files) Open(name string) (jobs []*Job, done func(), err error) {
 	if filekind.Of(name).Class == filekind.Pickle {
-		return ReadSnapshot(name, o.Torch, o.Unlimited)
+		jobs, err = ReadSnapshot(name, o.Torch, o.Unlimited)
+		return jobs, func() {}, err
 	}
 	if o.Torch != "" {
-		return nil, fmt.Errorf("a version of PyTorch is for memory snapshots: %s names it", name)
+		return nil, nil, fmt.Errorf("a version of PyTorch is for memory snapshots: %s names it", name)
 	}
 	r, done, err := o.Options.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer done()
-	return readCapture(r)
+	if jobs, err = readCapture(r); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return jobs, done, nil
 }

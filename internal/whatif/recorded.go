@@ -34,6 +34,7 @@ type recorded struct {
 	allocs, counted          uint64 // seen, and reported by the allocator
 	noSizes, noEnds          uint64
 	frees, unknown, untraced uint64
+	other                    other
 }
 
 func newRecorded(k key) *recorded {
@@ -66,6 +67,9 @@ func (n *numbers) get(x uint64) uint32 {
 func (t *recorded) block(e *ledger.Event) {
 	if t.started == 0 {
 		t.started = e.Time
+	}
+	if e.Told&ledger.ToldAllocated != 0 {
+		t.other.reserves(e.Reserved)
 	}
 	if e.Op == ledger.Allocator {
 		t.older = e.Size
@@ -211,7 +215,7 @@ func (t *recorded) finish(a *about, total uint64) *Captured {
 		return nil
 	}
 	t.trace.Total = total
-	c := &Captured{PID: t.pid, Started: t.started, Trace: &t.trace, Sites: t.sites.list, Streams: t.streams.list, Late: t.late}
+	c := &Captured{PID: t.pid, Started: t.started, Trace: &t.trace, Sites: t.sites.list, Streams: t.streams.list, Late: t.late, Other: t.other}
 	t.renumberPools()
 	note := func(code Code, count, of uint64) {
 		if count > 0 {

@@ -2,7 +2,11 @@
 
 package remedy
 
-import "github.com/vramprof/vramprof/internal/allocsim"
+import (
+	"maps"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+)
 
 // edit collects changes of a trace by the index of the operation before which they come.
 type edit struct {
@@ -16,8 +20,10 @@ type edit struct {
 }
 
 func (p *Program) edit() *edit {
+	own := *p // what recomputes adds sites to this change only
+	own.sites = maps.Clone(p.sites)
 	return &edit{
-		Program: p, early: map[int][]uint32{}, insert: map[int][]allocsim.Op{}, moved: map[uint32]bool{}, rename: map[uint32]uint32{}, twice: map[uint32]bool{},
+		Program: &own, early: map[int][]uint32{}, insert: map[int][]allocsim.Op{}, moved: map[uint32]bool{}, rename: map[uint32]uint32{}, twice: map[uint32]bool{},
 		blocks: append(make([]allocsim.Block, 0, len(p.Trace.Blocks)), p.Trace.Blocks...),
 	}
 }

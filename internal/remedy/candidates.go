@@ -4,6 +4,7 @@ package remedy
 
 import (
 	"cmp"
+	"path"
 	"regexp"
 	"slices"
 
@@ -43,8 +44,11 @@ func (p *Program) Functions() (list []Function) {
 			}
 		}
 	}
+	names := p.fileNames()
 	for _, f := range largest(sums) {
-		if calls, err := p.calls(f); err == nil && len(calls) >= 2*len(passes[f]) && len(list) < most {
+		n := len(passes[f])
+		f.file = names(f.file)
+		if calls, err := p.calls(f); err == nil && len(calls) >= 2*n && len(list) < most {
 			list = append(list, f)
 		}
 	}
@@ -71,33 +75,62 @@ func (p *Program) Lines(at int, own func(*callstack.Frame) bool) (list []Line) {
 			}
 		}
 	}
+	names := p.fileNames()
 	var found []Line
-	kept := map[Line]uint64{}
+	kept := map[Line]kept{}
 	for _, line := range largest(sums) {
 		if len(found) == 4*most {
 			break
 		}
-		if calls := p.executions(line); len(calls) < 3 && len(p.repeats(calls)) < 3 {
-			continue
-		}
-		if _, seen, err := p.Without(line); err == nil {
-			kept[line] = seen.Bytes
-			found = append(found, line)
+		short := Line{names(line.File), line.Line}
+		inner[short] = inner[line]
+		if k := p.keptBy(short); len(k.calls) >= 3 && k.bytes > 0 {
+			kept[short] = k
+			found = append(found, short)
 		}
 	}
-	// Of lines that keep the same, the innermost is what to change.
-	slices.SortStableFunc(found, func(a, b Line) int {
-		if c := cmp.Compare(kept[b], kept[a]); c != 0 {
-			return c
-		}
-		return cmp.Compare(inner[a], inner[b])
-	})
+	slices.SortStableFunc(found, func(a, b Line) int { return cmp.Compare(kept[b].bytes, kept[a].bytes) })
 	for _, line := range found {
-		if !slices.ContainsFunc(list, func(l Line) bool { return kept[l] == kept[line] }) && len(list) < most {
-			list = append(list, line)
+		best := line
+		for _, l := range found {
+			if kept[l].bytes < kept[line].bytes/10*9 {
+				continue
+			}
+			// Of lines that keep the same: one whose results are all kept, and of these the innermost.
+			if a, b := kept[l].all(), kept[best].all(); a && !b || a == b && inner[l] < inner[best] {
+				best = l
+			}
+		}
+		if !slices.Contains(list, best) && len(list) < most {
+			list = append(list, best)
 		}
 	}
 	return list
+}
+
+// all reports whether a line keeps all that outlives its statement.
+func (k kept) all() bool { return k.bytes >= k.outlives/20*19 }
+
+// fileNames returns a function that shortens a path to its last part, where no other file has that.
+func (p *Program) fileNames() func(string) string {
+	paths := map[string]string{} // by last part; "": several
+	for _, s := range p.sites {
+		for i := range s.stack {
+			if file := s.stack[i].File; file != "" {
+				base := path.Base(file)
+				if known, ok := paths[base]; ok && known != file {
+					file = ""
+				}
+				paths[base] = file
+			}
+		}
+	}
+	return func(file string) string {
+		if base := path.Base(file); paths[base] == file {
+			return base
+		}
+		return file
+	}
 }
 
 // largest returns the keys of sums, the largest first.

@@ -3,6 +3,7 @@
 package remedy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -63,7 +64,7 @@ func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 		e.recompute(c, saved, p.nodeOf(first))
 	}
 	if done.Count == 0 {
-		return nil, done, fmt.Errorf("%v saves nothing for a backward pass that was recorded", f)
+		return nil, done, errors.New("it saves nothing for a backward pass that was recorded")
 	}
 	for _, c := range untrained { // a graph that is kept: its calls save the same, and nothing recomputes it
 		for _, b := range c.blocks[:len(c.blocks)-1] {
@@ -95,11 +96,11 @@ func (p *Program) calls(f Function) ([]call, error) {
 	}
 	switch {
 	case recomputed:
-		return nil, fmt.Errorf("%v is recomputed already", f)
+		return nil, errors.New("it is recomputed already")
 	case len(files) == 0:
-		return nil, fmt.Errorf("%v allocates nothing in a forward pass of this trace", f)
+		return nil, errors.New("it allocates nothing in a forward pass of this recording")
 	case len(files) > 1:
-		return nil, fmt.Errorf("%v is %d functions: name its class and its file, as FILE:CLASS.NAME", f, len(files))
+		return nil, fmt.Errorf("there are %d functions of this name: name the class and the file, as FILE:CLASS.NAME", len(files))
 	}
 	var calls []call
 	first, elsewhere, open := 0, false, false

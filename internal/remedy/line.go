@@ -3,7 +3,7 @@
 package remedy
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
@@ -12,29 +12,55 @@ import (
 // freed when its statement ends, because its result is dropped or moved to the host. A line keeps what is
 // live when it runs the next time but one; a line that ran once, all that outlives its statement.
 func (p *Program) Without(line Line) (*Program, Evidence, error) {
-	var seen Evidence
-	calls := p.executions(line)
-	if len(calls) == 0 {
-		return nil, seen, fmt.Errorf("%v allocates nothing in this recording", line)
+	k := p.keptBy(line)
+	seen := Evidence{Count: len(k.calls), Bytes: k.bytes}
+	if len(k.calls) == 0 {
+		return nil, seen, errors.New("it allocates nothing in this recording")
 	}
-	if each := p.repeats(calls); len(calls) < 3 || len(p.keeping(calls)) == 0 {
-		calls = each
+	if k.bytes == 0 {
+		return nil, seen, errors.New("it keeps nothing: what it allocates is freed before it runs again")
 	}
-	keeps := p.keeping(calls)
 	e := p.edit()
-	for _, c := range calls {
+	for _, c := range k.calls {
 		for _, b := range c.blocks {
-			if keeps[p.Trace.Blocks[b].Site] && p.until(b) > c.end && !p.site(b).workspace {
+			if k.keeps(p, c, b) {
 				e.free(b, c.end)
-				seen.Bytes += p.size(b)
 			}
 		}
 	}
-	seen.Count = len(calls)
-	if seen.Bytes == 0 {
-		return nil, seen, fmt.Errorf("%v keeps nothing: what it allocates is freed before it runs again", line)
-	}
 	return e.done(), seen, nil
+}
+
+// kept is what a line keeps.
+type kept struct {
+	calls    []call
+	sites    map[uint32]bool // of which it keeps what outlives the statement
+	bytes    uint64
+	outlives uint64 // bytes that outlive their statement, kept or not
+}
+
+func (k *kept) keeps(p *Program, c call, b uint32) bool {
+	return k.sites[p.Trace.Blocks[b].Site] && p.until(b) > c.end && !p.site(b).workspace
+}
+
+func (p *Program) keptBy(line Line) kept {
+	k := kept{calls: p.executions(line)}
+	k.sites = p.keeping(k.calls)
+	if each := p.repeats(k.calls); len(k.calls) < 3 || len(k.sites) == 0 {
+		k.calls = each
+		k.sites = p.keeping(each)
+	}
+	for _, c := range k.calls {
+		for _, b := range c.blocks {
+			if p.until(b) > c.end && !p.site(b).workspace {
+				k.outlives += p.size(b)
+			}
+			if k.keeps(p, c, b) {
+				k.bytes += p.size(b)
+			}
+		}
+	}
+	return k
 }
 
 // call is an execution of a line or a function: what it allocates.
@@ -43,7 +69,8 @@ type call struct {
 	blocks     []uint32
 }
 
-// executions finds the executions of a line: allocations below it that follow each other.
+// executions finds the executions of a line: allocations below it that follow each other. Threads of a
+// backward pass run beside it.
 func (p *Program) executions(line Line) []call {
 	below := map[uint32]bool{}
 	for n, s := range p.sites {
@@ -53,6 +80,9 @@ func (p *Program) executions(line Line) []call {
 	open := false
 	for i, op := range p.Trace.Ops {
 		if op.Kind != allocsim.Malloc {
+			continue
+		}
+		if s := p.site(op.Block); s.backward && s.line.Function == "" {
 			continue
 		}
 		if !below[p.Trace.Blocks[op.Block].Site] {

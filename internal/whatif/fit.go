@@ -188,14 +188,29 @@ func (f *fitter) fits(list []change) (bool, error) {
 	return true, nil
 }
 
-// shortest returns the shortest list that fits. Of lists of one length, the one whose changes save most alone comes
-// first. Without one that fits, it returns what together saves most.
+// halves reports whether a list changes what the model computes.
+func halves(list []change) bool {
+	return slices.ContainsFunc(list, func(c change) bool { return c.settings == nil && c.remedy.Kind == remedy.HalfFloat })
+}
+
+// shortest returns the shortest list that fits. Of lists of one length, those without half precision come first, then
+// those whose changes save most alone. Without one that fits, it returns what together saves most.
 func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
 	for n := 1; n <= min(maxChanges, len(list)); n++ {
 		if n > 1 && len(f.job.Trace.Ops) > fullSearch {
 			break
 		}
-		for _, some := range combinations(list, n) {
+		lists := combinations(list, n)
+		slices.SortStableFunc(lists, func(a, b []change) int {
+			if halves(a) == halves(b) {
+				return 0
+			}
+			if halves(b) {
+				return -1
+			}
+			return 1
+		})
+		for _, some := range lists {
 			if fits, err = f.fits(some); err != nil || fits {
 				return some, fits, err
 			}

@@ -97,8 +97,8 @@ func (a *Applied) say() string {
 	case remedy.NoLine:
 		return fmt.Sprintf("%s keeps %s in %s: drop its result when the statement ends, or move it to the host", r.Line, format.Bytes(e.Bytes), count("execution"))
 	case remedy.Recompute:
-		return fmt.Sprintf("%s saves %s for backward passes in %s: call it through torch.utils.checkpoint.checkpoint(…, use_reentrant=False), which runs it twice",
-			r.Function, format.Bytes(e.Bytes), count("call"))
+		return fmt.Sprintf("%s saves %s on average for the backward pass in each of %s: call it through torch.utils.checkpoint.checkpoint(…, use_reentrant=False), which runs it twice",
+			r.Function, format.Bytes(e.Bytes/uint64(max(e.Count, 1))), count("call"))
 	case remedy.NoGradient:
 		return fmt.Sprintf("gradients of %s stay until the next backward pass: call optimizer.zero_grad(set_to_none=True) right after optimizer.step()", format.Bytes(e.Bytes))
 	case remedy.EightBits:
@@ -108,7 +108,7 @@ func (a *Applied) say() string {
 	case remedy.HalfFloat:
 		return "weights, activations, gradients and state in 2 bytes, as of model.bfloat16(), if they have 4 now: check that it still learns"
 	case remedy.Batches:
-		return fmt.Sprintf("batches %s times as large, by the sizes of %s whose batches differ by a factor of %.2f", strconv.FormatFloat(r.Factor, 'g', -1, 64), count("pass"), e.Ratio)
+		return fmt.Sprintf("batches %s times as large, by the sizes of %d passes whose batches differ by a factor of %.2f", strconv.FormatFloat(r.Factor, 'g', -1, 64), e.Count, e.Ratio)
 	}
 	return ""
 }

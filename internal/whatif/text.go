@@ -111,7 +111,7 @@ func sizes(r reportjson.RangeReport) string {
 		return high
 	}
 	if low == high {
-		return fmt.Sprintf("%.1f to %.1f MiB", float64(r.Low)/mib, float64(r.High)/mib)
+		return fmt.Sprintf("%s to %s MiB", format.Digits(fmt.Sprint(r.Low/mib)), format.Digits(fmt.Sprint((r.High+mib-1)/mib)))
 	}
 	number, unit, _ := strings.Cut(low, " ")
 	if strings.HasSuffix(high, " "+unit) {
@@ -191,6 +191,7 @@ func (p *page) onGPU(x *reportjson.ReplayedReport, gpu uint64) {
 	for i := range x.Scenarios {
 		if s := &x.Scenarios[i]; s.FailedLine != "" {
 			p.say(fmt.Sprintf("%s it runs out of memory after %s, in %s.", lead(s.Name), format.Count(uint64(s.FailedAfter), "allocation"), s.FailedLine))
+			break
 		}
 	}
 }

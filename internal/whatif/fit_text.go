@@ -55,7 +55,7 @@ func (p *page) fitted(x *reportjson.FittedJob, gpu uint64) {
 	if len(x.Steps) > 0 {
 		p.line("")
 		if x.Fits {
-			p.say(fmt.Sprintf("With %s it fits in %s.", map[bool]string{true: "it", false: "these"}[len(x.Steps) == 1], format.Bytes(gpu)))
+			p.say(fmt.Sprintf("With %s, the program fits in %s.", map[bool]string{true: "it", false: "these"}[len(x.Steps) == 1], format.Bytes(gpu)))
 		} else {
 			p.say(fmt.Sprintf("It does not fit in %s, even with all of them.", format.Bytes(gpu)))
 		}

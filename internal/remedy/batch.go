@@ -27,8 +27,8 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 	if factor <= 0 {
 		return nil, nil, done, errors.New("a batch is multiplied by more than 0")
 	}
-	sizes := p.places()
-	small, large := p.extremes(sizes)
+	sizes := placesOf(p)
+	small, large := extremesOf(p, sizes)
 	if small == large {
 		return nil, nil, done, errors.New("all steps have one size: record some with another size of batch, of the same shapes otherwise")
 	}
@@ -49,11 +49,11 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 	change := func(unknown bool) *Program {
 		to := map[uint32]uint64{}
 		for n, pass := range sizes {
-			batch := p.batchOf(pass, sizes[small], slope)
+			batch := batchOf(p, pass, sizes[small], slope)
 			for at, b := range pass {
 				if by, ok := slope[at]; ok {
 					to[b] = uint64(max(1, math.Round(float64(p.size(b))+by*batch*(factor-1))))
-				} else if p.scalable(b, n) {
+				} else if isScalable(p, b, n) {
 					done.Unknown += p.size(b)
 					if unknown {
 						to[b] = uint64(max(1, math.Round(float64(p.size(b))*factor)))
@@ -73,8 +73,8 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 	return low, high, done, nil
 }
 
-// places returns the blocks of each pass with a backward pass, by their places.
-func (p *Program) places() map[int]map[place]uint32 {
+// placesOf returns the blocks of each pass with a backward pass, by their places.
+func placesOf(p *Program) map[int]map[place]uint32 {
 	all := map[int]map[place]uint32{}
 	for n, s := range p.passes {
 		if s.backward < 0 {
@@ -94,11 +94,11 @@ func (p *Program) places() map[int]map[place]uint32 {
 	return all
 }
 
-// extremes returns the passes that allocate least and most, of those with the largest number of places in common.
-func (p *Program) extremes(sizes map[int]map[place]uint32) (small, large int) {
+// extremesOf returns the passes that allocate least and most, of those with the largest number of places in common.
+func extremesOf(p *Program, sizes map[int]map[place]uint32) (small, large int) {
 	sum := func(n int) (bytes uint64) {
 		for at, b := range sizes[n] {
-			if !p.once(sizes, at) {
+			if !onlyOnce(p, sizes, at) {
 				bytes += p.size(b)
 			}
 		}
@@ -128,8 +128,8 @@ func sorted(sizes map[int]map[place]uint32) (order []int) {
 	return order
 }
 
-// once reports whether only one pass has a place.
-func (p *Program) once(sizes map[int]map[place]uint32, at place) bool {
+// onlyOnce reports whether only one pass has a place.
+func onlyOnce(p *Program, sizes map[int]map[place]uint32, at place) bool {
 	n := 0
 	for _, pass := range sizes {
 		if _, ok := pass[at]; ok {
@@ -182,7 +182,7 @@ func ratioOf(small, large map[place]uint32, p *Program) (float64, error) {
 }
 
 // batchOf returns the batch of a pass, relative to that of the smallest.
-func (p *Program) batchOf(pass, small map[place]uint32, slope map[place]float64) float64 {
+func batchOf(p *Program, pass, small map[place]uint32, slope map[place]float64) float64 {
 	sum, weight := 0.0, 0.0
 	for at, by := range slope {
 		b, ok := pass[at]
@@ -198,8 +198,8 @@ func (p *Program) batchOf(pass, small map[place]uint32, slope map[place]float64)
 	return sum / weight
 }
 
-// scalable reports whether a block may scale with the batch: it lives for a pass at most.
-func (p *Program) scalable(b uint32, pass int) bool {
+// isScalable reports whether a block may scale with the batch: it lives for a pass at most.
+func isScalable(p *Program, b uint32, pass int) bool {
 	s := p.site(b)
 	return s.role != optimizer && p.until(b) <= p.passes[pass].end && p.size(b) >= noticeable
 }

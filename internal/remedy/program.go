@@ -30,6 +30,20 @@ type Program struct {
 	last   int // last Malloc: what is freed later lives until the program ends
 }
 
+// Evidence is what a remedy rests on.
+type Evidence struct {
+	// Count is of executions of the line, calls of the function in trained passes, gradients, tensors of the
+	// optimizer's state, or passes that were compared.
+	Count int
+	// Bytes are what the line kept, what the calls saved for the backward pass, gradients of a step, the
+	// optimizer's state, all that is halved, or what scales with the batch in the largest pass.
+	Bytes uint64
+	After uint64 // the optimizer's state then, in bytes
+	// Unknown are bytes that may change or not, which makes Changed a range.
+	Unknown uint64
+	Ratio   float64 // of the largest to the smallest batch
+}
+
 // New returns a program as it ran. Block.Site numbers the stack traces.
 func New(t *allocsim.Trace, stacks callstack.Stacks) *Program {
 	p := &Program{Element: 4, sites: map[uint32]*site{}}

@@ -51,20 +51,6 @@ func (r Remedy) String() string {
 	return ""
 }
 
-// Evidence is what a remedy rests on.
-type Evidence struct {
-	// Count is of executions of the line, calls of the function in trained passes, gradients, tensors of the
-	// optimizer's state, or passes that were compared.
-	Count int
-	// Bytes are what the line kept, what the calls saved for the backward pass, gradients of a step, the
-	// optimizer's state, all that is halved, or what scales with the batch in the largest pass.
-	Bytes uint64
-	After uint64 // the optimizer's state then, in bytes
-	// Unknown are bytes that may change or not, which makes Changed a range.
-	Unknown uint64
-	Ratio   float64 // of the largest to the smallest batch
-}
-
 // Changed are a program after remedies. Where nothing proves how much a remedy changes, Low and High
 // are the least and the most memory that it leaves; otherwise they are the same program.
 type Changed struct{ Low, High *Program }

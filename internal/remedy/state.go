@@ -66,8 +66,8 @@ func (p *Program) Shard(ranks int) (*Program, Evidence, error) {
 	if ranks < 2 {
 		return nil, done, errors.New("a state is divided between 2 ranks at least")
 	}
-	mine := p.share(state, ranks)
-	lists := p.lists(state)
+	mine := shareOf(p, state, ranks)
+	lists := listsOf(p, state)
 	changed := p.resize(func(b uint32) uint64 {
 		switch {
 		case state[b] && !mine[b]:
@@ -110,12 +110,12 @@ func (p *Program) ofStep(b uint32) bool {
 	return s.stepping && !s.backward && !s.workspace
 }
 
-// share returns the state of the rank that gets the first tensor: each tensor, the largest first, goes to
+// shareOf returns the state of the rank that gets the first tensor: each tensor, the largest first, goes to
 // the rank that has least. The states of one weight have one size and are allocated one after another.
-func (p *Program) share(state map[uint32]bool, ranks int) map[uint32]bool {
+func shareOf(p *Program, state map[uint32]bool, ranks int) map[uint32]bool {
 	mine := map[uint32]bool{}
-	for _, one := range p.optimizers(state) {
-		per := p.statesPerWeight(one)
+	for _, one := range optimizersOf(p, state) {
+		per := statesPerWeight(p, one)
 		groups := slices.Collect(slices.Chunk(per.order, per.states))
 		slices.SortStableFunc(groups, func(a, b []uint32) int { return cmp.Compare(p.size(b[0]), p.size(a[0])) })
 		sums := make([]uint64, ranks)
@@ -132,8 +132,8 @@ func (p *Program) share(state map[uint32]bool, ranks int) map[uint32]bool {
 	return mine
 }
 
-// optimizers divides the state by the line that calls step().
-func (p *Program) optimizers(state map[uint32]bool) map[Line]map[uint32]bool {
+// optimizersOf divides the state by the line that calls step().
+func optimizersOf(p *Program, state map[uint32]bool) map[Line]map[uint32]bool {
 	all := map[Line]map[uint32]bool{}
 	for b := range state {
 		at := p.site(b).step
@@ -152,7 +152,7 @@ type states struct {
 
 // statesPerWeight finds how many states each weight has: the most, up to 3, for which runs of equal sizes
 // have a multiple of this length.
-func (p *Program) statesPerWeight(state map[uint32]bool) states {
+func statesPerWeight(p *Program, state map[uint32]bool) states {
 	var order []uint32
 	for _, op := range p.Trace.Ops {
 		if op.Kind == allocsim.Malloc && state[op.Block] {
@@ -186,11 +186,11 @@ type lists struct {
 	weight map[uint32]uint32 // block of a list: the first state of its weight
 }
 
-func (p *Program) lists(state map[uint32]bool) lists {
+func listsOf(p *Program, state map[uint32]bool) lists {
 	l := lists{map[uint32]uint32{}}
 	weights, next := map[Line][][]uint32{}, map[Line]int{}
-	for at, one := range p.optimizers(state) {
-		per := p.statesPerWeight(one)
+	for at, one := range optimizersOf(p, state) {
+		per := statesPerWeight(p, one)
 		weights[at] = slices.Collect(slices.Chunk(per.order, per.states))
 	}
 	for _, op := range p.Trace.Ops {

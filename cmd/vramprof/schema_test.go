@@ -36,6 +36,7 @@ var schemas = map[string]struct {
 	"report.json":  {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
+	"whatif.json":  {"vramprof whatif --json", reportjson.WhatIfVersion, reportjson.WhatIfReport{}},
 	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
 	"check.json":   {"vramprof check --libraries --json", reportjson.LibrariesVersion, reportjson.LibrariesReport{}},
 	"oom.json":     {"vramprof serve: record of an out-of-memory error", archive.RecordVersion, archive.Record{}},
@@ -54,6 +55,7 @@ var values = map[string][]string{
 	"GPU.addressing_mode": {"ATS", "HMM", "none"},
 	"Answer.by":           {"cuGetProcAddress", "cuGetProcAddress_v2"},
 	"Answer.mode":         procaddr.Modes[:],
+	"Scenario.verdict":    {"fits", "depends", "out_of_memory"},
 	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
 }
 

@@ -27,22 +27,31 @@ type Captured struct {
 	Conditions []Condition // nil: the trace is all that the program did
 }
 
-// maxTraces bounds the processes and GPUs of one capture.
-const maxTraces = 1 << 12
+// Limits of one capture, far above those of real machines.
+const (
+	maxTraces   = 1 << 12 // allocators
+	maxDevices  = 64      // of a process
+	maxSettings = 64      // changes of the settings of a process
+)
 
 // Load returns the traces of a capture, by pid and device. Errors are those of reading it.
 func Load(r *capture.Reader) ([]*Captured, error) {
-	b := &books{traces: map[key]*recorded{}, processes: map[uint32]*about{}}
+	b := &books{processes: map[uint32]*process{}}
 	p := r.Player()
 	if err := p.PlayTo(math.MaxUint64, b); err != nil {
 		return nil, err
 	}
-	var list []*Captured
-	for k, t := range b.traces {
-		b.ended = append(b.ended, ended{t, b.of(k.pid), b.total(k)})
+	for pid := range b.processes {
+		b.end(pid)
 	}
+	var list []*Captured
 	for _, e := range b.ended {
-		if c := e.recorded.finish(e.about, e.total); c != nil {
+		for device, t := range e.traces {
+			c := t.finish(&e.about)
+			if c == nil {
+				continue
+			}
+			c.Trace.Total = b.total(e, device)
 			if r.HasGaps() {
 				c.Conditions = append(c.Conditions, Condition{Code: Missing})
 			}
@@ -55,65 +64,66 @@ func Load(r *capture.Reader) ([]*Captured, error) {
 	return list, nil
 }
 
-type key struct {
+// process is one process of a capture.
+type process struct {
+	about
 	pid    uint32
-	device int32
+	traces map[int32]*recorded // by device
+	ranges ranges
 }
 
-// about is what is known of a process.
+// about is what conditions need to know of a process.
 type about struct {
-	uuids    []string
-	lost     uint64
-	untraced uint64
-	torch    []ledger.PyTorch // that differ from the one before
+	uuids []string
+	lost  uint64
+	torch []ledger.PyTorch // that differ from the one before
 }
 
 // books collects the traces of a capture.
 type books struct {
-	traces    map[key]*recorded
-	processes map[uint32]*about
+	processes map[uint32]*process
+	ended     []*process
+	traces    int
 	gpus      []ledger.GPU
-	ended     []ended
 }
 
-// ended is a trace of a process that has ended.
-type ended struct {
-	*recorded
-	about *about
-	total uint64
+func (b *books) of(pid uint32) *process {
+	p := b.processes[pid]
+	if p == nil {
+		p = &process{pid: pid, traces: map[int32]*recorded{}}
+		b.processes[pid] = p
+	}
+	return p
 }
 
-// end ends the traces of a process: its pid may be used again.
+// end ends a process: its pid may be used again.
 func (b *books) end(pid uint32) {
-	for k, t := range b.traces {
-		if k.pid == pid {
-			if len(b.ended) < maxTraces {
-				b.ended = append(b.ended, ended{t, b.of(pid), b.total(k)})
-			}
-			delete(b.traces, k)
-		}
+	if p := b.processes[pid]; p != nil && len(p.traces) > 0 {
+		b.ended = append(b.ended, p)
 	}
 	delete(b.processes, pid)
 }
 
-func (b *books) of(pid uint32) *about {
-	a := b.processes[pid]
-	if a == nil {
-		a = &about{}
-		b.processes[pid] = a
-	}
-	return a
-}
-
 // total returns the memory of a GPU, or 0.
-func (b *books) total(k key) uint64 {
-	uuids := b.of(k.pid).uuids
+func (b *books) total(p *process, device int32) uint64 {
 	for _, g := range b.gpus {
-		if k.device >= 0 && int(k.device) < len(uuids) && g.UUID == uuids[k.device] || len(b.gpus) == 1 {
+		if int(device) < len(p.uuids) && g.UUID == p.uuids[device] || len(b.gpus) == 1 {
 			return g.Total
 		}
 	}
 	return 0
+}
+
+// trace returns the trace of an allocator, or nil if there are too many.
+func (b *books) trace(pid uint32, device int32) *recorded {
+	p := b.of(pid)
+	t := p.traces[device]
+	if t == nil && device >= 0 && device < maxDevices && b.traces < maxTraces {
+		t = newRecorded(p, device)
+		p.traces[device] = t
+		b.traces++
+	}
+	return t
 }
 
 func (b *books) Tell(in ledger.Input) {
@@ -127,31 +137,21 @@ func (b *books) Tell(in ledger.Input) {
 	case ledger.GPUs:
 		b.gpus = slices.Clone(in)
 	case ledger.Stats:
-		for pid, n := range in.LostBy {
-			b.of(pid).lost = n
-			for _, e := range b.ended {
-				if e.pid == pid {
-					e.about.lost = n
-				}
-			}
-		}
+		b.setLost(in.LostBy)
 	case ledger.Untraced:
-		for _, t := range b.traces {
-			t.untraced++
+		for _, p := range b.processes {
+			for _, t := range p.traces {
+				t.untraced++
+			}
 		}
 	case ledger.PyTorch:
-		a := b.of(in.PID)
-		if n := len(a.torch); n == 0 || a.torch[n-1].Settings != in.Settings || a.torch[n-1].Version != in.Version || a.torch[n-1].InUse != in.InUse {
-			if n < maxSettings {
-				a.torch = append(a.torch, in)
-			}
-		}
+		b.of(in.PID).add(in)
 	case ledger.UsageReading:
 		b.takeUsage(in)
 	case ledger.TensorReading:
 		for i := range in.Totals {
-			if t := b.traces[key{in.Totals[i].PID, in.Totals[i].Device}]; t != nil {
-				t.counted = counted(&in.Totals[i])
+			if p := b.processes[in.Totals[i].PID]; p != nil && p.traces[in.Totals[i].Device] != nil {
+				p.traces[in.Totals[i].Device].counted = counted(&in.Totals[i])
 			}
 		}
 	case ledger.AllocatorReading:
@@ -159,20 +159,39 @@ func (b *books) Tell(in ledger.Input) {
 	}
 }
 
+func (b *books) setLost(by map[uint32]uint64) {
+	for pid, n := range by {
+		if p := b.processes[pid]; p != nil {
+			p.lost = n
+		}
+	}
+	for _, p := range b.ended { // the loss may be told only now
+		if n := by[p.pid]; b.processes[p.pid] == nil {
+			p.lost = max(p.lost, n)
+		}
+	}
+}
+
 // takeUsage compares what NVML reports of each process with what its PyTorch has reserved.
 func (b *books) takeUsage(in ledger.UsageReading) {
-	for k, t := range b.traces {
-		uuids := b.of(k.pid).uuids
-		for _, u := range in.Usages {
-			if u.PID == k.pid && int(k.device) < len(uuids) && uuids[k.device] == u.UUID {
+	for _, u := range in.Usages {
+		p := b.processes[u.PID]
+		if p == nil {
+			continue
+		}
+		for device, t := range p.traces {
+			if int(device) < len(p.uuids) && p.uuids[device] == u.UUID {
 				t.other.used(u.Bytes, u.Rough)
 			}
 		}
 	}
 }
 
-// maxSettings bounds how often the settings of a process may change.
-const maxSettings = 64
+func (a *about) add(in ledger.PyTorch) {
+	if n := len(a.torch); n < maxSettings && (n == 0 || a.torch[n-1].Settings != in.Settings || a.torch[n-1].Version != in.Version || a.torch[n-1].InUse != in.InUse) {
+		a.torch = append(a.torch, in)
+	}
+}
 
 func counted(t *ledger.TensorTotals) (blocks uint64) {
 	for i := range t.Classes {
@@ -181,30 +200,35 @@ func counted(t *ledger.TensorTotals) (blocks uint64) {
 	return blocks + t.Unbooked
 }
 
-// traceOf returns the trace of an allocator, or nil if there are too many.
-func (b *books) traceOf(pid uint32, device int32) *recorded {
-	k := key{pid, device}
-	t := b.traces[k]
-	if t == nil && device >= 0 && len(b.traces) < maxTraces {
-		t = newRecorded(k)
-		b.traces[k] = t
-	}
-	return t
-}
-
 func (b *books) Apply(e *ledger.Event) {
 	switch {
 	case e.Op == ledger.Exit || e.Op == ledger.Exec:
 		b.end(e.PID)
 	case e.Kind == ledger.Tensor && e.Space == ledger.Blocks:
-		if t := b.traceOf(e.PID, e.Device); t != nil {
+		if t := b.trace(e.PID, e.Device); t != nil {
 			t.block(e)
 		}
-	case e.Space == ledger.Addresses || e.Op == ledger.Map || e.Op == ledger.Unmap || e.Op == ledger.AllocFailed:
-		for k, t := range b.traces { // few
-			if k.pid == e.PID {
-				t.driver(e)
+	case e.Op == ledger.Alloc && e.Space == ledger.Addresses || e.Op == ledger.Map:
+		b.of(e.PID).ranges.add(e.Address, e.Size)
+	case e.Op == ledger.Free && e.Space == ledger.Addresses:
+		given(b.of(e.PID).ranges.remove(e.Address, 1))
+	case e.Op == ledger.Unmap:
+		given(b.of(e.PID).ranges.remove(e.Address, e.Size))
+	case e.Op == ledger.AllocFailed && e.Result == outOfMemory:
+		for device, t := range b.of(e.PID).traces {
+			if e.Device == device || e.Device == ledger.UnknownDevice {
+				t.refuse()
 			}
 		}
 	}
 }
+
+// given tells the allocators whose memory it was that it was given back to the driver.
+func given(list []memory) {
+	for _, m := range list {
+		m.owner.gone = append(m.owner.gone, m)
+	}
+}
+
+// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
+const outOfMemory = 2

@@ -46,33 +46,33 @@ func TestTheCommandSaysWhatTheJobReallyDoes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	root := realtorch.Prepare(t)
+	x := newRunner(t)
 	job := []string{"vary", "--steps", "8"}
-	env := append(root.Env(t, 1, gpuMemory), "PYTORCH_CUDA_ALLOC_CONF=")
+	env := append(x.root.Env(t, 1, gpuMemory), "PYTORCH_CUDA_ALLOC_CONF=")
 	file := filepath.Join(t.TempDir(), "run.vram")
-	inner := root.Command(env, "whatif.py", job...)
+	inner := x.root.Command(env, "whatif.py", job...)
 	if out, ok := command(t, env, append([]string{"record", "--for", "whatif", "--holders=off", "--no-oom", "-o", file, "--"}, inner.Args...)...); !ok {
 		t.Fatal(out)
 	}
-	real := runJob(t, root, "", gpuMemory, job[0], job[1:]...)
+	real := x.job(t, "", gpuMemory, job[0], job[1:]...)
 	context := real.Total - real.Capacity
 	const small = 800 * mib
 	r, ok := asked(t, "--set", "expandable_segments:True", "--empty-cache", "2", "--gpu", "1100MiB", file)
-	x := r.Jobs[0]
-	if !ok || len(x.Refused) > 0 || len(x.Scenarios) != 3 || x.Allocations != real.Allocations || x.Steps != 8 {
-		t.Fatalf("%+v", x)
+	said := r.Jobs[0]
+	if x := &said; !ok || len(x.Refused) > 0 || len(x.Scenarios) != 3 || x.Allocations != real.Allocations || x.Steps != 8 {
+		t.Fatalf("%+v", said)
 	}
-	if x.Other == nil || *x.Other != context || x.Capacity != small {
-		t.Errorf("%+v of other memory, %d for PyTorch; the context has %d", x.Other, x.Capacity, context)
+	if said.Other == nil || *said.Other != context || said.Capacity != small {
+		t.Errorf("%+v of other memory, %d for PyTorch; the context has %d", said.Other, said.Capacity, context)
 	}
 	for i, args := range [][]string{nil, nil, {"--empty", "2"}} {
-		s := &x.Scenarios[i]
+		s := &said.Scenarios[i]
 		conf := ""
 		if i == 1 {
 			conf = s.Name
 		}
-		got := runJob(t, root, conf, gpuMemory, job[0], append(job[1:], args...)...)
-		limited := runJob(t, root, conf, small+context, job[0], append(job[1:], args...)...)
+		got := x.job(t, conf, gpuMemory, job[0], append(job[1:], args...)...)
+		limited := x.job(t, conf, small+context, job[0], append(job[1:], args...)...)
 		if got.Reserved < s.Reserved.Low || got.Reserved > s.Reserved.High {
 			t.Errorf("%s: said %+v, really %d", s.Name, s.Reserved, got.Reserved)
 		}

@@ -3,6 +3,7 @@
 package whatif
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs and
@@ -32,26 +34,64 @@ type ran struct {
 	Error                    string
 }
 
-// runJob runs a job on a machine of its own.
-func runJob(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (r ran) {
-	t.Helper()
-	cmd := root.Command(append(root.Env(t, 1, memory), "PYTORCH_CUDA_ALLOC_CONF="+conf), "whatif.py", append([]string{job}, args...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s with %q: %v", job, conf, err)
-	}
-	if err := json.Unmarshal(out, &r); err != nil {
-		t.Fatal(err)
-	}
-	return r
+// runner is a PyTorch that forks for each job: its import takes most of the time.
+type runner struct {
+	root  realtorch.Root
+	asks  *json.Encoder
+	tells *json.Decoder
 }
 
-// runRecorded runs a job with PyTorch's history, and reads that.
-func runRecorded(t *testing.T, root realtorch.Root, conf string, memory uint64, job string, args ...string) (ran, *Job) {
+func newRunner(t *testing.T) *runner {
+	t.Helper()
+	root := realtorch.Prepare(t)
+	cmd := root.Command(root.Env(t, 1, gpuMemory), "whatif.py", "serve")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	return &runner{root, json.NewEncoder(in), json.NewDecoder(out)}
+}
+
+// job runs a job on a machine of its own.
+func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args ...string) ran {
+	t.Helper()
+	env := map[string]string{}
+	for _, v := range append(x.root.Env(t, 1, memory), "PYTORCH_CUDA_ALLOC_CONF="+conf) {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAKECUDA_") || strings.HasPrefix(name, "PYTORCH_") {
+			env[name] = value
+		}
+	}
+	var r struct {
+		ran
+		Failed string
+	}
+	err := x.asks.Encode(map[string]any{"args": append([]string{job}, args...), "env": env})
+	if err == nil {
+		err = x.tells.Decode(&r)
+	}
+	if err != nil || r.Failed != "" {
+		t.Fatalf("%s with %q: %v %s", job, conf, err, r.Failed)
+	}
+	return r.ran
+}
+
+// recorded runs a job with PyTorch's history, and reads that.
+func (x *runner) recorded(t *testing.T, conf string, memory uint64, job string, args ...string) (ran, *Job) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "history.pickle")
-	r := runJob(t, root, conf, memory, job, append(args, "--snapshot", file)...)
+	r := x.job(t, conf, memory, job, append(args, "--snapshot", file)...)
 	jobs, err := ReadSnapshot(file, version, false)
 	if err != nil || len(jobs) != 1 {
 		t.Fatal(len(jobs), err)
@@ -68,7 +108,7 @@ type with struct {
 }
 
 func (w with) String() string {
-	s := w.conf
+	s := cmp.Or(w.conf, asItRan)
 	if w.every > 0 {
 		s = fmt.Sprintf("empty_cache() every %d steps", w.every)
 	}
@@ -120,19 +160,21 @@ type tally struct {
 	ranges, inside, exact, narrow     int
 	widest, farthest                  float64
 	verdicts, right, wrong, undecided int
-	table, limits                     strings.Builder
+	cells                             map[string]map[string]string // by job and setting
+	jobs                              []string
+	limits                            strings.Builder
 }
 
 // Own settings: each allocation's address and what is reserved after it. Other settings: the real peak
 // is in the range.
-func (y *tally) predict(t *testing.T, root realtorch.Root, job string, tries []with) (base ran, of *Job) {
-	base, of = runRecorded(t, root, "", gpuMemory, job)
+func (y *tally) predict(t *testing.T, x *runner, job string, tries []with) (base ran, of *Job) {
+	base, of = x.recorded(t, "", gpuMemory, job)
 	y.proven(t, job, "default", base, of)
 	same, err := Replay(of.Trace, Scenario{}, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y.compare(t, job, with{conf: "as it ran"}, same, base)
+	y.compare(t, job, with{}, same, base)
 	for _, w := range tries {
 		if w.every > 0 && noSteps[job] {
 			continue
@@ -142,7 +184,7 @@ func (y *tally) predict(t *testing.T, root realtorch.Root, job string, tries []w
 			t.Errorf("%s, %s: %v", job, w, err)
 			continue
 		}
-		r, again := runRecorded(t, root, w.conf, gpuMemory, job, w.args(base)...)
+		r, again := x.recorded(t, w.conf, gpuMemory, job, w.args(base)...)
 		again.Trace.Settings.Fraction, again.Trace.Total = w.fractionOf(base), base.Total
 		again.Refused = nil
 		again.Prove()
@@ -187,27 +229,39 @@ func (y *tally) compare(t *testing.T, job string, w with, out Outcome, r ran) {
 		y.farthest = max(y.farthest, far, -far)
 	}
 	said := fmt.Sprint(out.Reserved.Low / mib)
+	cell := said
 	if out.Reserved.High > out.Reserved.Low {
 		said += fmt.Sprint(" to ", out.Reserved.High/mib)
 	}
-	fmt.Fprintf(&y.table, "| %s | `%s` | %s | %d | %s |\n", job, w, said, r.Reserved/mib, mark)
+	switch {
+	case mark != "":
+		cell = fmt.Sprintf("**%s, really %d**", said, r.Reserved/mib)
+	case width > 0:
+		cell = fmt.Sprintf("%s (%d)", said, r.Reserved/mib)
+	}
+	if y.cells[job] == nil {
+		y.cells[job] = map[string]string{}
+		y.jobs = append(y.jobs, job)
+	}
+	y.cells[job][w.String()] = cell
 	t.Logf("%s, %s: said %s MiB, real %d %s; runs in %d to %d", job, w, said, r.Reserved/mib, mark, out.RunsIn.Low/mib, out.RunsIn.High/mib)
 }
 
 // limits runs a job on GPUs with a little more and a little less than it needs.
-func (y *tally) limit(t *testing.T, root realtorch.Root, job string, base ran, of *Job, w with, near int) {
+func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w with, near int) {
 	out, err := Replay(of.Trace, w.scenario(base), 0, base.Total)
 	if err != nil {
 		t.Fatal(err)
 	}
 	context := base.Total - base.Capacity
 	below := out.RunsIn.Low - out.Grain
+	var cells []string
 	for _, capacity := range []uint64{out.RunsIn.High, below, down(below * 93 / 100), down(out.RunsIn.High * 105 / 100)}[:near] {
 		said, err := Replay(of.Trace, w.scenario(base), capacity, capacity+context)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := runJob(t, root, w.conf, capacity+context, job, w.args(base)...)
+		r := x.job(t, w.conf, capacity+context, job, w.args(base)...)
 		if r.Capacity != capacity {
 			t.Fatalf("%d bytes for PyTorch, want %d", r.Capacity, capacity)
 		}
@@ -228,15 +282,20 @@ func (y *tally) limit(t *testing.T, root realtorch.Root, job string, base ran, o
 		if r.Error != "" {
 			really = "out of memory"
 		}
-		fmt.Fprintf(&y.limits, "| %s | `%s` | %d | %s | %s | %s |\n", job, w, capacity/mib, words[said.Verdict], really, mark)
+		cell := fmt.Sprintf("%d: %s", capacity/mib, words[said.Verdict])
+		if mark != "right" {
+			cell += ", really " + really
+		}
+		cells = append(cells, cell)
 		t.Logf("%s, %s on %d MiB: %s, really %s: %s", job, w, capacity/mib, words[said.Verdict], really, mark)
 	}
+	fmt.Fprintf(&y.limits, "| %s | %s | %s |\n", job, w, strings.Join(cells, " | "))
 }
 
 // TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings is equal to
 // the byte, the peak with other settings is in the range, and verdicts near the limit are right.
 func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
-	root := realtorch.Prepare(t)
+	x := newRunner(t)
 	table := os.Getenv(tableVariable)
 	jobs := []string{"vary", "streams"}
 	tries, limited, near := settings[:1], map[string][]with{"vary": {{}}}, 2
@@ -247,11 +306,11 @@ func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 			limited[job] = []with{{}, settings[0], settings[1]}
 		}
 	}
-	var y tally
+	y := tally{cells: map[string]map[string]string{}}
 	for _, job := range jobs {
-		base, of := y.predict(t, root, job, tries)
+		base, of := y.predict(t, x, job, tries)
 		for _, w := range limited[job] {
-			y.limit(t, root, job, base, of, w, near)
+			y.limit(t, x, job, base, of, w, near)
 		}
 	}
 	t.Logf("own settings: %d of %d equal, %d allocations", y.ownEqual, y.own, y.allocations)
@@ -272,20 +331,22 @@ func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 }
 
 func (y *tally) markdown() string {
-	return fmt.Sprintf(`%d runs: the replay of their own settings is equal to the byte in %d of them, at each of %d allocations:
-its address and the memory reserved after it.
-
-With other settings, %d of %d real peaks lie in the range that was said, %d of them where the range is one number. %d ranges are at most
-3 %% wide, the widest is %.1f %%. The peak farthest outside is %.1f %% away.
-
-| job | settings | said, MiB | real | outside |
-|---|---|---|---|---|
-%s
-Out of memory or not, with what a job needs at least, less by 2 MiB or 0.2 %%, by 7 %%, and 5 %% more: of %d verdicts %d are right, %d wrong, and %d say that it
-depends.
-
-| job | settings | GPU for PyTorch, MiB | said | really | |
-|---|---|---|---|---|---|
-%s`, y.own, y.ownEqual, y.allocations, y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.table.String(),
-		y.verdicts, y.right, y.wrong, y.undecided, y.limits.String())
+	var b strings.Builder
+	fmt.Fprintf(&b, "Own settings: %d of %d runs equal, at each of %s allocations. Other settings: %d of %d real peaks lie in the range that was said, %d of them\nwhere it is one number. "+
+		"%d ranges are at most 3 %% wide, the widest is %.1f %%. The peak farthest outside is %.1f %% away. Out of memory or not: of %d verdicts\n%d are right, %d wrong, and %d say that it depends.\n\n",
+		y.ownEqual, y.own, format.Digits(fmt.Sprint(y.allocations)), y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.verdicts, y.right, y.wrong, y.undecided)
+	head := []string{with{}.String()}
+	for _, w := range settings {
+		head = append(head, w.String())
+	}
+	fmt.Fprintf(&b, "| job | %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)+1))
+	for _, job := range y.jobs {
+		fmt.Fprintf(&b, "| %s |", job)
+		for _, w := range head {
+			fmt.Fprintf(&b, " %s |", cmp.Or(y.cells[job][w], "–"))
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "\n| job | settings | the least that suffices | less by 2 MiB | by 7 %% | 5 %% more |\n|---|---|---|---|---|---|\n%s", y.limits.String())
+	return b.String()
 }

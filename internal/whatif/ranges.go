@@ -10,15 +10,18 @@ import (
 // memory is what the driver gave: one allocation, or one mapping.
 type memory struct {
 	start, end uint64
-	pool       uint32 // of the blocks in it
-	owned      bool   // PyTorch's blocks lie in it
+	owner      *recorded // the allocator whose blocks lie in it; nil: none's
+	pool       uint32    // of the blocks
 }
 
 // ranges is the driver's memory, by address, without overlaps.
 type ranges []memory
 
+// maxOwned bounds the ranges of one block: 80 GiB in mappings of 20 MiB.
+const maxOwned = 1 << 12
+
 // maxRanges bounds it: PyTorch has thousands of segments.
-const maxRanges = 1 << 18
+const maxRanges = 1 << 16
 
 // from returns the index of the first range that ends behind an address.
 func (r ranges) from(address uint64) int {
@@ -47,7 +50,7 @@ func (r *ranges) remove(address, size uint64) (owned []memory) {
 	first := r.from(address)
 	last := first
 	for ; last < len(*r) && (*r)[last].start < address+size; last++ {
-		if (*r)[last].owned {
+		if (*r)[last].owner != nil {
 			owned = append(owned, (*r)[last])
 		}
 	}
@@ -55,16 +58,17 @@ func (r *ranges) remove(address, size uint64) (owned []memory) {
 	return owned
 }
 
-// own notes that a block of a pool lies in some memory.
-func (r ranges) own(address, size uint64, pool uint32) {
-	for i := r.from(address); i < len(r) && r[i].start < address+size; i++ {
-		r[i].owned, r[i].pool = true, pool
+// own notes that a block of an allocator's pool lies in some memory.
+func (r ranges) own(t *recorded, address, size uint64, pool uint32) {
+	first := r.from(address)
+	for i := first; i < min(len(r), first+maxOwned) && r[i].start < address+size; i++ {
+		r[i].owner, r[i].pool = t, pool
 	}
 }
 
-// pool returns the pool of the memory at an address, or 0.
-func (r ranges) pool(address uint64) uint32 {
-	if i := r.from(address); i < len(r) && r[i].start <= address && r[i].owned {
+// pool returns the pool of an allocator's memory at an address, or 0.
+func (r ranges) pool(t *recorded, address uint64) uint32 {
+	if i := r.from(address); i < len(r) && r[i].start <= address && r[i].owner == t {
 		return r[i].pool
 	}
 	return 0

@@ -12,7 +12,7 @@ import (
 func (b *books) takeReading(in *ledger.AllocatorReading) {
 	for i := range in.Reading.Devices {
 		d := &in.Reading.Devices[i]
-		if t := b.traceOf(in.PID, d.Index); t != nil && !t.begun && d.Exact {
+		if t := b.trace(in.PID, d.Index); t != nil && !t.begun && d.Exact {
 			t.begin(in)
 		}
 	}
@@ -33,7 +33,7 @@ func (t *recorded) begin(in *ledger.AllocatorReading) {
 		} else {
 			bases[s.Address] = true
 		}
-		t.ranges.add(s.Address, s.Size)
+		t.process.ranges.add(s.Address, s.Size)
 	}
 	end := uint64(0)
 	var of *allocsim.Segment
@@ -53,7 +53,7 @@ func (t *recorded) begin(in *ledger.AllocatorReading) {
 		of.Size += b.Size
 		of.Expandable = of.Expandable || b.State == caching.Unmapped
 		of.Parts = append(of.Parts, t.part(b, of))
-		t.ranges.own(b.Address, b.Size, of.Pool)
+		t.process.ranges.own(t, b.Address, b.Size, of.Pool)
 	}
 	t.early = nil
 }

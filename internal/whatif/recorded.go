@@ -11,7 +11,8 @@ import (
 
 // recorded makes the trace of one allocator of its events, in their order.
 type recorded struct {
-	key
+	process *process
+	device  int32
 	started uint64
 	first   uint64 // time of the reading that the trace begins with; 0: it begins with the program
 	begun   bool   // the trace has begun: what the allocator had is known
@@ -25,7 +26,6 @@ type recorded struct {
 	streams numbers
 	sites   numbers
 	pools   pools
-	ranges  ranges
 	last    map[uint32]uint32 // thread → its last block, whose stream and pool it uses
 
 	gone    []memory // given back to the driver since the last operation
@@ -37,9 +37,9 @@ type recorded struct {
 	other                    other
 }
 
-func newRecorded(k key) *recorded {
+func newRecorded(p *process, device int32) *recorded {
 	return &recorded{
-		key: k, trace: allocsim.Trace{Device: int(k.device)}, live: map[uint64]uint32{}, waiting: map[uint64]uint32{}, early: map[uint64]uint64{},
+		process: p, device: device, trace: allocsim.Trace{Device: int(device)}, live: map[uint64]uint32{}, waiting: map[uint64]uint32{}, early: map[uint64]uint64{},
 		streams: newNumbers(), sites: newNumbers(), pools: newPools(), last: map[uint32]uint32{}, refused: -1,
 	}
 }
@@ -131,8 +131,8 @@ func (t *recorded) alloc(e *ledger.Event) {
 		t.add(&ledger.Event{Time: e.Time}, allocsim.Free, old)
 	}
 	t.driverGave(e, true)
-	b.Pool = t.pools.number(e.Pool, t.ranges.pool(e.Address))
-	t.ranges.own(e.Address, e.Size, b.Pool)
+	b.Pool = t.pools.number(e.Pool, t.process.ranges.pool(t, e.Address))
+	t.process.ranges.own(t, e.Address, e.Size, b.Pool)
 	n := t.newBlock(b)
 	t.live[e.Address] = n
 	if len(t.last) < 1<<16 {
@@ -171,24 +171,12 @@ func (t *recorded) failed(e *ledger.Event) {
 	t.add(e, allocsim.Failed, t.newBlock(b))
 }
 
-// driver takes an event of the driver's memory: segments come and go with it.
-func (t *recorded) driver(e *ledger.Event) {
-	switch e.Op {
-	case ledger.Alloc, ledger.Map:
-		t.ranges.add(e.Address, e.Size)
-	case ledger.Free:
-		t.gone = append(t.gone, t.ranges.remove(e.Address, 1)...)
-	case ledger.Unmap:
-		t.gone = append(t.gone, t.ranges.remove(e.Address, e.Size)...)
-	case ledger.AllocFailed:
-		if t.refused < 0 && e.Result == outOfMemory && (e.Device == t.device || e.Device == ledger.UnknownDevice) {
-			t.refused = len(t.gone)
-		}
+// refuse notes that the driver had no memory.
+func (t *recorded) refuse() {
+	if t.refused < 0 {
+		t.refused = len(t.gone)
 	}
 }
-
-// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
-const outOfMemory = 2
 
 // driverGave adds the operations that explain what was given back to the driver before an operation. The allocator
 // itself does it in an allocation, after the driver refused memory; else the program called empty_cache().
@@ -210,12 +198,11 @@ func (t *recorded) driverGave(e *ledger.Event, allocates bool) {
 }
 
 // finish returns the trace, or nil for an allocator without blocks.
-func (t *recorded) finish(a *about, total uint64) *Captured {
+func (t *recorded) finish(a *about) *Captured {
 	if t.started == 0 && len(t.trace.Start) == 0 {
 		return nil
 	}
-	t.trace.Total = total
-	c := &Captured{PID: t.pid, Started: t.started, Trace: &t.trace, Sites: t.sites.list, Streams: t.streams.list, Late: t.late, Other: t.other}
+	c := &Captured{PID: t.process.pid, Started: t.started, Trace: &t.trace, Sites: t.sites.list, Streams: t.streams.list, Late: t.late, Other: t.other}
 	t.renumberPools()
 	note := func(code Code, count, of uint64) {
 		if count > 0 {
@@ -300,6 +287,7 @@ func newPools() pools {
 
 func (p *pools) find(n uint32) uint32 {
 	for p.parent[n] != n {
+		p.parent[n] = p.parent[p.parent[n]]
 		n = p.parent[n]
 	}
 	return n

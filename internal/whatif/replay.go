@@ -126,12 +126,28 @@ func (p *player) answer(order allocsim.Order, capacity, guess uint64, grain *uin
 			return a, err
 		}
 		a.matters = a.matters || a.limited.OrderMatters
+		if capacity < p.had() {
+			a.limited.Failed = 0
+		}
 	}
-	s := search{player: p, order: order, low: down(a.free.PeakAllocated), high: a.free.PeakReserved}
+	s := search{player: p, order: order, low: max(down(a.free.PeakAllocated), p.had()), high: a.free.PeakReserved}
 	*grain = s.setGrain()
 	a.least, err = s.least(guess)
 	a.matters = a.matters || s.matters
 	return a, err
+}
+
+// had is what the allocator had reserved before the trace, in bytes: the recording cannot be replayed
+// with less.
+func (p *player) had() (bytes uint64) {
+	for i := range p.trace.Start {
+		for _, x := range p.trace.Start[i].Parts {
+			if x.State != allocsim.PartUnmapped {
+				bytes += x.Size
+			}
+		}
+	}
+	return bytes
 }
 
 func down(bytes uint64) uint64 { return bytes / (2 * mib) * (2 * mib) }
@@ -185,7 +201,7 @@ func (s *search) least(guess uint64) (uint64, error) {
 				} else if ok {
 					return s.high, nil
 				}
-				s.high += max(s.grain, high/64)
+				s.high += max(s.grain, down(high/64))
 			}
 		}
 	}

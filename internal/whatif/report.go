@@ -46,7 +46,7 @@ func (j *Job) capacity(gpu uint64) uint64 {
 func (j *Job) about() reportjson.ReplayedReport {
 	x := reportjson.ReplayedReport{
 		PID: j.PID, Command: untrusted.Clean(j.Comm), Device: j.Device, Torch: untrusted.Clean(j.Trace.Version), Settings: untrusted.Clean(j.Trace.Settings.String()),
-		Equal: j.Proof.Reserved, Steps: j.Steps, Refused: []reportjson.ConditionReport{}, Scenarios: []reportjson.ScenarioReport{},
+		Late: j.Late, Equal: j.Proof.Reserved, Steps: j.Steps, Refused: []reportjson.ConditionReport{}, Scenarios: []reportjson.ScenarioReport{},
 	}
 	for _, op := range j.Trace.Ops {
 		if op.Kind == allocsim.Malloc {
@@ -74,7 +74,7 @@ func (j *Job) scenario(out *Outcome) reportjson.ScenarioReport {
 		x.AllocatedLow = out.Allocated.Low
 	}
 	x.Remedies = remedyReports(out.Scenario.Remedies)
-	if out.FailedAt < 0 {
+	if out.FailedAt < 0 || out.FailedAt >= len(out.Trace.Ops) {
 		return x
 	}
 	for _, op := range out.Trace.Ops[:out.FailedAt] {
@@ -89,7 +89,9 @@ func (j *Job) scenario(out *Outcome) reportjson.ScenarioReport {
 	if j.Steps == 0 {
 		x.FailedStep = 0
 	}
-	x.FailedLine = j.line(out.Trace.Blocks[out.Trace.Ops[out.FailedAt].Block].Site)
+	if op := out.Trace.Ops[out.FailedAt]; op.Kind == allocsim.Malloc {
+		x.FailedLine = j.line(out.Trace.Blocks[op.Block].Site)
+	}
 	return x
 }
 

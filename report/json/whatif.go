@@ -27,6 +27,7 @@ type ReplayedReport struct {
 	Torch       string            `json:"torch_version,omitempty"`  // of PyTorch
 	Settings    string            `json:"settings"`                 // of the recorded run
 	Refused     []ConditionReport `json:"refused"`                  // why it is not replayed; empty: it is
+	Late        bool              `json:"late,omitempty"`           // it begins with a reading of the running allocator: only its own settings are replayed
 	Allocations int               `json:"allocations"`              // in the recording
 	Equal       int               `json:"equal_allocations"`        // whose replay under the recorded settings reserves what was recorded, to the byte
 	Steps       int               `json:"steps,omitempty"`          // of a training

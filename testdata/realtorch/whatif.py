@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """whatif.py JOB [--steps N] [--snapshot FILE] [--empty N] [--fraction F]: runs a job, and prints what its
-allocator did as a line of JSON. --snapshot records PyTorch's memory history from the begin and writes it to
+allocator did as a line of JSON. whatif.py serve runs each job that a line of stdin asks for,
+{"args": [...], "env": {...}}, in a process forked after the import, which takes most of the time. --snapshot records PyTorch's memory history from the begin and writes it to
 FILE. --empty calls torch.cuda.empty_cache() after each N-th step. Tests compare what whatif says about one run
 with what another run does. Each job is the same in each run: sizes follow from a seed."""
 import argparse
 import json
+import os
 import random
+import sys
 
 import torch
 import torch.nn as nn
@@ -14,14 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 import jobs
 
-parser = argparse.ArgumentParser()
-parser.add_argument("job")
-parser.add_argument("--steps", type=int, default=0)
-parser.add_argument("--snapshot")
-parser.add_argument("--empty", type=int, default=0)
-parser.add_argument("--fraction", type=float, default=0)
-options = parser.parse_args()
-dice = random.Random(options.job)
 keep = []  # what a job holds until its end
 
 
@@ -195,23 +190,53 @@ def generate():
             caches[i] = torch.cat([caches[i], torch.empty(1, dice.choice((1, 1, 16)), 2048, device="cuda")], 1)
 
 
-if options.fraction:
-    torch.cuda.set_per_process_memory_fraction(options.fraction, 0)
-if options.snapshot:
-    torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=10**8)
-error = None
-try:
-    globals()[options.job]()
-except torch.OutOfMemoryError as e:
-    error = str(e).split(". ")[0]
-torch.cuda.synchronize()
-stats = torch.cuda.memory_stats(0)
-free, total = torch.cuda.mem_get_info(0)
-if options.snapshot:
-    torch.cuda.memory._dump_snapshot(options.snapshot)
-print(json.dumps({
-    "reserved": stats.get("reserved_bytes.all.peak", 0), "allocated": stats.get("allocated_bytes.all.peak", 0),
-    "end": stats.get("reserved_bytes.all.current", 0), "retries": stats.get("num_alloc_retries", 0), "ooms": stats.get("num_ooms", 0),
-    "allocations": stats.get("allocation.all.allocated", 0), "total": total,
-    "capacity": free + stats.get("reserved_bytes.all.current", 0), "error": error,
-}), flush=True)
+def run(args):
+    global options, dice
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job")
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--snapshot")
+    parser.add_argument("--empty", type=int, default=0)
+    parser.add_argument("--fraction", type=float, default=0)
+    options = parser.parse_args(args)
+    dice = random.Random(options.job)
+    if options.fraction:
+        torch.cuda.set_per_process_memory_fraction(options.fraction, 0)
+    if options.snapshot:
+        torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=10**8)
+    error = None
+    try:
+        globals()[options.job]()
+    except torch.OutOfMemoryError as e:
+        error = str(e).split(". ")[0]
+    torch.cuda.synchronize()
+    stats = torch.cuda.memory_stats(0)
+    free, total = torch.cuda.mem_get_info(0)
+    if options.snapshot:
+        torch.cuda.memory._dump_snapshot(options.snapshot)
+    print(json.dumps({
+        "reserved": stats.get("reserved_bytes.all.peak", 0), "allocated": stats.get("allocated_bytes.all.peak", 0),
+        "end": stats.get("reserved_bytes.all.current", 0), "retries": stats.get("num_alloc_retries", 0), "ooms": stats.get("num_ooms", 0),
+        "allocations": stats.get("allocation.all.allocated", 0), "total": total,
+        "capacity": free + stats.get("reserved_bytes.all.current", 0), "error": error,
+    }), flush=True)
+
+
+def serve():
+    for line in sys.stdin:
+        asked = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            os.environ.update(asked["env"])
+            try:
+                run(asked["args"])
+            except BaseException as e:
+                print(json.dumps({"failed": repr(e)}), flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+
+if sys.argv[1:] == ["serve"]:
+    serve()
+else:
+    run(sys.argv[1:])

@@ -1,0 +1,18 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# whatif-check.sh: runs 12 kinds of jobs on the real PyTorch and the fake CUDA with all settings, and on GPUs
+# with a little more and a little less memory than each needs, compares what whatif says of one recording with
+# what the runs do, and writes the table in docs/accuracy.md. 15 minutes on two idle processors.
+# VRAMPROF_WHATIF_TABLE=FILE writes the table there instead.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+table=${VRAMPROF_WHATIF_TABLE:-$(mktemp)}
+VRAMPROF_WHATIF_TABLE=$table go test ./internal/whatif -run TestOtherSettingsReserveWhatReplaysSay -count=1 -v -timeout 90m
+[ -z "${VRAMPROF_WHATIF_TABLE:-}" ] || exit 0
+awk -v table="$table" '
+  /^<!--|^## / { skip = 0 }
+  !skip { print }
+  /^The tables of `scripts\/whatif-check.sh`:$/ { print ""; while ((getline line < table) > 0) print line; print ""; skip = 1 }
+' docs/accuracy.md >"$table.new"
+cat "$table.new" >docs/accuracy.md
+rm -f "$table" "$table.new"

@@ -98,7 +98,7 @@ func (p *Program) calls(f Function) ([]call, error) {
 	case recomputed:
 		return nil, errors.New("it is recomputed already")
 	case len(files) == 0:
-		return nil, errors.New("it allocates nothing in a forward pass of this recording")
+		return nil, errors.New("it allocates nothing in a recorded forward pass")
 	case len(files) > 1:
 		return nil, fmt.Errorf("there are %d functions of this name: name the class and the file, as FILE:CLASS.NAME", len(files))
 	}

@@ -15,7 +15,7 @@ func (p *Program) Without(line Line) (*Program, Evidence, error) {
 	k := p.keptBy(line)
 	seen := Evidence{Count: len(k.calls), Bytes: k.bytes}
 	if len(k.calls) == 0 {
-		return nil, seen, errors.New("it allocates nothing in this recording")
+		return nil, seen, errors.New("it allocates nothing that was recorded")
 	}
 	if k.bytes == 0 {
 		return nil, seen, errors.New("it keeps nothing: what it allocates is freed before it runs again")

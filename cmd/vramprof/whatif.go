@@ -23,12 +23,12 @@ func whatifCommand() *cli.Command {
 		UsageText: "vramprof whatif [OPTIONS] FILE",
 		Description: "FILE is a capture of vramprof record --for whatif, or a memory snapshot of PyTorch with a history of all allocations. Its allocations are replayed through a simulator " +
 			"of PyTorch's caching allocator. Two figures follow for each setting: what it reserves at most, and the least memory in which it does not run out of memory, because PyTorch " +
-			"gives its cache back before it fails. Where the order of addresses decides, which the driver gives, a figure is a range over 12 orders. A recording is refused, with the " +
+			"gives its cache back before it fails. Where the order of addresses decides, which the driver gives, a figure is a range over 12 orders. A history is refused, with the " +
 			"reason, unless the replay of its own settings reserves what was recorded, to the byte.",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "try `SETTINGS` as all of PYTORCH_CUDA_ALLOC_CONF; repeatable (default: usual ones)"},
 			&cli.IntFlag{Name: "empty-cache", Usage: "try torch.cuda.empty_cache() after every `N` steps (default: each step, without --set)"},
-			&cli.StringFlag{Name: "gpu", Usage: "say whether it runs on a GPU of `SIZE`, such as 24GiB"},
+			&cli.StringFlag{Name: "gpu", Usage: "report whether it runs on a GPU of `SIZE`, such as 24GiB"},
 			&cli.StringFlag{Name: "torch", Usage: "a memory snapshot is of PyTorch `VERSION`, which it does not name"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringSliceFlag{Name: "without", Usage: "try that `FILE:LINE` keeps nothing on the GPU: each result is dropped, or moved to the host; repeatable"},

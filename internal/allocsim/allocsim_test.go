@@ -328,7 +328,7 @@ func TestPermutationsAreOneToOne(t *testing.T) {
 	}
 }
 
-// training is a trace like a training's: activations on a stack, gradients, some blocks for ever.
+// training is a trace like a training's: activations on a stack, gradients, some blocks without end.
 func training(ops int, r *rand.Rand) *Trace {
 	b := newScript()
 	for range 300 {

@@ -214,7 +214,7 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-// OrderMatters is promised to say when another order can give other figures.
+// OrderMatters is promised wherever another order can give other figures.
 func TestOrdersAgreeWhereOrderDoesNotMatter(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	agree, differ := 0, 0

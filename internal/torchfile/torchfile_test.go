@@ -340,7 +340,7 @@ func FuzzSnapshot(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, d := range p.recording().Devices {
+		for _, d := range p.history().Devices {
 			d.Trace.Version = "2.6"
 			if _, err := allocsim.Verify(d.Trace); err != nil {
 				t.Log(err)

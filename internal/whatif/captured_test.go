@@ -42,7 +42,7 @@ func begin(t testing.TB) *session {
 	return s
 }
 
-// torch says what PyTorch the process has.
+// torch tells the version of the process's PyTorch.
 func (s *session) torch(version, settings string) {
 	s.w.Tell(ledger.PyTorch{PID: pid, Time: s.now, Version: version, Settings: settings, InUse: true})
 }

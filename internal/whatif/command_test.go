@@ -83,8 +83,8 @@ func TestTheCommandSaysWhatTheJobReallyDoes(t *testing.T) {
 	}
 }
 
-// TestRecordingsThatCannotBeReplayedAreRefused: with the reason, the remedy, and no figure.
-func TestRecordingsThatCannotBeReplayedAreRefused(t *testing.T) {
+// TestHistoriesThatCannotBeReplayedAreRefused: with the reason, the remedy, and no figure.
+func TestHistoriesThatCannotBeReplayedAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}

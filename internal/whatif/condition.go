@@ -2,11 +2,11 @@
 
 package whatif
 
-// Code says why a captured trace may not be what the program did.
+// Code is a reason why a captured trace may not be what the program did.
 type Code uint8
 
 const (
-	// NotFromStart: the allocator had memory before its first event, and no exact reading says what. Count is
+	// NotFromStart: the allocator had memory before its first event, and no exact reading has it. Count is
 	// the bytes that it had allocated.
 	NotFromStart    Code = iota + 1
 	Sampled              // only Count of Of blocks that were allocated are in the capture
@@ -18,15 +18,15 @@ const (
 	Untraced             // Count times the tensors were not traced, as with --budget
 	UnknownSettings      // neither the environment nor the allocator's settings could be read
 	ChangedSettings      // the program changed them: Text became Other
-	OtherSettings        // Text has an option that is not simulated; Err says which
+	OtherSettings        // Text has an option that is not simulated; Err names it
 	UnknownVersion
 	OtherVersion // Text is a version that is not simulated
 	SharedPools  // Count private pools of the start could not be told from later ones
 
-	// Differs: the replay of its own settings is not what was recorded. Err says what, at Count of Of
+	// Differs: the replay of its own settings is not what was recorded. Err is the difference, at Count of Of
 	// operations.
 	Differs
-	// Unchecked: the recording has no figure of reserved memory to compare a replay with.
+	// Unchecked: the history has no figure of reserved memory to compare a replay with.
 	Unchecked
 	// Exported: the snapshot is of vramprof, without the sizes that the program requested.
 	Exported

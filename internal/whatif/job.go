@@ -18,7 +18,7 @@ type Job struct {
 
 	Trace  *allocsim.Trace
 	Stacks callstack.Stacks // of the blocks' sites; nil: none
-	Steps  int              // ends of steps in the trace
+	Steps  int              // of the trace; 0: unknown
 	// Late: the trace begins with a reading of the running allocator, so only its own settings can be
 	// replayed.
 	Late bool
@@ -35,16 +35,29 @@ type Job struct {
 // Prove sets the proof of a job by a replay of its own settings, or refuses it. It does nothing where
 // the job is refused already.
 func (j *Job) Prove() {
-	for _, op := range j.Trace.Ops {
-		if op.Kind == allocsim.Step {
-			j.Steps++
-		}
-	}
+	j.Steps = steps(j.Trace)
 	if len(j.Refused) == 0 {
 		if c := j.prove(); c != nil {
 			j.Refused = append(j.Refused, *c)
 		}
 	}
+}
+
+// steps returns the number of steps in a trace, or 0 if it does not seem to show all of them: an optimizer
+// such as SGD allocates in its first step only.
+func steps(t *allocsim.Trace) (n int) {
+	const few = 3
+	last := 0
+	for i, op := range t.Ops {
+		if op.Kind == allocsim.Step {
+			n++
+			last = i
+		}
+	}
+	if n < few || last < len(t.Ops)/2 {
+		return 0
+	}
+	return n
 }
 
 func (j *Job) prove() *Condition {

@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/internal/source"
 )
 
-// Files says how files are read.
+// Files are options of reading files.
 type Files struct {
 	source.Options
 	Torch string // the version of PyTorch that wrote a snapshot, which does not name it

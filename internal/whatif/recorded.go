@@ -240,7 +240,7 @@ func (t *recorded) renumberPools() {
 	}
 }
 
-// settle sets the version and settings of a trace, and says what is wrong with them.
+// settle sets the version and settings of a trace, and returns what is wrong with them.
 func (a *about) settle(t *allocsim.Trace) (list []Condition) {
 	if len(a.torch) == 0 {
 		return []Condition{{Code: UnknownSettings}, {Code: UnknownVersion}}

@@ -137,7 +137,7 @@ func (p *player) answer(order allocsim.Order, capacity, guess uint64, grain *uin
 	return a, err
 }
 
-// had is what the allocator had reserved before the trace, in bytes: the recording cannot be replayed
+// had is what the allocator had reserved before the trace, in bytes: the history cannot be replayed
 // with less.
 func (p *player) had() (bytes uint64) {
 	for i := range p.trace.Start {

@@ -91,7 +91,7 @@ func TestTheCacheGoesBackBeforeAJobFails(t *testing.T) {
 
 // A process that vramprof attached to late has its cache from before: what it would have had on a smaller
 // GPU is unknown.
-func TestALateRecordingIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
+func TestALateHistoryIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
 	b := newBuilder()
 	b.malloc(mib)
 	tr := b.Trace()
@@ -173,6 +173,22 @@ func TestStepsEndWithWhatTheOptimizerFrees(t *testing.T) {
 	frames := []callstack.Frame{{Function: "AdamW.step", File: "/usr/lib/python3/dist-packages/torch/optim/adamw.py", Python: true}}
 	if !inOptimizer(frames) || inOptimizer([]callstack.Frame{{Function: "step", File: "/home/me/optim/mine.py", Python: true}}) {
 		t.Error("frames of optimizers")
+	}
+}
+
+func TestStepsAreUnknownWhereTheOptimizerShowsFew(t *testing.T) {
+	for marks, want := range map[string]int{"m|m|m|": 3, "m|m|": 0, "|||mmmmm": 0, "m|mm|m|m": 3, "": 0} {
+		b := newBuilder()
+		for _, x := range marks {
+			if x == 'm' {
+				b.malloc(1)
+			} else {
+				b.Add(allocsim.Step, 0)
+			}
+		}
+		if got := steps(b.Trace()); got != want {
+			t.Errorf("%q: %d steps", marks, got)
+		}
 	}
 }
 

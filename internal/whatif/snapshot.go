@@ -29,7 +29,7 @@ func ReadSnapshot(name, version string, unlimited bool) ([]*Job, error) {
 	return jobs, nil
 }
 
-func (j *Job) refuse(r *torchfile.Recording, older uint64) {
+func (j *Job) refuse(r *torchfile.History, older uint64) {
 	refuse := func(c Condition) { j.Refused = append(j.Refused, c) }
 	if r.Exported {
 		refuse(Condition{Code: Exported})

@@ -160,7 +160,7 @@ func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 		p.say(fmt.Sprintf("A range is over %d orders of addresses, which the driver decides.", allocsim.Orders))
 	}
 	if x.Late {
-		p.say("The recording begins with the running allocator, so only its own settings are replayed. For others, record from the program's start.")
+		p.say("The history begins with the running allocator, so only its own settings are replayed. For others, record from the program's start.")
 	}
 	p.say("Not predicted: time, and memory of other libraries.")
 }

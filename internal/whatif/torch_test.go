@@ -309,7 +309,7 @@ func TestACaptureHasWhatPyTorchRecordedItself(t *testing.T) {
 	}
 }
 
-// TestALateAttachReplaysFromWhatTheAllocatorHad: recording begins in the middle of a job that stands still. The trace begins
+// TestALateAttachReplaysFromWhatTheAllocatorHad: history begins in the middle of a job that stands still. The trace begins
 // with what tracer/allocator reads then, and everything after it is as PyTorch recorded it.
 func TestALateAttachReplaysFromWhatTheAllocatorHad(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -21,7 +21,7 @@ type Tries struct {
 	Remedies []remedy.Remedy
 }
 
-// usual are tried without a choice. Sizes are those of PyTorch's documentation.
+// usual are tried by default. Sizes are those of PyTorch's documentation.
 var usual = Tries{Settings: []string{"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:4"}, Empty: 1}
 
 // Check returns an error if the settings are not those of PyTorch, or not simulated.

@@ -58,7 +58,7 @@ func (c *Condition) say() string {
 	ofAllocations := fmt.Sprintf("%s of %s", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "allocation"))
 	switch c.Code {
 	case NotFromStart:
-		return fmt.Sprintf("PyTorch had %s before the recording began, and other settings would have placed them otherwise", format.Bytes(c.Count))
+		return fmt.Sprintf("PyTorch had %s before the history began, and other settings would have placed them otherwise", format.Bytes(c.Count))
 	case Sampled:
 		return "tensors are sampled: only " + ofAllocations + " were recorded"
 	case NoSizes:
@@ -66,7 +66,7 @@ func (c *Condition) say() string {
 	case NoEnds:
 		return fmt.Sprintf("of %s of %s it is not known when other streams released the memory", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "free"))
 	case UnknownBlocks:
-		return fmt.Sprintf("%s of %s are of blocks whose allocation is not in the recording", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "free"))
+		return fmt.Sprintf("%s of %s are of blocks whose allocation is not in the history", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "free"))
 	case Lost:
 		return format.Count(c.Count, "event") + " were lost"
 	case Missing:
@@ -74,21 +74,21 @@ func (c *Condition) say() string {
 	case Untraced:
 		return "tensors were not traced all the time"
 	case UnknownSettings:
-		return "the settings of PyTorch's allocator are not in the recording"
+		return "the settings of PyTorch's allocator are not in the history"
 	case ChangedSettings:
 		return fmt.Sprintf("the program changed the settings of its allocator from %q to %q", text, other)
 	case OtherSettings:
 		return fmt.Sprintf("vramprof does not simulate its settings, %s: %s", text, errText(c.Err))
 	case UnknownVersion:
-		return "the version of PyTorch is not in the recording, and each has an allocator of its own"
+		return "the version of PyTorch is not in the history, and each has an allocator of its own"
 	case OtherVersion:
 		return fmt.Sprintf("the allocator of PyTorch %s is not among those that were compared with the simulator (%s)", text, allocsim.Proven())
 	case SharedPools:
-		return "private pools of before the recording cannot be told from later ones"
+		return "private pools of before the history cannot be told from later ones"
 	case Differs:
 		return fmt.Sprintf("the replay of its own settings is not what was recorded, from operation %s of %s on: %s", format.Digits(fmt.Sprint(c.Count)), format.Digits(fmt.Sprint(c.Of)), c.differs())
 	case Unchecked:
-		return "the recording does not say what PyTorch had reserved, so no replay can be checked"
+		return "the history has no figure of reserved memory, so no replay can be checked"
 	case Exported:
 		return "vramprof wrote this snapshot, which has no requested sizes"
 	case NoHistory:
@@ -106,7 +106,7 @@ func errText(err error) string {
 	return untrusted.Clean(err.Error())
 }
 
-// differs says what a replay had otherwise.
+// differs describes what a replay had otherwise.
 func (c *Condition) differs() string {
 	var m *allocsim.Mismatch
 	if !errors.As(c.Err, &m) {

@@ -28,7 +28,7 @@ type ReplayedReport struct {
 	Settings    string            `json:"settings"`                 // of the recorded run
 	Refused     []ConditionReport `json:"refused"`                  // why it is not replayed; empty: it is
 	Late        bool              `json:"late,omitempty"`           // it begins with a reading of the running allocator: only its own settings are replayed
-	Allocations int               `json:"allocations"`              // in the recording
+	Allocations int               `json:"allocations"`              // in the history
 	Equal       int               `json:"equal_allocations"`        // whose replay under the recorded settings reserves what was recorded, to the byte
 	Steps       int               `json:"steps,omitempty"`          // of a training
 	Other       *uint64           `json:"other_bytes"`              // of the process besides PyTorch's memory, at most; null: unknown

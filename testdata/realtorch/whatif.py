@@ -5,6 +5,7 @@ allocator did as a line of JSON. whatif.py serve runs each job that a line of st
 FILE. --empty calls torch.cuda.empty_cache() after each N-th step. Tests compare what whatif says about one run
 with what another run does. Each job is the same in each run: sizes follow from a seed."""
 import argparse
+import itertools
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import sys
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.checkpoint import checkpoint
 
 import jobs
@@ -21,10 +23,7 @@ keep = []  # what a job holds until its end
 
 
 def steps(default):
-    for i in range(options.steps or default):
-        yield i
-        if options.empty and i % options.empty == options.empty - 1:
-            torch.cuda.empty_cache()
+    yield from range(options.steps or default)
 
 
 def tensor(mib, **how):
@@ -200,6 +199,9 @@ def run(args):
     parser.add_argument("--fraction", type=float, default=0)
     options = parser.parse_args(args)
     dice = random.Random(options.job)
+    if options.empty:
+        counts = itertools.count(1)
+        register_optimizer_step_post_hook(lambda *_: next(counts) % options.empty or torch.cuda.empty_cache())
     if options.fraction:
         torch.cuda.set_per_process_memory_fraction(options.fraction, 0)
     if options.snapshot:

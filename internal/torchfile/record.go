@@ -10,10 +10,11 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger/intervals"
 )
 
-// Recording is the history of a memory snapshot, for replays. Blocks' sites are stacks of Stacks.
-type Recording struct {
+// History is the history of a memory snapshot, for replays. Blocks' sites are stacks of Stacks.
+type History struct {
 	Devices []Recorded // those with a history
 	Stacks  callstack.Stacks
 	Comm    string // "" unless vramprof wrote the file
@@ -37,17 +38,17 @@ type Recorded struct {
 
 // Record reads the history of a snapshot that torch.cuda.memory._dump_snapshot has written. An unlimited
 // file is trusted. The error names the file.
-func Record(name string, unlimited bool) (*Recording, error) {
+func Record(name string, unlimited bool) (*History, error) {
 	p, _, err := load(name, unlimited)
 	if err != nil {
 		return nil, err
 	}
-	return p.recording(), nil
+	return p.history(), nil
 }
 
-func (p *parser) recording() *Recording {
+func (p *parser) history() *History {
 	s := newStacks()
-	r := &Recording{Stacks: s, Comm: bounded(p.about.comm), PID: p.about.pid, Exported: p.about.exported}
+	r := &History{Stacks: s, Comm: bounded(p.about.comm), PID: p.about.pid, Exported: p.about.exported}
 	if p.settings != nil {
 		r.Settings, r.SettingsKnown = *p.settings, true
 	}
@@ -81,6 +82,10 @@ type recorder struct {
 	pools   map[[2]uint64]uint32
 	byList  map[*pickle.List]marks
 
+	// Segments of cudaMalloc that went back before the dump. Another pool may have their addresses since.
+	ended map[*entry]bool     // by their segment_alloc
+	old   intervals.Set[bool] // of them, those that are there at the moment
+
 	reserved, peak uint64
 	returned       []*entry // since the last operation: by empty_cache, or by an allocation that follows
 	inStep         bool
@@ -92,6 +97,7 @@ func (r *recorder) record() Recorded {
 	r.byList = map[*pickle.List]marks{}
 	r.trace.Device = r.device
 	entries := r.traces[r.device]
+	r.ended = endedIn(entries)
 	r.out.Older = r.older(entries)
 	slices.SortFunc(r.segmentsOf(), func(a, b segment) int { return compare(a.start, b.start) })
 	reserved := uint64(0)
@@ -116,6 +122,23 @@ func (r *recorder) record() Recorded {
 	r.emptied(nil)
 	r.out.Trace = &r.trace
 	return r.out
+}
+
+// endedIn returns the segment_alloc events of segments that a segment_free follows.
+func endedIn(entries []entry) map[*entry]bool {
+	ended, freed := map[*entry]bool{}, map[uint64]bool{}
+	for i := len(entries) - 1; i >= 0; i-- {
+		switch e := &entries[i]; e.action {
+		case segmentFree:
+			freed[e.address] = true
+		case segmentAlloc:
+			if freed[e.address] {
+				ended[e] = true
+			}
+			delete(freed, e.address)
+		}
+	}
+	return ended
 }
 
 func compare(a, b uint64) int {
@@ -185,8 +208,13 @@ func (r *recorder) entry(e, next *entry) {
 	case segmentAlloc, segmentMap:
 		r.emptied(e)
 		r.reserved += e.size
+		r.old.Cut(e.address, e.address+e.size)
+		if r.ended[e] {
+			r.old.Insert(intervals.Interval[bool]{Start: e.address, End: e.address + e.size})
+		}
 	case segmentFree, segmentUnmap:
 		r.returned = append(r.returned, e)
+		r.old.Cut(e.address, e.address+e.size)
 	case alloc:
 		r.emptied(e)
 		r.step(e)
@@ -284,8 +312,12 @@ func (r *recorder) block(e *entry) uint32 {
 	return uint32(len(r.trace.Blocks) - 1)
 }
 
-// pool returns the pool that has an address at the dump: a history does not name it.
+// pool returns the pool that has an address at the dump: a history does not name it. Segments that went
+// back before were of the default pool, since private ones keep theirs while a graph uses them.
 func (r *recorder) pool(address uint64) uint32 {
+	if r.old.At(address) != nil {
+		return 0
+	}
 	all := r.segmentsOf()
 	i, ok := slices.BinarySearchFunc(all, address, func(s segment, a uint64) int { return compare(s.start, a) })
 	if !ok {

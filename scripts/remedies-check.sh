@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# remedies-check.sh [FILE]: compares what vramprof whatif says of changed programs with the programs really changed: all jobs of
+# remedies-check.sh [FILE]: compares what vramprof whatif predicts of changed programs with the programs really changed: all jobs of
 # testdata/remedies on the real PyTorch, and a third of them on GPUs 3 % above and below what they need. It writes the table to FILE
 # (default: standard output). About 12 minutes on an idle machine, as root.
 set -euo pipefail

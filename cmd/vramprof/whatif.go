@@ -37,7 +37,7 @@ func whatifCommand() *cli.Command {
 			&cli.BoolFlag{Name: "optimizer-8bit", Usage: "try an optimizer with its state in 8 bits"},
 			&cli.IntFlag{Name: "shard-optimizer", Usage: "try the optimizer's state divided between `N` ranks"},
 			&cli.BoolFlag{Name: "half", Usage: "try weights, activations, gradients and state in half precision"},
-			&cli.Float64Flag{Name: "batch", Usage: "try batches `FACTOR` times as large, where the recording has steps of two sizes"},
+			&cli.Float64Flag{Name: "batch", Usage: "try batches `FACTOR` times as large, where the file has steps of two sizes"},
 			readFlags()[0],
 		},
 		Action: whatIf,

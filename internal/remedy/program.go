@@ -3,7 +3,7 @@
 // Package remedy changes recorded programs as a person would change them: the trace of what a program
 // asked PyTorch's allocator for becomes the trace of the program with activation checkpointing,
 // without what a line keeps, with gradients that are dropped, or with a smaller optimizer state. A
-// replay of both traces says what the change saves.
+// replay of both traces shows what the change saves.
 //
 // Everything follows from stack traces and lives of blocks. Where they do not prove what a remedy needs
 // to know, it refuses with an error that names what is missing.

@@ -119,7 +119,7 @@ func (p *Program) complete() error {
 		}
 	}
 	if python == 0 {
-		return errors.New("the recording has no stack traces")
+		return errors.New("the file has no stack traces")
 	}
-	return errors.New("the recording has no native frames, so nothing shows a backward pass: record with vramprof, or with stacks=\"all\"")
+	return errors.New("the stack traces have no native frames, so nothing shows a backward pass: record with vramprof, or with stacks=\"all\"")
 }

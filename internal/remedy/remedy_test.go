@@ -317,7 +317,7 @@ func TestRemediesNeedNativeFrames(t *testing.T) {
 	}
 }
 
-// Stack traces and lives are the process's: nothing of them may panic or take for ever.
+// Stack traces and lives are the process's: nothing of them may panic or take without end.
 func FuzzRemedies(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 128, 129, 130})
 	names := []string{"weight", "batch", "kept", "fused", "first", "second", "head", "engine", "again", "state", "list", "cublas", "dropout"}

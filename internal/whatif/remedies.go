@@ -23,10 +23,10 @@ type Applied struct {
 // program returns the job with what its stack traces prove.
 func (j *Job) program() (*remedy.Program, error) {
 	if j.Late {
-		return nil, errors.New("the recording does not begin with the program")
+		return nil, errors.New("what was recorded does not begin with the program")
 	}
 	if j.Stacks == nil {
-		return nil, errors.New("the recording has no stack traces")
+		return nil, errors.New("the file has no stack traces")
 	}
 	return remedy.New(j.Trace, j.Stacks), nil
 }
@@ -89,7 +89,7 @@ func remedyReports(list []Applied) (all []reportjson.RemedyReport) {
 	return all
 }
 
-// say says what to change and why, without an end.
+// say names what to change and why, without an end.
 func (a *Applied) say() string {
 	r, e := &a.Remedy, &a.Evidence
 	count := func(noun string) string { return format.Count(uint64(e.Count), noun) }

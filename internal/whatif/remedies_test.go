@@ -90,7 +90,7 @@ func remedyOf(t *testing.T, job, function, option string) remedy.Remedy {
 	return remedy.Remedy{}
 }
 
-// truth is what a job of testdata/remedies says that it took.
+// truth is what a job of testdata/remedies took, by its own figures.
 type truth struct {
 	Allocated, Reserved uint64
 	Failed              bool
@@ -126,7 +126,7 @@ func captureRemedied(t *testing.T, root realtorch.Root, job string) (*Job, strin
 	return jobs[0], file, done
 }
 
-// remedyTally is what the table says of all predictions.
+// remedyTally counts all predictions.
 type remedyTally struct {
 	tried, within        int // of all; within 5 % of the real peak
 	farthest             float64
@@ -136,7 +136,7 @@ type remedyTally struct {
 
 const contextBytes = 300 * mib // of a process on the fake CUDA
 
-// TestRemediesSayWhatTheChangedJobReallyTakes: a capture of the unchanged job says what the changed one
+// TestRemediesSayWhatTheChangedJobReallyTakes: a capture of the unchanged job predicts what the changed one
 // allocates at most, and whether it runs out of memory, against runs of the changed job.
 func TestRemediesSayWhatTheChangedJobReallyTakes(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -3,7 +3,7 @@
 
 A job is a function of a Remedy. run() calls it and prints one line of JSON:
     {"job": "leaking", "remedy": "drop-line", "allocated": …, "reserved": …, "end": …, "failed": false}
-"allocated" and "reserved" are PyTorch's own peaks in bytes; "failed" tells whether it ran out of memory. With --record,
+"allocated" and "reserved" are PyTorch's own peaks in bytes; "failed" is whether it ran out of memory. With --record,
 PyTorch's recorder writes what the allocator was asked for; record() has the format.
 
 The losses are zeros on the fake CUDA. Sizes and the order of allocations are those of a GPU."""

@@ -177,7 +177,7 @@ func processOf(x *reportjson.ReplayedReport) string {
 	return name
 }
 
-// room says what a GPU has for PyTorch.
+// room names what a GPU has for PyTorch.
 func (p *page) room(x *reportjson.ReplayedReport, gpu uint64) {
 	if x.Other != nil {
 		p.say(fmt.Sprintf("Of %s, %s remain for PyTorch: the process had up to %s besides (context, other libraries).", format.Bytes(gpu), format.Bytes(x.Capacity), format.Bytes(*x.Other)))

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
 // Kind is what a remedy changes.
@@ -75,6 +77,9 @@ func (c Changed) Apply(r Remedy) (Changed, Evidence, error) {
 
 // apply returns the program with the least or the most memory.
 func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
+	if err := p.whole(); err != nil {
+		return nil, Evidence{}, err
+	}
 	if err := p.complete(); err != nil && r.Kind != NoLine {
 		return nil, Evidence{}, err
 	}
@@ -103,6 +108,27 @@ func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
 		return low, seen, err
 	}
 	return nil, Evidence{}, fmt.Errorf("remedy %d is unknown", r.Kind)
+}
+
+// whole fails where more than one in 100 allocations has no stack trace, or a truncated one. PyTorch's own Python
+// stack traces, of which a backward pass has none, are for complete to judge.
+func (p *Program) whole() error {
+	all, broken, native := 0, 0, false
+	for _, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Malloc {
+			continue
+		}
+		all++
+		s := p.site(op.Block)
+		native = native || s.native
+		if s.broken {
+			broken++
+		}
+	}
+	if native && broken*100 > all {
+		return fmt.Errorf("%d of %d allocations have no whole stack trace", broken, all)
+	}
+	return nil
 }
 
 // complete fails where stack traces cannot tell a backward pass from anything else.

@@ -317,6 +317,18 @@ func TestRemediesNeedNativeFrames(t *testing.T) {
 	}
 }
 
+func TestRemediesNeedWholeStacks(t *testing.T) {
+	p, s := programOf(t, "w 4 weight; k1 8 kept; b1 1 batch; -b1; k2 8 kept; b2 1 batch; -b2; k3 8 kept; b3 1 batch; -b3; k4 8 kept; e 1 batch")
+	r := Remedy{Kind: NoLine, Line: Line{"train.py", 20}}
+	if _, _, err := As(p).Apply(r); err != nil {
+		t.Fatal(err)
+	}
+	s.trace.Blocks[0].Site = 0 // without a stack trace
+	if _, _, err := As(New(&s.trace, s)).Apply(r); err == nil || !strings.Contains(err.Error(), "1 of 9 allocations") {
+		t.Error(err)
+	}
+}
+
 // Stack traces and lives are the process's: nothing of them may panic or take without end.
 func FuzzRemedies(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 128, 129, 130})

@@ -37,6 +37,7 @@ type site struct {
 	cast        bool // of autocast
 	workspace   bool // of cuBLAS
 	operation   operation
+	broken      bool            // no stack trace, or a truncated one
 	native      bool            // has native frames, without which no backward pass is known
 	line        callstack.Frame // the innermost Python frame
 }
@@ -87,8 +88,10 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 	s.workspace = trait.Object == phase.Workspace
 	s.number, s.input = numbers.MatchString(trait.Operator), trait.IsInput()
 	copies := false
+	s.broken = len(stack) == 0
 	for i := range stack {
 		f := &stack[i]
+		s.broken = s.broken || f.Mark
 		if f.Python {
 			if s.line.Function == "" {
 				s.line = *f

@@ -37,6 +37,7 @@ var schemas = map[string]struct {
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
 	"whatif.json":  {"vramprof whatif --json", reportjson.WhatIfVersion, reportjson.WhatIfReport{}},
+	"fit.json":     {"vramprof fit --json", reportjson.WhatIfVersion, reportjson.FitReport{}},
 	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
 	"check.json":   {"vramprof check --libraries --json", reportjson.LibrariesVersion, reportjson.LibrariesReport{}},
 	"oom.json":     {"vramprof serve: record of an out-of-memory error", archive.RecordVersion, archive.Record{}},

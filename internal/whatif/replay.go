@@ -27,7 +27,32 @@ func Replay(t *allocsim.Trace, s Scenario, capacity, total uint64) (Outcome, err
 	if err := p.play(&out, capacity); err != nil {
 		return out, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return out, nil
+	if s.High == nil {
+		return out, nil
+	}
+	high := Outcome{Scenario: s, Trace: s.High, FailedAt: -1}
+	p.trace = s.High
+	if err := p.play(&high, capacity); err != nil {
+		return out, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return out.upTo(high), nil
+}
+
+// upTo returns the outcome of a program that lies between two.
+func (out Outcome) upTo(high Outcome) Outcome {
+	both := high
+	if high.FailedAt < 0 {
+		both = out
+	}
+	both.Reserved.join(out.Reserved, high.Reserved)
+	both.Allocated.join(out.Allocated, high.Allocated)
+	both.RunsIn.join(out.RunsIn, high.RunsIn)
+	both.Stuck, both.Grain, both.Retries = max(out.Stuck, high.Stuck), max(out.Grain, high.Grain), max(out.Retries, high.Retries)
+	both.Orders, both.Failures = out.Orders+high.Orders, out.Failures+high.Failures
+	if out.Verdict != high.Verdict {
+		both.Verdict = Depends
+	}
+	return both
 }
 
 type player struct {
@@ -237,12 +262,13 @@ func (out *Outcome) sum(answers []answer, capacity uint64) {
 	first := &answers[0]
 	out.Reserved = Range{first.free.PeakReserved, first.free.PeakReserved}
 	out.RunsIn = Range{first.least, first.least}
+	out.Allocated = Range{first.free.PeakAllocated, first.free.PeakAllocated}
 	for i := range answers {
 		a := &answers[i]
 		out.Reserved.add(a.free.PeakReserved)
 		out.RunsIn.add(a.least)
 		out.Stuck = max(out.Stuck, a.free.AtPeak.Stuck)
-		out.Allocated = max(out.Allocated, a.free.PeakAllocated)
+		out.Allocated.add(a.free.PeakAllocated)
 		if capacity == 0 {
 			continue
 		}

@@ -100,7 +100,7 @@ func TestALateHistoryIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
 	if err != nil || out.RunsIn.Low != 40*mib || out.Verdict != OutOfMemory {
 		t.Errorf("%+v, %v", out, err)
 	}
-	if list, err := usual.Scenarios(&Job{Trace: tr, Late: true}); err != nil || len(list) != 1 || list[0].Name != asItRan {
+	if list, err := usual.settings(&Job{Trace: tr, Late: true}); err != nil || len(list) != 1 || list[0].Name != asItRan {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

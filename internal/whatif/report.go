@@ -10,15 +10,16 @@ import (
 )
 
 // Report replays the scenarios of each job. GPU is the memory of the asked GPU, in bytes; 0: none.
-func Report(file string, jobs []*Job, scenarios func(*Job) ([]Scenario, error), gpu uint64) (*reportjson.WhatIfReport, error) {
+func Report(file string, jobs []*Job, scenarios func(*Job) ([]Scenario, []reportjson.ConditionReport, error), gpu uint64) (*reportjson.WhatIfReport, error) {
 	r := &reportjson.WhatIfReport{File: untrusted.Clean(file), GPU: gpu, Jobs: []reportjson.ReplayedReport{}, Version: reportjson.WhatIfVersion}
 	for _, j := range jobs {
 		x := j.about()
 		if len(j.Refused) == 0 {
-			list, err := scenarios(j)
+			list, refused, err := scenarios(j)
 			if err != nil {
 				return nil, err
 			}
+			x.NotTried = refused
 			capacity := j.capacity(gpu)
 			x.Capacity = capacity
 			for _, s := range list {
@@ -67,8 +68,12 @@ var verdicts = map[Verdict]string{Fits: "fits", Depends: "depends", OutOfMemory:
 func (j *Job) scenario(out *Outcome) reportjson.ScenarioReport {
 	x := reportjson.ScenarioReport{
 		Name: out.Scenario.Name, Reserved: reportjson.RangeReport(out.Reserved), RunsIn: reportjson.RangeReport(out.RunsIn), Grain: out.Grain,
-		Allocated: out.Allocated, Stuck: out.Stuck, Orders: out.Orders, Verdict: verdicts[out.Verdict], Failures: out.Failures, Retries: out.Retries,
+		Allocated: out.Allocated.High, Stuck: out.Stuck, Orders: out.Orders, Verdict: verdicts[out.Verdict], Failures: out.Failures, Retries: out.Retries,
 	}
+	if out.Allocated.Low != out.Allocated.High {
+		x.AllocatedLow = out.Allocated.Low
+	}
+	x.Remedies = remedyReports(out.Scenario.Remedies)
 	if out.FailedAt < 0 || out.FailedAt >= len(out.Trace.Ops) {
 		return x
 	}

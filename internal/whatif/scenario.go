@@ -14,6 +14,11 @@ type Scenario struct {
 	Settings allocsim.Settings
 	// Change returns the trace of the changed program; nil: as it ran.
 	Change func(*allocsim.Trace) (*allocsim.Trace, error)
+	// High is the trace of the changed program with the most memory, where Change returns the one with the
+	// least because nothing proves how much the change leaves; nil: it is Change's.
+	High *allocsim.Trace
+	// Remedies are what was changed.
+	Remedies []Applied
 }
 
 // Range is what a figure is over all orders of addresses, in bytes. Where the order does not matter,
@@ -25,6 +30,9 @@ type Range struct {
 func (r *Range) add(bytes uint64) {
 	r.Low, r.High = min(r.Low, bytes), max(r.High, bytes)
 }
+
+// join sets a range to one that has both.
+func (r *Range) join(a, b Range) { r.Low, r.High = min(a.Low, b.Low), max(a.High, b.High) }
 
 // Verdict is whether a scenario runs on a GPU.
 type Verdict int
@@ -42,7 +50,7 @@ type Outcome struct {
 	Trace     *allocsim.Trace // that was replayed
 	Reserved  Range           // at most, on a GPU without limit
 	Stuck     uint64          // of Reserved, at its peak: free beside blocks that live, at most
-	Allocated uint64          // bytes of its blocks at most
+	Allocated Range           // bytes of its blocks at most
 	RunsIn    Range           // least capacities with which it does not run out of memory, up to Grain
 	Grain     uint64
 	Orders    int // of addresses that were replayed

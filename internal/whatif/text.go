@@ -53,13 +53,7 @@ func (p *page) item(sign, text string) {
 }
 
 func (p *page) job(x *reportjson.ReplayedReport, gpu uint64) {
-	name := x.Command
-	if name == "" {
-		name = "the program"
-	}
-	if x.PID > 0 {
-		name += fmt.Sprintf(" [%d]", x.PID)
-	}
+	name := processOf(x)
 	if len(x.Refused) > 0 {
 		p.say(fmt.Sprintf("%s on cuda:%d cannot be replayed:", name, x.Device))
 		for _, c := range x.Refused {
@@ -79,6 +73,7 @@ func (p *page) job(x *reportjson.ReplayedReport, gpu uint64) {
 	p.line("")
 	p.table(x, gpu)
 	p.line("")
+	p.advice(x)
 	p.sentences(x, gpu)
 }
 
@@ -170,12 +165,29 @@ func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 	p.say("Not predicted: time, and memory of other libraries.")
 }
 
-func (p *page) onGPU(x *reportjson.ReplayedReport, gpu uint64) {
+// processOf names the process of a job: "python3 [4711]".
+func processOf(x *reportjson.ReplayedReport) string {
+	name := x.Command
+	if name == "" {
+		name = "the program"
+	}
+	if x.PID > 0 {
+		name += fmt.Sprintf(" [%d]", x.PID)
+	}
+	return name
+}
+
+// room names what a GPU has for PyTorch.
+func (p *page) room(x *reportjson.ReplayedReport, gpu uint64) {
 	if x.Other != nil {
 		p.say(fmt.Sprintf("Of %s, %s remain for PyTorch: the process had up to %s besides (context, other libraries).", format.Bytes(gpu), format.Bytes(x.Capacity), format.Bytes(*x.Other)))
 	} else {
 		p.say(fmt.Sprintf("%s are taken as memory for PyTorch alone: the CUDA context and other libraries, of which the file does not tell, come on top.", format.Bytes(gpu)))
 	}
+}
+
+func (p *page) onGPU(x *reportjson.ReplayedReport, gpu uint64) {
+	p.room(x, gpu)
 	if own := &x.Scenarios[0]; own.Allocated > x.Capacity {
 		p.say(fmt.Sprintf("No setting helps: its tensors alone need %s.", format.Bytes(own.Allocated)))
 	}

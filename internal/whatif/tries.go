@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/remedy"
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 // asItRan names the scenario that all others are compared with.
@@ -16,6 +18,7 @@ const asItRan = "as it ran"
 type Tries struct {
 	Settings []string // "": PyTorch's default; none: usual ones
 	Empty    int      // torch.cuda.empty_cache() after every so many steps; 0: never, or usual ones
+	Remedies []remedy.Remedy
 }
 
 // usual are tried by default. Sizes are those of PyTorch's documentation.
@@ -34,14 +37,24 @@ func (t Tries) Check() error {
 	return nil
 }
 
-// Scenarios returns what to replay of a job: as it ran, then what is to be tried and differs from it.
-func (t Tries) Scenarios(j *Job) ([]Scenario, error) {
+// Scenarios returns what to replay of a job: as it ran, then what is to be tried and differs from it; and
+// which changes of the program cannot be predicted.
+func (t Tries) Scenarios(j *Job) ([]Scenario, []reportjson.ConditionReport, error) {
+	list, err := t.settings(j)
+	if err != nil || len(t.Remedies) == 0 {
+		return list, nil, err
+	}
+	changed, refused := j.changes(t.Remedies, list)
+	return append(list, changed...), refused, nil
+}
+
+func (t Tries) settings(j *Job) ([]Scenario, error) {
 	own := j.Trace.Settings
 	list := []Scenario{{Name: asItRan, Settings: own}}
 	if j.Late {
 		return list, nil
 	}
-	if len(t.Settings) == 0 && t.Empty == 0 {
+	if len(t.Settings) == 0 && t.Empty == 0 && len(t.Remedies) == 0 {
 		t = usual
 	}
 	for _, conf := range t.Settings {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -199,6 +200,7 @@ func (s *session) randomWalk(pid uint32, i uint64) ledger.Walk {
 	for n := range 1 + i%7*50 {
 		walk.Holders = append(walk.Holders, ledger.Holder{
 			Retention: retention.Known | retention.Set(n%64)<<1,
+			Parts:     modelpart.Bytes{modelpart.Weight: n, modelpart.None: 512},
 			Device:    int32(n%3) - 1, Path: fmt.Sprint("model.layers.*.w", n), Frames: []string{"__main__", "model", fmt.Sprint("w", n)}, Class: "Model",
 			Also: []string{"x", "y"}[:1+n%2], Container: "list", Containers: int(n), Entries: int(n) - 1, Found: n%2 == 0,
 		})

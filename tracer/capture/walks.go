@@ -8,6 +8,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -71,7 +72,7 @@ func addStorages(m *wire.Walk, list []ledger.Storage, before uint64) uint64 {
 func holderMessage(h *ledger.Holder) *wire.Holder {
 	return &wire.Holder{
 		Device: h.Device, Path: []byte(h.Path), Frame: textsOf(h.Frames), Class: []byte(h.Class), Also: textsOf(h.Also),
-		Container: []byte(h.Container), Containers: uint32(h.Containers), Entries: int64(h.Entries), Found: h.Found, Retention: uint32(h.Retention),
+		Container: []byte(h.Container), Containers: uint32(h.Containers), Entries: int64(h.Entries), Found: h.Found, Retention: uint32(h.Retention), Part: h.Parts[:],
 	}
 }
 
@@ -132,6 +133,7 @@ func holderOf(h *wire.Holder) ledger.Holder {
 	return ledger.Holder{
 		Device: h.GetDevice(), Path: path, Retention: retention.Read(retention.Set(h.GetRetention()), path), Frames: cleaned(h.GetFrame()), Class: clean(h.GetClass()), Also: cleaned(h.GetAlso()),
 		Container: clean(h.GetContainer()), Containers: int(h.GetContainers()), Entries: int(h.GetEntries()), Found: h.GetFound(),
+		Parts: modelpart.Read(h.GetPart()),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -25,7 +26,7 @@ func (b *toldWalks) Tell(in ledger.Input) {
 func largeWalk() ledger.Walk {
 	walk := ledger.Walk{PID: 7, Time: 8, Took: 9, Problems: []string{"a problem"}}
 	for i := range 2*holdersPart + 1 {
-		walk.Holders = append(walk.Holders, ledger.Holder{Device: -1, Path: fmt.Sprint("h", i), Frames: []string{"__main__"}, Class: "C", Also: []string{"x"}, Container: "list", Containers: 2, Entries: -1, Found: true, Retention: retention.Known | retention.Graph})
+		walk.Holders = append(walk.Holders, ledger.Holder{Device: -1, Path: fmt.Sprint("h", i), Frames: []string{"__main__"}, Class: "C", Also: []string{"x"}, Container: "list", Containers: 2, Entries: -1, Found: true, Retention: retention.Known | retention.Graph, Parts: modelpart.Bytes{modelpart.Saved: uint64(i)}})
 	}
 	for i := range uint64(2*storagesPart + 1) {
 		walk.Storages = append(walk.Storages, ledger.Storage{Address: 1<<63 - i<<40, Bytes: i, Block: i % 3, Holder: uint32(i % 5), InMotion: i%2 == 0, Allocation: i%3 == 0})

@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
 const (
@@ -80,7 +81,7 @@ const hostDevice = 0
 func holderOf(l *holders.Line) ledger.Holder {
 	h := ledger.Holder{
 		Path: bounded(l.Holder), Class: bounded(l.Class), Container: bounded(l.Container),
-		Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention,
+		Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention, Parts: modelpart.Read(l.Parts[:]),
 	}
 	for _, path := range l.Also {
 		h.Also = append(h.Also, bounded(path))

@@ -70,6 +70,7 @@ type allocation struct {
 	place  hit      // where the address was found
 	atoms  []uint64 // Python objects that hold the address and that no path leads to so far
 	native string   // what holds it where no path leads to it, or ""
+	static bool     // likewise: it is a variable of a library
 	result int      // index of its Storage
 }
 

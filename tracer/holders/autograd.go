@@ -2,7 +2,12 @@
 
 package holders
 
-import "github.com/vramprof/vramprof/tracer/holders/peek"
+import (
+	"strings"
+
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
+)
 
 const (
 	maxGuesses = 1 << 16
@@ -214,12 +219,85 @@ func (x *nativeExpander) claim(st, impl uint64, i int32) {
 		if r = x.storages.read(st); r == nil {
 			return
 		}
-		r.tensor, r.holder = impl, i
+		r.tensor, r.holder, r.parts = impl, i, x.partOf(i, impl)
 		x.storages.enter(r)
 		return
 	}
+	r.parts |= x.partOf(i, impl)
 	// What pybind11 wraps can have words that are out of use: it never is a further holder.
 	if r.holder != i && len(r.others) < maxAlso && x.nodes[i].cost < costWrapped {
 		r.others = append(r.others, i)
 	}
+}
+
+// maxPartSteps is how far up from a tensor its part in a model is looked for.
+const maxPartSteps = 32
+
+// partOf returns what a tensor is of a model, as its class and the way to its node prove it.
+func (x *nativeExpander) partOf(i int32, impl uint64) modelpart.Set {
+	if o := x.storages.torch.object; o != 0 && impl != 0 {
+		if t := x.py.typeOf(x.py.U64(impl+o) &^ 1); t != nil && t.parameter {
+			return modelpart.Of(modelpart.Weight)
+		}
+	}
+	n := x.nodes[i]
+	if t := x.py.typeOf(n.address); n.flags&nodeCPP == 0 && t != nil && t.parameter {
+		return modelpart.Of(modelpart.Weight)
+	}
+	return x.partBy(edge{n.aux, n.from, n.step})
+}
+
+// partBy returns what one way to a tensor proves. It goes up: what is nearest to the tensor decides.
+func (x *nativeExpander) partBy(e edge) modelpart.Set {
+	direct := true // nothing but the tensor's own objects lies between
+	name := ""     // of the latest attribute
+	for range maxPartSteps {
+		if e.from < 0 {
+			break
+		}
+		from := x.nodes[e.from]
+		if e.step == StepAttr || e.step == StepChild {
+			name = x.auxName(e.aux)
+		}
+		switch {
+		case direct && (e.step == StepGrad || e.step == StepAttr && strings.HasSuffix(name, "main_grad")):
+			return modelpart.Of(modelpart.Gradient)
+		case e.step == StepChild && from.step == stepModules:
+			switch x.auxName(from.aux) {
+			case "_parameters":
+				return modelpart.Of(modelpart.Weight)
+			case "_buffers":
+				return modelpart.Of(modelpart.Buffer)
+			}
+		case e.step == StepKey && x.auxName(e.aux) == "" && from.step == StepAttr && x.auxName(from.aux) == "state":
+			return modelpart.Of(modelpart.State)
+		}
+		if part, is := x.partIn(&from, name); is {
+			return modelpart.Of(part)
+		}
+		direct = direct && e.step == stepThrough
+		e = edge{from.aux, from.from, from.step}
+	}
+	return 0
+}
+
+// partIn returns what an object proves of a tensor that it holds by an attribute. is reports whether it
+// decides.
+func (x *nativeExpander) partIn(n *node, attribute string) (part modelpart.Kind, is bool) {
+	if n.flags&nodeCPP != 0 {
+		return modelpart.Saved, x.cpp.classOf(n.address).is(roleNode)
+	}
+	t := x.py.typeOf(n.address)
+	switch {
+	case t == nil:
+	case t.context:
+		return modelpart.Saved, true
+	case t.parameter:
+		return modelpart.Weight, true
+	case t.optimizer && attribute == "param_groups":
+		return modelpart.None, true
+	case t.optimizer:
+		return modelpart.State, true
+	}
+	return modelpart.None, false
 }

@@ -72,6 +72,17 @@ func (f *frontier) pushCPP(a uint64, from int32, step StepKind, aux uint64, cost
 	f.add(node{address: a, aux: aux, from: from, step: step, flags: nodeCPP}, cost)
 }
 
+// auxName returns the name that a step has.
+func (f *frontier) auxName(aux uint64) string {
+	if aux&1 == 1 {
+		if i := aux >> 1; i < uint64(len(f.names)) {
+			return f.names[i]
+		}
+		return ""
+	}
+	return f.py.str(aux)
+}
+
 // root enters an object that nothing needs to hold.
 func (f *frontier) root(a uint64, r Root, step StepKind, aux uint64, cost int) {
 	if len(f.roots) >= 1<<24 {

@@ -166,16 +166,6 @@ func (n *namer) frameOf(a uint64) *frame {
 
 func (n *namer) classOf(t *pyType) string { return t.class() }
 
-func (n *namer) auxName(aux uint64) string {
-	if aux&1 == 1 {
-		if i := aux >> 1; i < uint64(len(n.names)) {
-			return n.names[i]
-		}
-		return ""
-	}
-	return n.py.str(aux)
-}
-
 // entries returns how many entries a container has, or -1.
 func (n *namer) entries(a uint64, t *pyType) int {
 	size := uint64(0)

@@ -318,7 +318,7 @@ func (w *adoption) adopt() {
 			w.allocations.hold(&w.allocations.list[o.allocation], o.node, hit{at: o.at})
 		default:
 			al := &w.allocations.list[o.allocation]
-			al.native, al.place = o.text, hit{at: o.at}
+			al.native, al.static, al.place = o.text, o.clue == clueStatic, hit{at: o.at}
 		}
 	}
 	for root, node := range w.adopted {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
 // walk is one walk. Its phases share the search: each adds objects to it or asks it who holds them.
@@ -176,6 +177,7 @@ func (w *walk) name() {
 		} else {
 			r.Holder = n.native(st.native)
 		}
+		r.Part = n.part(st, r.Holder)
 		st.result = len(w.result.Storages)
 		w.result.Storages = append(w.result.Storages, r)
 	}
@@ -199,6 +201,9 @@ func (w *walk) nameAllocations(n *namer) {
 		}
 		if al.node >= 0 {
 			r.Holder, r.Container = n.objectHolder(al.node, al.inside), n.container(al.node)
+			r.Part = r.Holder.part()
+		} else if al.static {
+			r.Part = modelpart.Workspace
 		}
 		al.result = len(w.result.Storages)
 		w.result.Storages = append(w.result.Storages, r)

@@ -10,8 +10,12 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
+
+// blockStep is what PyTorch's allocator rounds sizes up to.
+const blockStep = 512
 
 // maxAlsoLines bounds the further holders that a line names.
 const maxAlsoLines = 3
@@ -34,10 +38,11 @@ type Line struct {
 	Retention  retention.Set // how the path keeps them
 	Bytes      uint64
 	Storages   uint64
-	Container  string // class of the innermost container: "list"; "" without one
-	Containers int    // how many different containers
-	Entries    int    // of all of them, as their lengths say; -1: unknown
-	InMotion   uint64 // storages that changed while they were read
+	Container  string          // class of the innermost container: "list"; "" without one
+	Containers int             // how many different containers
+	Entries    int             // of all of them, as their lengths say; -1: unknown
+	Parts      modelpart.Bytes // what the storages are of a model, in blocks of PyTorch's allocator
+	InMotion   uint64          // storages that changed while they were read
 	Also       []string
 
 	lengths map[uint64]int // of containers, by address
@@ -85,6 +90,7 @@ func (r *Result) Lines() []Line {
 func (l *Line) add(s *Storage) {
 	l.Bytes += s.Bytes
 	l.Storages++
+	l.Parts[s.Part] += (max(s.Bytes, 1) + blockStep - 1) &^ (blockStep - 1)
 	if s.InMotion {
 		l.InMotion++
 	}
@@ -158,11 +164,12 @@ type Storage struct {
 	DeviceType int // PyTorch's number: 0 CPU, 1 CUDA
 	Device     int
 	Holder     *Holder
-	Also       []*Holder // further holders, at most 4
-	Container  Container // the innermost container on the holder's path
-	InMotion   bool      // it or its holder changed while the walk read them
-	Allocation bool      // one of Options.Addresses, without a storage of PyTorch; Bytes and Device are the caller's
-	Inside     bool      // of an allocation: its holder does not have its address, only one inside: weaker evidence
+	Also       []*Holder      // further holders, at most 4
+	Container  Container      // the innermost container on the holder's path
+	Part       modelpart.Kind // what it is of a model
+	InMotion   bool           // it or its holder changed while the walk read them
+	Allocation bool           // one of Options.Addresses, without a storage of PyTorch; Bytes and Device are the caller's
+	Inside     bool           // of an allocation: its holder does not have its address, only one inside: weaker evidence
 }
 
 // Result is what one walk found.

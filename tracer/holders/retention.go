@@ -3,8 +3,10 @@
 package holders
 
 import (
+	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -56,4 +58,51 @@ func (s *Step) retentionIn(owner *Step) retention.Set {
 		return retention.ParamGroups
 	}
 	return 0
+}
+
+// part returns what a storage is of a model.
+func (n *namer) part(st *storage, first *Holder) modelpart.Kind {
+	set := st.parts
+	for _, i := range append([]int32{st.holder}, st.others...) {
+		if i < 0 {
+			continue
+		}
+		set |= n.partOf(i, 0)
+		for _, e := range n.also[i] {
+			set |= n.partBy(e)
+		}
+	}
+	if st.native == ofGraph {
+		set |= modelpart.Of(modelpart.Saved)
+	}
+	return (set | modelpart.Of(first.part())).First()
+}
+
+// Caches of keys and values: Hugging Face's, vLLM's, SGLang's, Llama's, nanochat's.
+var (
+	cacheClass = regexp.MustCompile(`^((Dynamic|Static|Hybrid|Quantized|Offloaded|SlidingWindow|EncoderDecoder|Sink|KV)\w*Cache|\w+TokenToKVPool)$`)
+	cacheName  = regexp.MustCompile(`^_?(kv_?caches?|(k|v|key|value)_caches?|cache_[kv]|past_key_values?|past_kv|(k|v|kv)_buffer)$`)
+)
+
+// part returns what the names and classes on a path prove.
+func (h *Holder) part() modelpart.Kind {
+	for p := h; p != nil; p = p.parent {
+		class, name := p.step.Class, p.step.Name
+		if p.parent == nil {
+			class, name = h.root.Class, h.root.Name
+		}
+		if isCacheClass(class) || isCacheName(name) {
+			return modelpart.KVCache
+		}
+	}
+	return modelpart.None
+}
+
+// Most names are answered without a regular expression.
+func isCacheClass(class string) bool {
+	return (strings.HasSuffix(class, "Cache") || strings.HasSuffix(class, "Pool")) && cacheClass.MatchString(class)
+}
+
+func isCacheName(name string) bool {
+	return (strings.Contains(name, "cache") || strings.Contains(name, "past") || strings.HasSuffix(name, "buffer")) && cacheName.MatchString(name)
 }

@@ -5,6 +5,7 @@ package holders
 import (
 	"testing"
 
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -38,6 +39,28 @@ func TestStepsSayHowAPathKeepsMemory(t *testing.T) {
 	} {
 		if h := NewHolder(c.root, c.steps...); h.retention() != c.want|retention.Known {
 			t.Errorf("%s: %b instead of %b", h, h.retention(), c.want|retention.Known)
+		}
+	}
+}
+
+func TestCachesOfKeysAndValuesAreFoundByTheirNames(t *testing.T) {
+	attr := func(name, class string) Step { return Step{Kind: StepAttr, Name: name, Class: class} }
+	main := Root{Kind: RootModule, Name: "__main__"}
+	for _, c := range []struct {
+		root  Root
+		steps []Step
+		want  modelpart.Kind
+	}{
+		{main, []Step{attr("past", "DynamicCache"), attr("layers", "list"), {Kind: StepIndex}, attr("keys", "Tensor")}, modelpart.KVCache},
+		{main, []Step{attr("worker", "Worker"), attr("kv_caches", "list"), {Kind: StepIndex, Class: "Tensor"}}, modelpart.KVCache},
+		{Root{Kind: RootLocal, Name: "past_key_values", Class: "tuple"}, []Step{{Kind: StepItem}}, modelpart.KVCache},
+		{main, []Step{attr("attention", "Attention"), attr("cache_k", "Tensor")}, modelpart.KVCache},
+		{main, []Step{attr("pool", "MHATokenToKVPool"), attr("k_buffer", "list"), {Kind: StepIndex}}, modelpart.KVCache},
+		{main, []Step{attr("cache", "dict"), {Kind: StepKey, Name: "x"}}, modelpart.None},
+		{main, []Step{attr("replay_buffer", "Buffer")}, modelpart.None},
+	} {
+		if h := NewHolder(c.root, c.steps...); h.part() != c.want {
+			t.Errorf("%s: %v instead of %v", h, h.part(), c.want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ const (
 	inUse    = "in use by the running step"
 	byClass  = "backward pass" // in use by the running step, as the class of an object says
 	onThread = "stack of a thread"
+	ofGraph  = "autograd graph that Python does not hold"
 
 	maxReach = 1 << 14 // C and C++ objects that stacks lead to
 	maxDeep  = 2       // from a stack
@@ -134,7 +135,7 @@ func (c *class) holds() (text string, step bool) {
 	name := demangle(c.name)
 	switch {
 	case c.is(roleNode):
-		return "autograd graph that Python does not hold", false
+		return ofGraph, false
 	case strings.HasSuffix(name, "autograd::GraphTask"):
 		return inUse, true
 	case name == "":

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
 // storages are those of PyTorch that were found, and how its objects are laid out.
@@ -64,6 +65,7 @@ type storage struct {
 	others     []int32
 	native     string // what holds it where no path leads to it, or ""
 	result     int    // index of its Storage, or -1
+	parts      modelpart.Set
 }
 
 func (s *storages) enter(r *storage) {

@@ -58,6 +58,8 @@ type pyType struct {
 	context     bool // derives torch's context of a custom function
 	storage     bool // derives torch's storage: C++ can keep it alive
 	array       bool // derives NumPy's array
+	parameter   bool // derives torch.nn.Parameter
+	optimizer   bool // derives an optimizer
 	exact       bool // the builtin itself, not derived from it
 	members     []member
 }
@@ -179,7 +181,10 @@ func (py *python) readBase(t *pyType, base uint64, self bool) {
 		t.array = true
 	case "torch._C._FunctionBase":
 		t.context = true
+	case "Parameter", "UninitializedParameter":
+		t.parameter = heap
 	}
+	t.optimizer = t.optimizer || heap && strings.HasSuffix(name, "Optimizer")
 	if self {
 		t.exact = !heap
 	}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -153,6 +154,8 @@ type Holder struct {
 	Entries    int           // of all of them; -1: unknown
 	Found      bool          // the path leads from Python to the storages
 	Retention  retention.Set // how the path keeps them
+	// What the storages are of a model, in bytes as the walk saw them; all 0 in captures of older versions.
+	Parts modelpart.Bytes
 }
 
 // Storage is memory that a holder keeps.

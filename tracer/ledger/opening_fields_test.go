@@ -76,7 +76,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[walks]():         "list sites blocks older open |",
 		reflect.TypeFor[Walked]():        "Time Took Failure Problems Held Allocators | Process Left",
 		reflect.TypeFor[Held]():          "Holder Bytes Storages Older InMotion Driver |",
-		reflect.TypeFor[Holder]():        "Device Path Frames Class Also Container Containers Entries Found Retention |",
+		reflect.TypeFor[Holder]():        "Device Path Frames Class Also Container Containers Entries Found Retention Parts |",
 		reflect.TypeFor[WalkTotals]():    "Device Allocated Held Older HeldOlder Excess ExcessOlder | Unreported",
 		reflect.TypeFor[openWalk]():      "time allocators freed given |",
 		reflect.TypeFor[freedEntry]():    "site weight size |",

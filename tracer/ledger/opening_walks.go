@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -120,15 +121,26 @@ func (c *carrier) held(h *Held) {
 	codec.Nums(c.Codec, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
 }
 
-// retention carries whether a holder was found, and above that bit, which is all that older versions wrote,
-// how its path keeps memory.
+// withParts is the bit of carrier.retention above which parts of a model follow. Older versions wrote none.
+const withParts = 1 << 24
+
+const maxParts = 64 // kinds, also of later versions
+
+// retention carries whether a holder was found, and above that bit, which is all that the oldest versions wrote,
+// how its path keeps memory, and what it keeps of a model.
 func (c *carrier) retention(h *Holder) {
-	bits := uint32(h.Retention) << 1
+	bits := uint32(h.Retention)<<1 | withParts
 	if h.Found {
 		bits |= 1
 	}
 	codec.Num(c.Codec, &bits)
 	h.Found, h.Retention = bits&1 != 0, retention.Read(retention.Set(bits>>1), h.Path)
+	if bits&withParts == 0 {
+		return
+	}
+	parts := h.Parts[:]
+	codec.List(c.Codec, &parts, maxParts, func(n *uint64) { codec.Num(c.Codec, n) })
+	h.Parts = modelpart.Read(parts)
 }
 
 func takeWalk(c *carrier, p *process) {

@@ -2122,6 +2122,7 @@ type Holder struct {
 	Entries       int64                  `protobuf:"zigzag64,8,opt,name=entries,proto3" json:"entries,omitempty"`
 	Found         bool                   `protobuf:"varint,9,opt,name=found,proto3" json:"found,omitempty"`
 	Retention     uint32                 `protobuf:"varint,10,opt,name=retention,proto3" json:"retention,omitempty"`
+	Part          []uint64               `protobuf:"varint,11,rep,packed,name=part,proto3" json:"part,omitempty"` // bytes by kind of modelpart
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2224,6 +2225,13 @@ func (x *Holder) GetRetention() uint32 {
 		return x.Retention
 	}
 	return 0
+}
+
+func (x *Holder) GetPart() []uint64 {
+	if x != nil {
+		return x.Part
+	}
+	return nil
 }
 
 type Segments struct {
@@ -3448,7 +3456,7 @@ const file_capture_proto_rawDesc = "" +
 	" \x03(\x04R\x04size\x12\x14\n" +
 	"\x05block\x18\v \x03(\x04R\x05block\x12\x12\n" +
 	"\x04held\x18\f \x03(\rR\x04held\x12\x14\n" +
-	"\x05flags\x18\r \x01(\fR\x05flags\"\x80\x02\n" +
+	"\x05flags\x18\r \x01(\fR\x05flags\"\x94\x02\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x11R\x06device\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x14\n" +
@@ -3462,7 +3470,8 @@ const file_capture_proto_rawDesc = "" +
 	"\aentries\x18\b \x01(\x12R\aentries\x12\x14\n" +
 	"\x05found\x18\t \x01(\bR\x05found\x12\x1c\n" +
 	"\tretention\x18\n" +
-	" \x01(\rR\tretention\" \n" +
+	" \x01(\rR\tretention\x12\x12\n" +
+	"\x04part\x18\v \x03(\x04R\x04part\" \n" +
 	"\bSegments\x12\x14\n" +
 	"\x05stack\x18\x01 \x03(\x06R\x05stack\"6\n" +
 	"\n" +

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remedy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+)
+
+// Checkpoint returns the program in which each call of a function is recomputed in the backward pass, as
+// torch.utils.checkpoint does with use_reentrant=False: what the call saves is freed when it returns, and
+// is allocated again before the backward pass uses it.
+func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
+	var done Evidence
+	calls, err := p.calls(f)
+	if err != nil {
+		return nil, done, err
+	}
+	e := p.edit()
+	weights := p.weightCasts()
+	saving := map[uint32]bool{} // sites of what is recomputed
+	var untrained []call
+	for _, c := range calls {
+		saved, output := p.saved(c)
+		if len(saved) == 0 {
+			untrained = append(untrained, c)
+			continue
+		}
+		done.Count++
+		first := len(p.Trace.Ops)
+		for _, b := range saved {
+			first = min(first, p.until(b))
+			saving[p.Trace.Blocks[b].Site] = true
+			done.Bytes += p.size(b)
+		}
+		ends := p.ends(c, saved)
+		for _, b := range saved {
+			before := ends[b]
+			if weights[b] { // autocast keeps them until its end
+				before = p.passes[p.passAt(c.begin)].backward
+			}
+			e.early[before] = append(e.early[before], b)
+		}
+		if output.also { // the call saves its output as well: both are live then, if its caller keeps it
+			first = min(first, p.until(output.block))
+			saved = append(saved, output.block)
+			if next := p.mallocAfter(c.end); c.end < len(p.Trace.Ops) && p.site(p.Trace.Ops[c.end].Block).operation == reduce {
+				e.early[next] = append(e.early[next], output.block)
+			} else {
+				e.twice[output.block] = true
+			}
+		}
+		last := first // the backward pass of the call ends
+		for _, b := range saved {
+			last = max(last, p.until(b))
+		}
+		for _, b := range p.consumed(c) { // recomputation needs the input
+			e.free(b, last+1)
+		}
+		slices.SortFunc(saved, func(a, b uint32) int { return p.lives[a].Malloc - p.lives[b].Malloc })
+		e.recompute(c, saved, p.nodeOf(first))
+	}
+	if done.Count == 0 {
+		return nil, done, errors.New("it saves nothing for a backward pass that was recorded")
+	}
+	for _, c := range untrained { // a graph that is kept: its calls save the same, and nothing recomputes it
+		for _, b := range c.blocks[:len(c.blocks)-1] {
+			if saving[p.Trace.Blocks[b].Site] && p.until(b) > c.end {
+				e.free(b, c.end)
+			}
+		}
+	}
+	return e.done(), done, nil
+}
+
+// calls finds the calls of a function in forward passes. A call ends where the program returns to the
+// function's first line that allocates, or leaves the function.
+func (p *Program) calls(f Function) ([]call, error) {
+	at := map[uint32]int{} // the function's line, 0: not below it
+	files := map[string]bool{}
+	recomputed := false
+	for i, s := range p.sites {
+		k := f.outermost(s.stack)
+		if k < 0 {
+			continue
+		}
+		if s.backward {
+			recomputed = true
+			continue
+		}
+		at[i] = max(s.stack[k].Line, 1)
+		files[s.stack[k].File+" "+s.stack[k].Function] = true
+	}
+	switch {
+	case recomputed:
+		return nil, errors.New("it is recomputed already")
+	case len(files) == 0:
+		return nil, errors.New("it allocates nothing in a recorded forward pass")
+	case len(files) > 1:
+		return nil, fmt.Errorf("there are %d functions of this name: name the class and the file, as FILE:CLASS.NAME", len(files))
+	}
+	var calls []call
+	first, elsewhere, open := 0, false, false
+	for i, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Malloc {
+			continue
+		}
+		line := at[p.Trace.Blocks[op.Block].Site]
+		if open && (line == 0 || line == first && elsewhere) {
+			calls[len(calls)-1].end = i
+			open = false
+		}
+		if line == 0 {
+			continue
+		}
+		if !open {
+			calls = append(calls, call{begin: i, end: len(p.Trace.Ops)})
+			open, first, elsewhere = true, line, false
+		}
+		elsewhere = elsewhere || line != first
+		c := &calls[len(calls)-1]
+		c.blocks = append(c.blocks, op.Block)
+	}
+	return calls, nil
+}
+
+// output is what a call returns.
+type output struct {
+	block uint32
+	also  bool // the call saves it too
+}
+
+// saved returns what a call saves for the backward pass, without its output: what is live after it and
+// freed in the backward pass. The output is what the backward pass frees first, before it comes to the
+// call, unless the forward pass frees some of it: then that was the output.
+func (p *Program) saved(c call) (saved []uint32, out output) {
+	s := p.passes[p.passAt(c.begin)]
+	if s.backward < 0 {
+		return nil, out
+	}
+	for _, b := range c.blocks {
+		if end := p.until(b); end > c.end && end > s.backward && end < s.end {
+			saved = append(saved, b)
+		}
+	}
+	consumed := func(b uint32) bool { return p.until(b) > c.end && p.until(b) < s.backward && !p.site(b).cast } // autocast frees its copies when it ends
+	if len(saved) == 0 || slices.ContainsFunc(c.blocks, consumed) {
+		return saved, out
+	}
+	out.block = slices.MinFunc(saved, func(a, b uint32) int { return p.until(a) - p.until(b) })
+	out.also = !p.freedByNext(c, out.block)
+	return slices.DeleteFunc(saved, func(b uint32) bool { return b == out.block }), out
+}
+
+// ends returns when each saved block of a call would be freed if nothing saved it: after the operation that
+// uses it. The backward pass shows which that is: it goes through the operations in reverse order, so what
+// it frees before or with a block belongs to the operation that uses the block, or to later ones.
+func (p *Program) ends(c call, saved []uint32) map[uint32]int {
+	node := map[uint32]int{} // frees without an allocation in between are of one node
+	for i, n := p.passes[p.passAt(c.begin)].backward, 0; i < len(p.Trace.Ops) && i < p.passes[p.passAt(c.begin)].end; i++ {
+		switch op := p.Trace.Ops[i]; {
+		case op.Kind == allocsim.Malloc:
+			n++
+		case isFree(op.Kind):
+			node[op.Block] = n
+		}
+	}
+	ends := map[uint32]int{}
+	for _, b := range saved {
+		use := -1
+		for _, other := range saved {
+			if at := p.lives[other].Malloc; at > p.lives[b].Malloc && node[other] <= node[b] && (use < 0 || at < use) {
+				use = at
+			}
+		}
+		ends[b] = c.end
+		if use >= 0 {
+			ends[b] = min(c.end, p.mallocAfter(use))
+		}
+	}
+	return ends
+}
+
+// consumed returns what was live before a call and is freed before it returns: its input, unless something
+// else keeps that.
+func (p *Program) consumed(c call) (blocks []uint32) {
+	for _, op := range p.Trace.Ops[c.begin:c.end] {
+		if !isFree(op.Kind) || op.Kind == allocsim.FreeCompleted {
+			continue
+		}
+		if s := p.site(op.Block); p.lives[op.Block].Malloc < c.begin && !s.backward && !s.cast && s.role != loading && s.role != optimizer {
+			blocks = append(blocks, op.Block)
+		}
+	}
+	return blocks
+}
+
+// freedByNext reports whether the node of the backward pass that frees a block also frees what was saved
+// after the call: then the node is not of the call.
+func (p *Program) freedByNext(c call, block uint32) bool {
+	free := p.until(block)
+	later := func(i int) bool {
+		b := p.Trace.Ops[i].Block
+		return p.lives[b].Malloc >= c.end && !p.site(b).backward
+	}
+	for i := free - 1; i >= 0 && isFree(p.Trace.Ops[i].Kind); i-- {
+		if later(i) {
+			return true
+		}
+	}
+	for i := free + 1; i < len(p.Trace.Ops) && isFree(p.Trace.Ops[i].Kind); i++ {
+		if later(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// mallocAfter returns the first Malloc after an operation, or the end of the trace.
+func (p *Program) mallocAfter(op int) int {
+	for i := op + 1; i < len(p.Trace.Ops); i++ {
+		if p.Trace.Ops[i].Kind == allocsim.Malloc {
+			return i
+		}
+	}
+	return len(p.Trace.Ops)
+}
+
+// nodeOf returns where the node of the backward pass begins that frees a block: after the operation
+// before the allocations that precede the free.
+func (p *Program) nodeOf(free int) int {
+	i := free
+	for i > 0 && isFree(p.Trace.Ops[i-1].Kind) {
+		i--
+	}
+	for i > 0 && p.Trace.Ops[i-1].Kind == allocsim.Malloc && p.site(p.Trace.Ops[i-1].Block).backward {
+		i--
+	}
+	return i
+}
+
+// recompute repeats a call before an operation. It stops with the last block that is saved; the others
+// that are live then are freed.
+func (e *edit) recompute(c call, saved []uint32, before int) {
+	mine, copies := map[uint32]bool{}, map[uint32]uint32{}
+	for _, b := range c.blocks {
+		mine[b] = true
+	}
+	stop := e.lives[saved[len(saved)-1]].Malloc
+	var ops []allocsim.Op
+	for _, op := range e.Trace.Ops[c.begin : stop+1] {
+		switch {
+		case !mine[op.Block]:
+		case op.Kind == allocsim.Malloc:
+			copies[op.Block] = e.again(op.Block, true)
+			ops = append(ops, allocsim.Op{Kind: allocsim.Malloc, Block: copies[op.Block]})
+		case op.Kind == allocsim.Free || op.Kind == allocsim.FreeRequested:
+			ops = append(ops, allocsim.Op{Kind: allocsim.Free, Block: copies[op.Block]})
+			delete(copies, op.Block)
+		}
+	}
+	for _, b := range saved {
+		e.rename[b] = copies[b]
+		delete(copies, b)
+	}
+	for _, b := range c.blocks {
+		if again, live := copies[b]; live {
+			ops = append(ops, allocsim.Op{Kind: allocsim.Free, Block: again})
+		}
+	}
+	e.insert[before] = append(e.insert[before], ops...)
+}
+
+// weightCasts returns the copies of weights that autocast makes and keeps until it ends. They have half the
+// size of a weight, and come last of the copies of an operation: input, weight, bias.
+func (p *Program) weightCasts() map[uint32]bool {
+	halves, found := map[uint64]bool{}, map[uint32]bool{}
+	var row []uint32 // copies that follow each other
+	end := func() {
+		var last uint64
+		for i := len(row) - 1; i >= max(0, len(row)-2); i-- {
+			size := p.size(row[i])
+			if !halves[size] || size <= last {
+				break
+			}
+			found[row[i]], last = true, size
+		}
+		row = row[:0]
+	}
+	for _, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Malloc {
+			continue
+		}
+		s := p.site(op.Block)
+		if s.role == loading {
+			halves[p.size(op.Block)/2] = true
+		}
+		if !s.cast || len(row) > 0 && p.site(row[0]).line != s.line {
+			end()
+		}
+		if s.cast {
+			row = append(row, op.Block)
+		}
+	}
+	end()
+	return found
+}

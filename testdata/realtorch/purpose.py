@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a model and prints what its memory is for, as the model, the optimizer and autograd say.
+
+    purpose.py transformer|cnn|lora|amp
+
+Points: "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
+Each point is a line of JSON with the bytes of each purpose, in blocks of PyTorch's allocator, each storage once and in the
+first purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
+the same step before, by torch.autograd.graph.saved_tensors_hooks."""
+import argparse, json, os, sys
+import torch, torch.nn as nn, torch.nn.functional as F
+import jobs
+
+
+class Convolutions(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        layers, channels = [], 3
+        for _ in range(4):
+            layers += [nn.Unfold(3, padding=1), Mix(channels * 9, width), nn.BatchNorm1d(width), nn.ReLU(), Fold(32)]
+            channels = width
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.head(self.layers(x).mean((2, 3)))
+
+
+class Mix(nn.Module):
+    """A convolution's matrix product: this PyTorch has no cuDNN."""
+
+    def __init__(self, inside, outside):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outside, inside))
+
+    def forward(self, x):
+        return self.weight @ x
+
+
+class Fold(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def forward(self, x):
+        return x.view(x.shape[0], x.shape[1], self.size, self.size)
+
+
+class LoRA(nn.Module):
+    def __init__(self, base, rank=8):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Linear(base.in_features, rank, bias=False), nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def adapt(model):
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(module, name, LoRA(child))
+            elif not list(child.children()):
+                child.requires_grad_(False)
+    return model
+
+
+class Language(nn.Module):
+    def __init__(self, words=4096, width=512, layers=4):
+        super().__init__()
+        self.embedding, self.body, self.head = nn.Embedding(words, width), jobs.transformer(layers, width), nn.Linear(width, words)
+        self.register_buffer("position", torch.zeros(128, width))
+
+    def forward(self, x):
+        return self.head(self.body(self.embedding(x) + self.position))
+
+
+class Training:
+    def __init__(self, kind):
+        self.kind = kind
+        if kind == "cnn":
+            self.model = Convolutions().cuda()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        else:
+            model = Language()
+            self.model = (adapt(model) if kind == "lora" else model).cuda()
+            self.optimizer = torch.optim.AdamW(p for p in self.model.parameters() if p.requires_grad)
+        self.scaler = torch.amp.GradScaler("cuda", enabled=kind == "amp")
+
+    def batch(self):
+        if self.kind == "cnn":
+            return torch.zeros(32, 3, 32, 32).cuda(), torch.zeros(32, dtype=torch.int64).cuda()
+        return torch.zeros(16, 128, dtype=torch.int64).cuda(), torch.zeros(16, 128, dtype=torch.int64).cuda()
+
+    def loss(self, x, y):
+        with torch.autocast("cuda", torch.float16, enabled=self.kind == "amp"):
+            return F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+
+    def purposes(self, inputs=(), saved=None):
+        """Returns bytes by purpose, and adds storages that autograd has saved under "saved"."""
+        seen, sums = set(), {}
+
+        def add(purpose, storages):
+            sums.setdefault(purpose, 0)
+            for address, size in storages:
+                if address and address not in seen:
+                    seen.add(address)
+                    sums[purpose] += (max(size, 1) + 511) // 512 * 512
+
+        def of(tensors):
+            return [(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) for t in tensors if t is not None and t.is_cuda]
+
+        add("weights", of(self.model.parameters()))
+        add("gradients", of(p.grad for p in self.model.parameters()))
+        add("state", of(v for s in self.optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)))
+        add("buffers", of(self.model.buffers()))
+        add("inputs", of(inputs))
+        add("saved", (saved or {}).items())
+        return sums
+
+    def saves(self):
+        """Returns what a step saves for its backward pass, as saved_tensors_hooks of torch.autograd see it."""
+        saved = {}
+
+        def keep(tensor):
+            if tensor.is_cuda:
+                storage = tensor.untyped_storage()
+                saved[storage.data_ptr()] = storage.nbytes()
+            return tensor.detach()  # an output that the graph kept would keep the graph
+
+        x, y = self.batch()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = self.loss(x, y)
+        return self.purposes((x, y), saved)["saved"]
+
+    def report(self, name, inputs=(), saved=0):
+        sums = self.purposes(inputs) | dict(saved=saved)
+        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), kind=self.kind, purposes=sums,
+                              devices=[dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())])), flush=True)
+        if report.wait:
+            report.wait = sys.stdin.readline() != ""
+
+    def step(self, point=False):
+        saved = self.saves() if point else 0
+        x, y = self.batch()
+        loss = self.loss(x, y)
+        if point:
+            self.report("forward", (x, y), saved)
+        self.scaler.scale(loss).backward()
+        if point:
+            self.report("backward", (x, y))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+
+class report:
+    wait = False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("transformer", "cnn", "lora", "amp"))
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--wait", action="store_true")
+    options = parser.parse_args()
+    report.wait = options.wait
+    training = Training(options.kind)
+    for _ in range(options.steps):
+        training.step()
+    training.report("trained")
+    training.step(True)
+    training.report("end")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@
 
     purpose.py transformer|cnn|lora|amp
 
-Points: "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
+Points: "begin" with --begin, "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
 Each point is a line of JSON with the bytes of each purpose, of whole blocks of PyTorch's allocator, each once and in the first
 purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
 the same step before, by torch.autograd.graph.saved_tensors_hooks."""
@@ -136,10 +136,10 @@ class Training:
 
     def report(self, name, inputs=(), saved=0):
         sums = self.purposes(inputs) | dict(saved=saved)
-        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), kind=self.kind, purposes=sums,
-                              devices=[dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())])), flush=True)
-        if report.wait:
-            report.wait = sys.stdin.readline() != ""
+        device = dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
+        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], purposes=sums)), flush=True)
+        if jobs.point.wait:
+            jobs.point.wait = sys.stdin.readline() != ""
 
     def step(self, point=False):
         saved = self.saves() if point else 0
@@ -155,17 +155,11 @@ class Training:
         self.optimizer.zero_grad()
 
 
-class report:
-    wait = False
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("transformer", "cnn", "lora", "amp"))
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--wait", action="store_true")
-    options = parser.parse_args()
-    report.wait = options.wait
+    options = jobs.arguments(parser)
     training = Training(options.kind)
     for _ in range(options.steps):
         training.step()

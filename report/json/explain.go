@@ -4,6 +4,7 @@ package json
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"time"
 
@@ -67,8 +68,12 @@ type PurposeAgreed struct {
 // WriteExplain writes what the memory of each process and GPU is for.
 func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
 	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	return e.Encode(NewExplain(s, st))
+	if err := e.Encode(NewExplain(s, st)); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
 }
 
 // NewExplain returns the report of WriteExplain.

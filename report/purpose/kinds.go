@@ -74,7 +74,7 @@ func (r *Row) Name() string {
 // Piece is a part of a row. One of its fields names it.
 type Piece struct {
 	Cache  report.CacheKind // of Cache; "" where its parts are unknown
-	Module string           // of Activations: "Block.forward (model.py:88)"; untrusted; "" where no module is known
+	Module string           // of Activations: "Block.forward (model.py:88)"; untrusted; "" in none, or where no stack is known
 	Bytes  uint64
 }
 

@@ -71,7 +71,7 @@ func (p *Piece) Name(kind Kind) string {
 	case kind == Cache:
 		return cacheNames[p.Cache]
 	case p.Module == "":
-		return "module unknown"
+		return "no module"
 	}
 	return untrusted.Clean(p.Module)
 }

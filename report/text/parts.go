@@ -248,8 +248,11 @@ func share(part, all int64) string {
 		return ""
 	}
 	percent := 100 * float64(part) / float64(all)
-	if part > 0 && percent < 1 {
+	switch {
+	case part > 0 && percent < 1:
 		return "<1%"
+	case percent > -1 && part <= 0:
+		return ""
 	}
 	return fmt.Sprintf("%.0f%%", percent)
 }

@@ -25,6 +25,20 @@ func Of(s *ledger.Snapshot, st callstack.Stacks) (list []Balance) {
 	return list
 }
 
+// OfProcess returns the balances of one process, which costs less than all.
+func OfProcess(s *ledger.Snapshot, st callstack.Stacks, process int) (list []Balance) {
+	d := divider{s: s, stacks: newStackReader(s, st)}
+	for _, part := range d.parts() {
+		if part.Process != process {
+			continue
+		}
+		if b, ok := d.balance(&part); ok {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
 // parts returns the parts of processes that run.
 func (d *divider) parts() (list []part) {
 	for _, x := range d.s.Parts() {

@@ -212,7 +212,10 @@ func (p *page) balance(s *ledger.Snapshot, b *purpose.Balance, most, pieces int)
 func (p *page) purposeRow(sign, name string, bytes, all int64, known string) {
 	figure, percent := format.SignedBytes(bytes), share(bytes, all)
 	column := min(nameColumn, p.width-22)
-	line := sign + " " + format.Pad(format.Cut(name, column), column) + format.Pad(figure, -10) + format.Pad(percent, -6)
+	line := sign + " " + format.Pad(format.Cut(name, column), column) + format.Pad(figure, -10)
+	if percent != "" {
+		line += format.Pad(percent, -6)
+	}
 	if p.width >= wideExplain && known != "" {
 		line += "  by " + known
 	}

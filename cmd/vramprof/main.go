@@ -133,7 +133,7 @@ func newApp(p *program, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(p), topCommand(p), serveCommand(p), reportCommand(p), leaksCommand(p), diffCommand(), compareCommand(), ciCommand(p), exportCommand(p), whatifCommand(), fitCommand(), holdersCommand(), snapshotCommand(), psCommand(), mcpCommand(), checkCommand(), versionCommand(), helpCommand(),
+			recordCommand(p), topCommand(p), serveCommand(p), reportCommand(p), leaksCommand(p), explainCommand(p), diffCommand(), compareCommand(), ciCommand(p), exportCommand(p), whatifCommand(), fitCommand(), holdersCommand(), snapshotCommand(), psCommand(), mcpCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
 		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,

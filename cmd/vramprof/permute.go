@@ -16,7 +16,7 @@ func optionsFirst(app *cli.App, args []string) []string {
 		return args
 	}
 	command := app.Command(args[1])
-	if command == nil || !slices.Contains([]string{"report", "leaks", "top", "export", "diff", "compare", "whatif", "fit"}, command.Name) {
+	if command == nil || !slices.Contains([]string{"report", "explain", "leaks", "top", "export", "diff", "compare", "whatif", "fit"}, command.Name) {
 		return args
 	}
 	takesValue := map[string]bool{}

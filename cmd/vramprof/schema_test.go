@@ -19,7 +19,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/vramprof/vramprof/internal/views"
+	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/procaddr"
 )
@@ -35,6 +37,7 @@ var schemas = map[string]struct {
 	"leaks.json":   {"vramprof leaks --json", reportjson.LeaksVersion, reportjson.LeaksReport{}},
 	"report.json":  {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
+	"explain.json": {"vramprof explain --json", reportjson.ExplainVersion, reportjson.ExplainReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
 	"whatif.json":  {"vramprof whatif --json", reportjson.WhatIfVersion, reportjson.WhatIfReport{}},
 	"fit.json":     {"vramprof fit --json", reportjson.WhatIfVersion, reportjson.FitReport{}},
@@ -52,6 +55,8 @@ var values = map[string][]string{
 	"Plane.plane":         {"tensor", "cache", "driver", "rounding", "before", "unexplained", "host", "managed", "system", "asleep", "imported"},
 	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off"},
 	"View.view":           views.All,
+	"PurposeRow.purpose":  codesOf(purpose.Kinds),
+	"PurposePiece.cache":  codesOf(report.CacheKinds),
 	"Library.layer":       {"driver", "runtime"},
 	"GPU.addressing_mode": {"ATS", "HMM", "none"},
 	"Answer.by":           {"cuGetProcAddress", "cuGetProcAddress_v2"},
@@ -61,6 +66,13 @@ var values = map[string][]string{
 	"Orphan.known_by":     {"environment", "process_group", "session"},
 	"Scenario.verdict":    {"fits", "depends", "out_of_memory"},
 	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
+}
+
+func codesOf[T ~string](list []T) (codes []string) {
+	for _, c := range list {
+		codes = append(codes, string(c))
+	}
+	return codes
 }
 
 // nullable lists the fields that are null when they are empty.
@@ -104,7 +116,7 @@ var usedValues = map[string]bool{}
 func TestSchemasFitTheGoldenFiles(t *testing.T) {
 	for file, name := range map[string]string{
 		"leaks.json": "leaks.json", "view-stats.json": "report.json", "view-table.json": "report.json",
-		"view-timeline.json": "report.json", "view-tree.json": "report.json", "holders.json": "holders.json",
+		"view-timeline.json": "report.json", "view-tree.json": "report.json", "holders.json": "holders.json", "explain.json": "explain.json",
 		"compare.json": "compare.json",
 	} {
 		text, err := os.ReadFile(filepath.Join("../../report/json/testdata", file))

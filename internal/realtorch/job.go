@@ -23,6 +23,8 @@ type Point struct {
 	Devices []Device
 	Pinned  uint64
 	Lines   []Line
+	// Only for purpose.py: bytes by what they are for.
+	Purposes map[string]uint64
 }
 
 // Device is what PyTorch and the driver report for one device, as counted by the job.

@@ -7,6 +7,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -66,8 +67,40 @@ func (b *builder) addDoubts() {
 	}
 }
 
+// Limits of what a page shows of purposes.
+const (
+	maxPurposes      = 32 // processes and GPUs, the largest first
+	maxPurposePieces = 8  // of a row
+)
+
+// purposes returns what the memory of processes is for.
+func (b *builder) purposes() []purposeData {
+	out := []purposeData{}
+	all := purpose.Of(b.s, b.in.Stacks)
+	for _, i := range purpose.BySize(all) {
+		x := &all[i]
+		if !x.Divided() || len(out) >= maxPurposes {
+			continue
+		}
+		p := purposeData{Title: x.Title(b.s), Bytes: x.Bytes, Rows: []purposeRow{}, Notes: list(x.Notes(b.s))}
+		rows, _, _ := x.Largest(len(x.Rows))
+		for k := range rows {
+			r := &rows[k]
+			row := purposeRow{Kind: string(r.Kind), Name: r.Name(), Bytes: r.Bytes, Known: r.Known()}
+			for n := range r.Pieces[:min(len(r.Pieces), maxPurposePieces)] {
+				if piece := &r.Pieces[n]; piece.Module != "" || piece.Cache != "" {
+					row.Pieces = append(row.Pieces, purposePiece{shorten(piece.Name(r.Kind)), piece.Bytes})
+				}
+			}
+			p.Rows = append(p.Rows, row)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 func (b *builder) addParts() {
-	b.p.Parts = partsData{Names: []string{}, Rows: []partData{}}
+	b.p.Parts = partsData{Names: []string{}, Rows: []partData{}, Purposes: b.purposes()}
 	parts := b.s.Parts()
 	for i := range parts {
 		x := &parts[i]

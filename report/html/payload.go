@@ -101,8 +101,30 @@ type entryColumns struct {
 
 // partsData is the reconciliation: the Lines of a row add up to its Usage.
 type partsData struct {
-	Names []string   `json:"names"`
-	Rows  []partData `json:"rows"`
+	Names    []string      `json:"names"`
+	Rows     []partData    `json:"rows"`
+	Purposes []purposeData `json:"purposes"`
+}
+
+// purposeData is what the memory of a process and GPU is for at the end.
+type purposeData struct {
+	Title string       `json:"title"` // "python3 [42] on cuda:0, GPU-1a2b3c4d"
+	Bytes int64        `json:"bytes"`
+	Rows  []purposeRow `json:"rows"`
+	Notes []string     `json:"notes"`
+}
+
+type purposeRow struct {
+	Kind   string         `json:"kind"`
+	Name   string         `json:"name"`
+	Bytes  int64          `json:"bytes"`
+	Known  string         `json:"known,omitempty"` // "holders"
+	Pieces []purposePiece `json:"pieces,omitempty"`
+}
+
+type purposePiece struct {
+	Name  string `json:"name"`
+	Bytes uint64 `json:"bytes"`
 }
 
 type partData struct {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // WriteOOM writes the page on one out-of-memory error: which line asked for memory, why the request
-// failed, the processes on the GPU, who keeps the memory, the largest sites with their growth, and doubts as footnotes.
+// failed, what its memory is for, the processes on the GPU, who keeps the memory, the largest sites with their growth, and doubts as footnotes.
 // The snapshot is of the error or later.
 func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM, options report.Options, screen Screen) error {
 	v := newOOMCase(s, &o)
@@ -24,6 +25,7 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	p.line(plain, 0, "")
 	p.paragraph("", format.Join(v.why(), v.stuckText(st)))
 	v.asker(p, st, options)
+	explainPart(p, s, st, func(b *purpose.Balance) bool { return b.Process == v.process && b.UUID == v.uuid })
 	v.gpuPart(p, n, options.Limit())
 	v.allocatorPart(p)
 	if c := v.cache(); c != nil {

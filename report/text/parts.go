@@ -4,11 +4,14 @@ package text
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/purpose"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -140,4 +143,119 @@ func systemPart(p *page, s *ledger.Snapshot) {
 		}
 		p.text(plain, 0, format.Process(&s.Processes[x.Process])+" on "+at+": "+figure)
 	}
+}
+
+const (
+	compactRows   = 8 // of a balance in other reports
+	compactParts  = 3 // balances there
+	explainPieces = 5 // of one row
+	wideExplain   = 70
+	nameColumn    = 30
+)
+
+// WriteExplain writes what the memory of each process and GPU is for.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	list := purpose.Of(s, st)
+	for i := range list {
+		if i > 0 {
+			p.line(plain, 0, "")
+		}
+		p.balance(s, &list[i], len(list[i].Rows), min(explainPieces, o.Limit()))
+		p.line(plain, 0, "")
+		for _, text := range list[i].Notes(s) {
+			p.paragraph("! ", text)
+		}
+	}
+	if len(list) == 0 {
+		p.paragraph("", "No process holds GPU memory at this moment.")
+	}
+	return p.writeTo(w)
+}
+
+// explainPart writes the first block of other reports: what the memory of the processes with most of it is for.
+func explainPart(p *page, s *ledger.Snapshot, st callstack.Stacks, only func(*purpose.Balance) bool) {
+	list := purpose.Of(s, st)
+	shown := 0
+	for _, i := range purpose.BySize(list) {
+		b := &list[i]
+		if !only(b) || !b.Divided() {
+			continue
+		}
+		if shown++; shown > compactParts {
+			p.text(dim, 0, "more processes: vramprof explain")
+			return
+		}
+		p.line(plain, 0, "")
+		p.balance(s, b, compactRows, 0)
+	}
+}
+
+// balance writes a bar and a table, with at most so many rows and pieces of each.
+func (p *page) balance(s *ledger.Snapshot, b *purpose.Balance, most, pieces int) {
+	p.list(bold, 0, " ", "What it is for:", b.Title(s)+",", format.SignedBytes(b.Bytes))
+	if bar := b.Bar(p.width - 2); bar != "" {
+		p.line(plain, 0, "["+bar+"]")
+	}
+	rows, more, rest := b.Largest(most)
+	for i := range rows {
+		r := &rows[i]
+		p.purposeRow(string(r.Kind.Letter()), r.Name(), r.Bytes, b.Bytes, r.Known())
+		p.pieces(r, pieces)
+	}
+	if more > 0 {
+		p.purposeRow("+", format.Count(uint64(more), "more row"), rest, b.Bytes, "")
+	}
+}
+
+// purposeRow writes "A activations      9.80 GiB  42%  holders".
+func (p *page) purposeRow(sign, name string, bytes, all int64, known string) {
+	figure, percent := format.SignedBytes(bytes), share(bytes, all)
+	column := min(nameColumn, p.width-22)
+	line := sign + " " + format.Pad(format.Cut(name, column), column) + format.Pad(figure, -10)
+	if percent != "" {
+		line += format.Pad(percent, -6)
+	}
+	if p.width >= wideExplain && known != "" {
+		line += "  by " + known
+	}
+	p.line(plain, 0, line)
+}
+
+// pieces writes the largest parts of a row.
+func (p *page) pieces(r *purpose.Row, most int) {
+	if most == 0 || len(r.Pieces) == 1 && r.Pieces[0].Module == "" && r.Pieces[0].Cache == "" {
+		return
+	}
+	column := min(nameColumn+14, p.width-14)
+	line := func(name string, bytes uint64) {
+		p.line(dim, 4, format.Pad(format.Cut(name, column), column)+format.Pad(format.Bytes(bytes), -10))
+	}
+	var rest uint64
+	for i := range r.Pieces {
+		x := &r.Pieces[i]
+		if i >= most {
+			rest += x.Bytes
+			continue
+		}
+		line(x.Name(r.Kind), x.Bytes)
+	}
+	if rest > 0 {
+		line(format.Count(uint64(len(r.Pieces)-most), "more part"), rest)
+	}
+}
+
+// share returns "42%", "<1%"; "" without a sum.
+func share(part, all int64) string {
+	if all <= 0 {
+		return ""
+	}
+	percent := 100 * float64(part) / float64(all)
+	switch {
+	case part > 0 && percent < 1:
+		return "<1%"
+	case percent > -1 && part <= 0:
+		return ""
+	}
+	return fmt.Sprintf("%.0f%%", percent)
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteSummary writes the end of a session: what processes that have ended held at their peak, live and peak memory by process and device, the largest
+// WriteSummary writes the end of a session: what the memory is for, what processes that have ended held at their peak, live and peak memory by process and device, the largest
 // sites, what NVML's figures are made of, and doubts as footnotes.
 func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	if o.Top <= 0 {
@@ -24,6 +25,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	n := &notes{doubts: report.Doubts(s)}
 	title(p, s, n)
 	gpus(p, s)
+	explainPart(p, s, st, func(*purpose.Balance) bool { return true })
 	endedParts(p, s, st, o)
 	totals(p, s, n)
 	torchTable(p, s)

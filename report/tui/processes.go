@@ -11,6 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -93,11 +94,48 @@ func (v *processView) draw(x *scene) []string {
 		return v.drawRows(x, columns, height)
 	}
 	list := v.drawRows(x, columns, n+1)
-	if caches := cachesOf(x, v.atCursor()); len(caches) > 0 && preview-len(caches)-1 >= leastPreview {
+	p := v.atCursor()
+	room := func() int { return height - len(list) - leastPreview }
+	if p != nil && room() >= leastPurpose {
+		list = append(list, purposeOf(x, p, min(room(), mostPurpose))...)
+	}
+	if caches := cachesOf(x, p); len(caches) > 0 && room() > len(caches) {
 		list = append(append(list, ""), caches...)
 	}
-	return append(list, previewOf(x, v.atCursor(), height-len(list))...)
+	return append(list, previewOf(x, p, height-len(list))...)
 }
+
+// Heights of what the memory of a process is for: a blank line, a heading, a bar and rows.
+const leastPurpose, mostPurpose = 6, 11
+
+// purposeOf shows what the memory of a process on its GPU is for.
+func purposeOf(x *scene, p *process, height int) []string {
+	if p.gpu < 0 || p.ended != 0 || p.index >= len(x.b.Snapshot.Processes) {
+		return nil
+	}
+	width := x.size.width
+	for _, b := range purpose.OfProcess(x.b.Snapshot, x.b.Stacks, p.index) {
+		if b.UUID != x.b.gpus[p.gpu].key.uuid || !b.Divided() {
+			continue
+		}
+		head := "What it is for: " + tidy(b.Title(x.b.Snapshot)) + ", " + format.SignedBytes(b.Bytes)
+		list := []string{"", x.p.paint(bold, format.Cut(head, width)), format.Cut("["+b.Bar(width-2)+"]", width)}
+		rows, more, rest := b.Largest(height - len(list))
+		line := func(sign, name string, bytes int64) {
+			list = append(list, format.Cut(sign+" "+format.Pad(format.Cut(tidy(name), purposeName), purposeName)+format.Pad(format.SignedBytes(bytes), -10), width))
+		}
+		for i := range rows {
+			line(string(rows[i].Kind.Letter()), rows[i].Name(), rows[i].Bytes)
+		}
+		if more > 0 {
+			line("+", format.Count(uint64(more), "more row"), rest)
+		}
+		return list
+	}
+	return nil
+}
+
+const purposeName = 30 // columns of the name of a purpose
 
 // previewOf shows the largest lines of a process.
 func previewOf(x *scene, p *process, height int) []string {

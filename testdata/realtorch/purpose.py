@@ -4,9 +4,9 @@
 
     purpose.py transformer|cnn|lora|amp
 
-Points: "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
-Each point is a line of JSON with the bytes of each purpose, in blocks of PyTorch's allocator, each storage once and in the
-first purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
+Points: "begin" with --begin, "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
+Each point is a line of JSON with the bytes of each purpose, of whole blocks of PyTorch's allocator, each once and in the first
+purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
 the same step before, by torch.autograd.graph.saved_tensors_hooks."""
 import argparse, json, os, sys
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -97,36 +97,36 @@ class Training:
         with torch.autocast("cuda", torch.float16, enabled=self.kind == "amp"):
             return F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
 
-    def purposes(self, inputs=(), saved=None):
-        """Returns bytes by purpose, and adds storages that autograd has saved under "saved"."""
+    def purposes(self, inputs=(), saved=()):
+        """Returns the bytes of blocks by purpose, and adds storages that autograd has saved under "saved"."""
         seen, sums = set(), {}
+        blocks = {b["address"]: b["size"] for s in torch.cuda.memory._snapshot()["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
 
         def add(purpose, storages):
             sums.setdefault(purpose, 0)
-            for address, size in storages:
+            for address in storages:
                 if address and address not in seen:
                     seen.add(address)
-                    sums[purpose] += (max(size, 1) + 511) // 512 * 512
+                    sums[purpose] += blocks[address]
 
         def of(tensors):
-            return [(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) for t in tensors if t is not None and t.is_cuda]
+            return [t.untyped_storage().data_ptr() for t in tensors if t is not None and t.is_cuda]
 
         add("weights", of(self.model.parameters()))
         add("gradients", of(p.grad for p in self.model.parameters()))
         add("state", of(v for s in self.optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)))
         add("buffers", of(self.model.buffers()))
         add("inputs", of(inputs))
-        add("saved", (saved or {}).items())
+        add("saved", saved)
         return sums
 
     def saves(self):
         """Returns what a step saves for its backward pass, as saved_tensors_hooks of torch.autograd see it."""
-        saved = {}
+        saved = set()
 
         def keep(tensor):
             if tensor.is_cuda:
-                storage = tensor.untyped_storage()
-                saved[storage.data_ptr()] = storage.nbytes()
+                saved.add(tensor.untyped_storage().data_ptr())
             return tensor.detach()  # an output that the graph kept would keep the graph
 
         x, y = self.batch()
@@ -136,10 +136,10 @@ class Training:
 
     def report(self, name, inputs=(), saved=0):
         sums = self.purposes(inputs) | dict(saved=saved)
-        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), kind=self.kind, purposes=sums,
-                              devices=[dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())])), flush=True)
-        if report.wait:
-            report.wait = sys.stdin.readline() != ""
+        device = dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
+        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], purposes=sums)), flush=True)
+        if jobs.point.wait:
+            jobs.point.wait = sys.stdin.readline() != ""
 
     def step(self, point=False):
         saved = self.saves() if point else 0
@@ -155,17 +155,11 @@ class Training:
         self.optimizer.zero_grad()
 
 
-class report:
-    wait = False
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("transformer", "cnn", "lora", "amp"))
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--wait", action="store_true")
-    options = parser.parse_args()
-    report.wait = options.wait
+    options = jobs.arguments(parser)
     training = Training(options.kind)
     for _ in range(options.steps):
         training.step()

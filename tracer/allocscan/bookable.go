@@ -12,6 +12,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
+// ReadingOf returns what the ledger takes of a snapshot of a process that was not traced: all is older.
+func ReadingOf(s *allocator.Snapshot) *caching.Reading { return readingOf(s, nil, nil).bookable() }
+
 // bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or where they overlap,
 // blocks and segments are left out, and no device is exact.
 func (s *reading) bookable() *caching.Reading {

@@ -48,7 +48,7 @@ func (m *Monitor) devices(pid uint32) []ledger.Input {
 	case p == nil || p.told:
 	case len(m.gpus) > 0:
 		p.told = true
-		switch uuids := p.view.ordinals(m.gpus, m.NVML); {
+		switch uuids := p.view.Ordinals(m.gpus, m.NVML); {
 		case uuids == nil:
 		case slices.Equal(uuids, p.denied):
 			return []ledger.Input{ledger.Warning{PID: pid, Text: fmt.Sprintf("process %d uses GPUs that its environment does not name: what it reports about them is ignored", pid)}}

@@ -38,11 +38,11 @@ func Look(pid uint32, variables []string, contained bool) View {
 	}
 }
 
-// ordinals returns the UUID of each CUDA ordinal of the process, nil if nothing tells them. CUDA
+// Ordinals returns the UUID of each CUDA ordinal of the process, nil if nothing tells them. CUDA
 // numbers the GPUs that it can open, and CUDA_VISIBLE_DEVICES picks among them. The process has
 // open at least what it picked: of the lists that it could have chosen from, the first that agrees
 // with that is taken.
-func (v *View) ordinals(gpus []ledger.GPU, driver NVML) []string {
+func (v *View) Ordinals(gpus []ledger.GPU, driver NVML) []string {
 	opened, known := driver.GPUsByMinor(v.open, gpus)
 	if !known {
 		return nil // it uses GPUs that NVML does not list, among which ours have other numbers

@@ -64,14 +64,14 @@ func TestOrdinalsAreThoseOfWhatAProcessHasOpen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := View{contained: c.contained, open: minorsOf(c.open), nodes: minorsOf(c.nodes), environ: strings.Fields(c.environ)}
-			got := strings.ReplaceAll(strings.Join(p.ordinals(eightGPUs(), eight{}), " "), "GPU-", "")
+			got := strings.ReplaceAll(strings.Join(p.Ordinals(eightGPUs(), eight{}), " "), "GPU-", "")
 			if got != c.want {
 				t.Errorf("ordinals are GPUs %q, want %q", got, c.want)
 			}
 		})
 	}
 	stranger := View{open: []uint32{0, 9}}
-	if got := stranger.ordinals(eightGPUs(), eight{}); got != nil {
+	if got := stranger.Ordinals(eightGPUs(), eight{}); got != nil {
 		t.Errorf("with a GPU that NVML does not list: %q", got)
 	}
 }

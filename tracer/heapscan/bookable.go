@@ -21,6 +21,22 @@ const (
 	mostStorages = 1 << 20
 )
 
+// WalkOf returns what the ledger needs of a result for a process that was not traced. What is known as
+// blocks of PyTorch's allocator is no memory from the driver, also where no storage was found.
+func WalkOf(r *holders.Result, blocks []holders.Range) ledger.Walk {
+	walk := bookable(r, nil)
+	known := make(map[uint64]bool, len(blocks))
+	for _, b := range blocks {
+		known[b.Address] = true
+	}
+	for i := range walk.Storages {
+		if s := &walk.Storages[i]; known[s.Address] {
+			s.Allocation = false
+		}
+	}
+	return walk
+}
+
 // bookable returns what the ledger needs of a result; blocks are those that PyTorch's allocator gave
 // out since the attach. The holders of most bytes come first, and those beyond mostHolders are left
 // out with their storages.

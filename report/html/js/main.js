@@ -86,6 +86,7 @@ function fill() {
   fillFindings();
   fillFilters();
   fillKept();
+  fillPurposes();
   fillNotes();
   fillEvents();
 }

@@ -179,6 +179,29 @@ function showParts() {
   byId("parts").querySelector("tbody").replaceChildren(...body);
 }
 
+// fillPurposes shows what the memory of each process and GPU is for at the end. The rows add up to NVML's figure.
+function fillPurposes() {
+  const list = data.parts.purposes;
+  byId("purpose-section").hidden = list.length === 0;
+  byId("purpose-head").textContent = "What the memory is for " + endText();
+  const line = (name, bytes, all, known) => element("tr", {}, name, element("td", { class: "number" }, bytes < 0 ? signedText(bytes) : bytesText(bytes)),
+    element("td", { class: "number soft" }, all > 0 ? Math.round(100 * bytes / all) + " %" : ""), element("td", { class: "soft" }, known ? "by " + known : ""));
+  byId("purposes").replaceChildren(...list.flatMap((p) => {
+    const bar = element("div", { class: "stack-bar", "aria-hidden": "true" }), sum = p.rows.reduce((n, r) => n + Math.max(r.bytes, 0), 0);
+    for (const r of p.rows) {
+      if (r.bytes <= 0) continue;
+      const piece = element("span", { class: "for-" + r.kind, title: r.name });
+      piece.style.width = 100 * r.bytes / sum + "%";
+      bar.append(piece);
+    }
+    const rows = p.rows.flatMap((r) => [
+      line(element("th", { scope: "row" }, element("i", { class: "swatch for-" + r.kind }), r.name), r.bytes, p.bytes, r.known),
+      ...(r.pieces || []).map((x) => line(element("td", { class: "soft piece" }, x.name), x.bytes, 0, ""))]);
+    return [element("h3", {}, `${p.title}: ${bytesText(p.bytes)}`), bar, element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows))),
+      ...p.notes.map((text) => element("p", { class: "soft" }, text))];
+  }));
+}
+
 function fillNotes() {
   byId("processes").querySelector("tbody").replaceChildren(...data.processes.map((p) => element("tr", {}, element("th", { scope: "row" }, p.name),
     element("td", {}, p.begin > 0 ? whenText(p.begin) : "the beginning"), element("td", {}, p.ended ? "ended" : "running"), element("td", {}, p.about || ""))));

@@ -84,7 +84,7 @@ var (
 	// at::_ops::softmax_int::call, …::redispatch.
 	operator = regexp.MustCompile(`(?:^| )at::_ops::(\w+)::(?:call|redispatch)(?:\(|$)`)
 
-	// at::cuda::getNewWorkspace, at::cuda::getCUDABlasLtWorkspace, at::cuda::blas::parseChosenWorkspaceSize.
+	// at::cuda::getNewWorkspace (a local symbol in wheels; its caller at::cuda::getCurrentCUDABlasHandle is not), at::cuda::getCUDABlasLtWorkspace, at::cuda::blas::parseChosenWorkspaceSize.
 	workspace = regexp.MustCompile(`(?i)(^|::)get\w*workspace\w*(\(|$)|(^|::)\w*cublas\w*workspace\w*(\(|$)`)
 )
 
@@ -157,7 +157,7 @@ func native(function string) (e evidence) {
 		e.phase = Forward
 	case strings.HasPrefix(function, "torch::optim::") && step.MatchString(function):
 		e.phase = Step
-	case strings.Contains(function, "orkspace") && workspace.MatchString(function):
+	case strings.HasPrefix(function, "at::cuda::getCurrentCUDA"), strings.Contains(function, "orkspace") && workspace.MatchString(function):
 		e.object = Workspace
 	}
 	return e

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/explain"
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/internal/source"
+	"github.com/vramprof/vramprof/internal/terminal"
+	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func explainCommand(p *program) *cli.Command {
+	return &cli.Command{
+		Name:      "explain",
+		Usage:     "show what GPU memory is for: weights, activations, cache, libraries",
+		UsageText: "vramprof explain -p PID | FILE.vram [--at MOMENT] [--json]",
+		Description: "Divides what each process uses on each GPU by purpose: weights, gradients, the optimizer's state, buffers, activations, inputs, KV cache, workspaces, PyTorch's cache, other libraries, the context. " +
+			"The rows add up to NVML's figure. With -p, the memory of a running process is read now: no probes are set, and the owner of the process may run it. " +
+			"A capture also has the stack traces of what was allocated since the attach, and other moments (--at peak).",
+		Flags: slices.Concat([]cli.Flag{
+			&cli.UintFlag{Name: "pid", Aliases: []string{"p"}, Usage: "read process `PID` now"},
+			&cli.StringFlag{Name: "at", Usage: "show the `MOMENT` of a capture (default: the end, or the peak if all processes have ended by then)"},
+			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+			&cli.BoolFlag{Name: "no-names", Usage: "with -p, read classes of holders, not names of variables, attributes and keys"},
+			mineFlag(),
+		}, readFlags()),
+		Action: p.explain,
+	}
+}
+
+func (p *program) explain(c *cli.Context) error {
+	if c.IsSet("pid") == c.Args().Present() {
+		return fault.Usage(errors.New("explain needs a process or a capture: vramprof explain -p PID, vramprof explain FILE.vram"))
+	}
+	if c.IsSet("pid") {
+		if err := withoutCapture(c, "", "at"); err != nil {
+			return err
+		}
+		return explainProcess(c, uint32(c.Uint("pid")))
+	}
+	if c.IsSet("no-names") {
+		return fault.Usage(fmt.Errorf("--no-names is only for -p, and %q is a capture", c.Args().First()))
+	}
+	at, err := source.ParseMoment(c.String("at"))
+	if err != nil {
+		return fault.Usage(err)
+	}
+	r, done, err := p.openSource(c, &at)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := source.SnapshotAt(r, at)
+	if err == nil && !c.IsSet("at") && report.AllEnded(s) {
+		s, err = source.SnapshotAt(r, source.Peak())
+	}
+	if err != nil {
+		return err
+	}
+	return writeExplain(c, s, mine(c, r))
+}
+
+func explainProcess(c *cli.Context, pid uint32) error {
+	if err := session.CheckProcess(pid); err != nil {
+		return err
+	}
+	s, err := explain.Process(c.Context, pid, c.Bool("no-names"))
+	if err != nil {
+		return err
+	}
+	for _, w := range s.Warnings {
+		fmt.Fprintln(c.App.ErrWriter, "vramprof:", w)
+	}
+	return writeExplain(c, s, nil)
+}
+
+func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks) error {
+	var out io.Writer = c.App.Writer
+	if c.Bool("json") {
+		return reportjson.WriteExplain(out, s, st)
+	}
+	return text.WriteExplain(out, s, st, report.Options{}, terminal.Screen())
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/internal/realtorch"
+	reportjson "github.com/vramprof/vramprof/report/json"
+)
+
+// TestExplainSaysWhatTheJobSays: four trainings print what their memory is for, from their parameters, gradients,
+// optimizers, buffers and the tensors that autograd saves. A capture since the start, one that begins in the middle of
+// a step, and the reading of the running process agree with them: all to the byte, activations within 2 %.
+func TestExplainSaysWhatTheJobSays(t *testing.T) {
+	setup(t)
+	root := realtorch.Prepare(t)
+	for _, kind := range []string{"transformer", "cnn", "lora", "amp"} {
+		t.Run(kind, func(t *testing.T) {
+			env := root.Env(t, 1, 8<<30)
+			j := root.Start(t, env, "purpose.py", kind, "--begin")
+			pid := j.Next("begin").PID
+			capture := func(name string) (file string, s *session) {
+				file = filepath.Join(t.TempDir(), name+".vram")
+				return file, start(t, env, "record", "--holders=end", "-p", fmt.Sprint(pid), "-o", file).ready()
+			}
+			check := func(way string, p realtorch.Point, arguments ...string) {
+				begin := time.Now()
+				got := explained(t, env, arguments...)
+				checkPurposes(t, env, way, p, got)
+				t.Logf("%s at %s: %v in %v", way, p.Point, purposesOf(got), time.Since(begin).Round(time.Millisecond))
+			}
+			early, first := capture("early")
+			j.Go()
+			check("live", j.Next("trained"), "-p", fmt.Sprint(pid))
+			j.Go()
+			forward := j.Next("forward")
+			first.stop()
+			check("attached at the start", forward, early)
+			check("live", forward, "-p", fmt.Sprint(pid))
+			late, second := capture("late")
+			j.Go()
+			backward := j.Next("backward")
+			second.stop()
+			check("attached late", backward, late)
+			check("live", backward, "-p", fmt.Sprint(pid))
+			if out, err := j.Finish(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// explained returns the only balance.
+func explained(t *testing.T, env []string, arguments ...string) *reportjson.ExplainedPart {
+	t.Helper()
+	cmd := exec.Command(binary(t), append([]string{"explain", "--json"}, arguments...)...)
+	cmd.Env, cmd.Stderr = env, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("explain %v: %v", arguments, err)
+	}
+	var r reportjson.ExplainReport
+	if err := json.Unmarshal(out, &r); err != nil || len(r.Balances) != 1 {
+		t.Fatalf("explain %v: %v\n%s", arguments, err, out)
+	}
+	return &r.Balances[0]
+}
+
+func purposesOf(b *reportjson.ExplainedPart) map[string]int64 {
+	by := map[string]int64{}
+	for _, r := range b.Rows {
+		by[r.Purpose] += r.Bytes
+	}
+	return by
+}
+
+func checkPurposes(t *testing.T, env []string, way string, p realtorch.Point, got *reportjson.ExplainedPart) {
+	t.Helper()
+	by := purposesOf(got)
+	for purpose, truth := range map[string]string{"weights": "weights", "gradients": "gradients", "optimizer_state": "state", "buffers": "buffers"} {
+		if by[purpose] != int64(p.Purposes[truth]) {
+			t.Errorf("%s at %s: %d bytes of %s, the job has %d", way, p.Point, by[purpose], purpose, p.Purposes[truth])
+		}
+	}
+	if saved := int64(p.Purposes["saved"]); by["activations"]-saved > saved/50 || saved-by["activations"] > saved/50 {
+		t.Errorf("%s at %s: %d bytes of activations, the job has %d", way, p.Point, by["activations"], saved)
+	}
+	processes, err := fakecuda.ReadUsage(env)
+	if err != nil || len(processes) != 1 {
+		t.Fatal(processes, err)
+	}
+	if usage := processes[0].GPUs[0].Usage; !got.NVML || got.Bytes != int64(usage) {
+		t.Errorf("%s at %s: the rows add up to %d, the GPU has %d", way, p.Point, got.Bytes, usage)
+	}
+	if a := got.Agreed; a != nil {
+		t.Logf("%s at %s: holders and stacks agree on %.2f %% of %d bytes", way, p.Point, 100*float64(a.Same)/float64(a.Both), a.Both)
+		if float64(a.Same) < 0.95*float64(a.Both) {
+			t.Errorf("%s at %s: holders and stacks agree on %d of %d bytes", way, p.Point, a.Same, a.Both)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain takes the books of a running process as they are now, without a session: what NVML
+// reports, what PyTorch's allocator has, and who keeps it.
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/allocscan"
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/deadline"
+	"github.com/vramprof/vramprof/tracer/gpuusage"
+	"github.com/vramprof/vramprof/tracer/heapscan"
+	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/procenv"
+	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/workload"
+)
+
+const (
+	// patience limits each reading, since the process's files can lie on a file system of its own.
+	patience = 20 * time.Second
+	// motion is how long an allocator in motion is read again, with a pause between two readings.
+	motion = 200 * time.Millisecond
+	pause  = time.Millisecond
+	tries  = 5 // of each device in a row, until a reading is exact
+
+	maxAddresses = 1 << 20 // blocks that a walk is asked for
+)
+
+// Process returns the books of a running process as they are now. What cannot be read is a warning in
+// them. An error means that nothing is known; it has a mark for the exit code.
+func Process(ctx context.Context, pid uint32, hideNames bool) (*ledger.Snapshot, error) {
+	started := procfs.StartTicks(pid)
+	r := reader{pid: pid, begin: clock.Now()}
+	var wait sync.WaitGroup
+	wait.Go(func() { r.readUsage(ctx) })
+	r.readAllocator()
+	r.walk(ctx, hideNames)
+	wait.Wait()
+	if procfs.StartTicks(pid) != started {
+		return nil, fmt.Errorf("process %d ended while it was read", pid)
+	}
+	if len(r.usage) == 0 && r.reading == nil && r.walked == nil {
+		return nil, r.failure()
+	}
+	return r.books(), nil
+}
+
+// reader reads one process.
+type reader struct {
+	pid       uint32
+	begin     uint64
+	gpus      []ledger.GPU
+	usage     []ledger.Usage // of the process
+	uuids     []string       // of CUDA's ordinals
+	listed    error          // why NVML gave nothing
+	at        uint64         // when the allocator was read
+	reading   *allocator.Snapshot
+	blocks    []holders.Range
+	allocator error // why it was not read
+	walkedAt  uint64
+	walked    *holders.Result
+	holders   error // why it was not walked
+}
+
+// readUsage asks NVML, and finds the GPUs that the process sees.
+func (r *reader) readUsage(ctx context.Context) {
+	driver, err := nvml.OpenHost(ctx)
+	if err != nil {
+		r.listed = err
+		return
+	}
+	defer driver.Close(ctx)
+	if r.gpus, err = driver.GPUs(ctx); err != nil {
+		r.listed = err
+		return
+	}
+	all, err := driver.Usage(ctx)
+	if err != nil {
+		r.listed = err
+		return
+	}
+	r.usage = slices.DeleteFunc(all, func(u ledger.Usage) bool { return u.PID != r.pid })
+	variables, _ := procenv.Read(r.pid) // without them, the GPUs that it has open tell
+	of := workload.NewHost().Read(r.pid, variables, procfs.CommandLine(r.pid))
+	view := gpuusage.Look(r.pid, variables, of.Container != "")
+	r.uuids = view.Ordinals(r.gpus, driver)
+}
+
+// readAllocator reads PyTorch's allocator until all devices are exact, or for some time.
+func (r *reader) readAllocator() {
+	r.at = clock.Now()
+	r.reading, r.allocator = deadline.Call(patience, func() (*allocator.Snapshot, error) {
+		process, err := peek.Open(int(r.pid))
+		if err != nil {
+			return nil, err
+		}
+		defer process.Close()
+		from := allocator.New(process, nil)
+		var best *allocator.Snapshot
+		for end := time.Now().Add(motion); ; time.Sleep(pause) {
+			read, err := from.Walk(tries)
+			if err == nil {
+				best = read
+			}
+			if err == nil && read.Exact() || time.Now().After(end) {
+				if best == nil {
+					return nil, err
+				}
+				return best, nil
+			}
+			if isFinal(err) {
+				return nil, err
+			}
+		}
+	})
+	if r.reading == nil {
+		return
+	}
+	for i := range r.reading.Blocks {
+		if b := &r.reading.Blocks[i]; b.State == allocator.Active && len(r.blocks) < maxAddresses {
+			r.blocks = append(r.blocks, holders.Range{Address: b.Address, Bytes: b.Size, Device: b.Device})
+		}
+	}
+}
+
+// isFinal reports whether another attempt to read an allocator cannot succeed.
+func isFinal(err error) bool {
+	var cannot *allocator.Error
+	return err != nil && (!errors.As(err, &cannot) || cannot.Code == allocator.NoLibrary || cannot.Code == allocator.NoDevices)
+}
+
+// walk looks for who keeps the blocks.
+func (r *reader) walk(ctx context.Context, hideNames bool) {
+	r.walkedAt = clock.Now()
+	r.walked, r.holders = deadline.Call(holders.DefaultTime+patience, func() (*holders.Result, error) {
+		process, err := peek.Open(int(r.pid))
+		if err != nil {
+			return nil, err
+		}
+		defer process.Close()
+		return holders.Walk(ctx, process, holders.Options{Addresses: r.blocks, HideNames: hideNames})
+	})
+}
+
+// failure returns why nothing is known of the process.
+func (r *reader) failure() error {
+	switch err := r.holders; {
+	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", r.pid, err))
+	case errors.Is(err, unix.ESRCH), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("process %d does not exist", r.pid)
+	}
+	return fault.New(fault.NoProcess, fmt.Errorf("process %d holds no GPU memory that is known: NVML does not list it (vramprof ps lists the processes that use CUDA), and it has no PyTorch", r.pid))
+}
+
+// books returns the books of what was read. All memory is older than they are.
+func (r *reader) books() *ledger.Snapshot {
+	host, _ := os.Hostname()
+	l := ledger.New(ledger.Options{Begin: r.begin, Host: host})
+	l.Tell(ledger.GPUs(r.gpus))
+	l.Tell(ledger.Process{PID: r.pid, Comm: procfs.Comm(r.pid), Begin: r.begin})
+	if r.uuids != nil {
+		l.Tell(ledger.Devices{PID: r.pid, UUIDs: r.uuids})
+	}
+	if r.listed == nil {
+		l.Tell(ledger.UsageReading{Time: r.begin, Usages: r.usage})
+	}
+	if r.reading != nil {
+		l.Tell(ledger.AllocatorReading{PID: r.pid, Time: r.at, Reading: allocscan.ReadingOf(r.reading)})
+	}
+	at := r.at
+	if r.walked != nil {
+		at = r.walkedAt
+		walk := heapscan.WalkOf(r.walked, r.blocks)
+		walk.PID, walk.Time, walk.Took = r.pid, at, uint64(r.walked.Times.Copy)
+		l.Tell(ledger.WalkOpened{PID: r.pid, Time: at})
+		l.Tell(walk)
+	}
+	for _, text := range r.warnings() {
+		l.Tell(ledger.Warning{PID: r.pid, Text: text})
+	}
+	return l.Snapshot(at, time.Now())
+}
+
+// warnings returns what was not read, unless nobody expects it.
+func (r *reader) warnings() (list []string) {
+	if r.listed != nil {
+		list = append(list, "NVML gave no figures: "+r.listed.Error())
+	}
+	var cannot *allocator.Error
+	if r.allocator != nil && !(errors.As(r.allocator, &cannot) && cannot.Code == allocator.NoLibrary) {
+		list = append(list, "PyTorch's allocator was not read: "+r.allocator.Error())
+	}
+	if r.holders != nil && !errors.Is(r.holders, peek.ErrNoPython) && !errors.Is(r.holders, holders.ErrNoTensors) {
+		list = append(list, "holders are unknown: "+r.holders.Error())
+	}
+	return list
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package json
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/vramprof/vramprof/report/reporttest"
+)
+
+func TestExplain(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteExplain(&out, reporttest.Explained(), reporttest.HeldStacks()); err != nil {
+		t.Fatal(err)
+	}
+	reporttest.Golden(t, "explain.json", out.Bytes())
+}
+
+// TestExplainKeepsHostileNamesOffTerminals: names of processes, GPUs and modules are the process's.
+func TestExplainKeepsHostileNamesOffTerminals(t *testing.T) {
+	s := reporttest.TorchSnapshot()
+	s.Processes[0].Comm, s.Balances[0].UUID, s.Processes[0].Devices[0] = "\x1b[31mevil", "GPU-\x1b", "GPU-\x1b"
+	st := reporttest.TorchStacks()
+	for i := range st[1] {
+		if st[1][i].Function == "Block.forward" {
+			st[1][i].Function, st[1][i].File = "Block\x1b.forward", "/tmp/\x1bevil.py"
+		}
+	}
+	var out bytes.Buffer
+	if err := WriteExplain(&out, s, st); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(out.Bytes(), []byte(`\u001b`)) || bytes.Contains(out.Bytes(), []byte("\x1b")) {
+		t.Errorf("%s", out.Bytes())
+	}
+}

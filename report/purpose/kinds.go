@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package purpose
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vramprof/vramprof/report"
+)
+
+// Kind is what memory is for. It is a code of JSON.
+type Kind string
+
+// The kinds, in the order in which rows of the same size are shown.
+const (
+	Weights     Kind = "weights"
+	Gradients   Kind = "gradients"
+	State       Kind = "optimizer_state"
+	Buffers     Kind = "buffers"
+	Activations Kind = "activations" // saved by autograd, or allocated in a forward pass
+	Inputs      Kind = "inputs"
+	KVCache     Kind = "kv_cache"
+	Workspaces  Kind = "workspaces"  // of cuBLAS and the like, from PyTorch's allocator
+	Tensors     Kind = "tensors"     // whose purpose is unknown
+	Graphs      Kind = "cuda_graphs" // pools and allocations of CUDA graphs
+	Cache       Kind = "cache"       // PyTorch's cache
+	Library     Kind = "library"
+	Torch       Kind = "pytorch" // PyTorch's memory, where its tensors are unknown
+	CUDA        Kind = "cuda"    // other allocations from CUDA
+	Context     Kind = "context" // what the driver took for itself, in no library: contexts, modules
+	Rounding    Kind = "rounding"
+	Before      Kind = "before" // context, modules, libraries and all else that is older than the attach
+	Unknown     Kind = "gpu_unknown"
+	Unexplained Kind = "unexplained"
+)
+
+// Kinds lists all kinds.
+var Kinds = []Kind{
+	Weights, Gradients, State, Buffers, Activations, Inputs, KVCache, Workspaces, Tensors, Graphs, Cache, Library, Torch, CUDA, Context, Rounding, Before, Unknown, Unexplained,
+}
+
+var kindNames = map[Kind]string{
+	Weights: "weights", Gradients: "gradients", State: "optimizer state", Buffers: "buffers", Activations: "activations", Inputs: "inputs",
+	KVCache: "KV cache", Workspaces: "workspaces", Tensors: "other tensors", Graphs: "CUDA graphs", Cache: "PyTorch cache", Torch: "PyTorch, tensors unknown",
+	CUDA: "other CUDA", Context: "context and modules", Rounding: report.PlaneName(report.PlaneRounding), Before: report.MarkName(report.MarkForeign),
+	Unknown: "allocations, GPU unknown", Unexplained: "unexplained",
+}
+
+// Text returns how reports call a kind. Of Library it is "".
+func (k Kind) Text() string { return kindNames[k] }
+
+// Row is memory of one purpose. Its Bytes are negative only where it is unexplained.
+type Row struct {
+	Kind    Kind
+	Library string // of Library: "NCCL"; of others what they are in: "llama.cpp"; else ""
+	Bytes   int64
+	// How the purpose of tensors is known; the rest was divided as the rest of its kind.
+	ByHolders, ByStacks uint64
+	Pieces              []Piece // of Activations, of Cache, largest first: they add up to Bytes
+}
+
+// Name returns the name of a row for people: "weights", "NCCL", "KV cache (llama.cpp)".
+func (r *Row) Name() string {
+	switch {
+	case r.Kind == Library:
+		return r.Library
+	case r.Library != "":
+		return r.Kind.Text() + " (" + r.Library + ")"
+	}
+	return r.Kind.Text()
+}
+
+// Piece is a part of a row. One of its fields names it.
+type Piece struct {
+	Cache  report.CacheKind // of Cache; "" where its parts are unknown
+	Module string           // of Activations: "Block.forward (model.py:88)"; untrusted; "" in none, or where no stack is known
+	Bytes  uint64
+}
+
+// Balance is what one process uses on one GPU.
+type Balance struct {
+	Process int    // index into Snapshot.Processes
+	Device  int32  // CUDA's ordinal, or ledger.UnknownDevice
+	UUID    string // "" where the GPU is unknown
+	// The sum of Rows: what NVML reports for the process, if Read; else what the books have.
+	Bytes int64
+	Read  bool
+	Rows  []Row // by Kinds
+	Doubt
+}
+
+// Doubt is what the division of a Balance leaves open.
+type Doubt struct {
+	// When the holders were found, ns of CLOCK_MONOTONIC, which may be later than the moment; 0: they are unknown.
+	Walked uint64
+	// When the parts of the cache were read, as Walked; 0: they are unknown, or those of the moment.
+	CacheRead uint64
+	// Tensors whose purpose both the holders and the stacks show, and those of them where both show the same.
+	Both, Same uint64
+}
+
+// rowKey identifies a row of a balance.
+type rowKey struct {
+	kind    Kind
+	library string
+}
+
+// rowSet has the rows of one balance.
+type rowSet map[rowKey]*Row
+
+func (r rowSet) row(kind Kind, library string) *Row {
+	key := rowKey{kind, library}
+	if r[key] == nil {
+		r[key] = &Row{Kind: kind, Library: library}
+	}
+	return r[key]
+}
+
+func (r rowSet) add(kind Kind, library string, bytes uint64) {
+	if bytes > 0 {
+		r.row(kind, library).Bytes += int64(bytes)
+	}
+}
+
+// list returns the rows by Kinds, those of libraries by size, with their pieces by size.
+func (r rowSet) list() (list []Row) {
+	for _, row := range r {
+		if row.Bytes == 0 {
+			continue
+		}
+		slices.SortFunc(row.Pieces, func(a, b Piece) int {
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Module, b.Module), cmp.Compare(a.Cache, b.Cache))
+		})
+		list = append(list, *row)
+	}
+	slices.SortFunc(list, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Library, b.Library))
+	})
+	return list
+}
+
+// piece adds bytes to a piece of a row.
+func (r *Row) piece(p Piece) {
+	if p.Bytes == 0 {
+		return
+	}
+	for i := range r.Pieces {
+		if x := &r.Pieces[i]; x.Cache == p.Cache && x.Module == p.Module {
+			x.Bytes += p.Bytes
+			return
+		}
+	}
+	r.Pieces = append(r.Pieces, p)
+}
+
+// apportion divides a total in proportion to weights, so that the shares add up to it; by largest remainder.
+// Without weights it returns nil.
+func apportion(total uint64, weights []uint64) []uint64 {
+	var sum float64
+	for _, w := range weights {
+		sum += float64(w)
+	}
+	if sum == 0 {
+		return nil
+	}
+	shares := make([]uint64, len(weights))
+	rests := make([]float64, len(weights))
+	left := total
+	for i, w := range weights {
+		exact := float64(total) * (float64(w) / sum)
+		shares[i] = min(uint64(exact), left)
+		rests[i] = exact - float64(shares[i])
+		left -= shares[i]
+	}
+	order := make([]int, 0, len(weights))
+	for i, w := range weights {
+		if w > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rests[b], rests[a]) })
+	each, more := left/uint64(len(order)), left%uint64(len(order))
+	for k, i := range order {
+		shares[i] += each
+		if uint64(k) < more {
+			shares[i]++
+		}
+	}
+	return shares
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package purpose divides what each process uses on each GPU by what it is for: weights, gradients,
+// activations, libraries. It is the only owner of these rules. Their evidence is who keeps memory, as walks
+// found it, and the stack that allocated it.
+package purpose
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Of returns the balances of a snapshot, of processes in its order. Processes that have ended have none.
+func Of(s *ledger.Snapshot, st callstack.Stacks) (list []Balance) {
+	d := divider{s: s, stacks: newStackReader(s, st)}
+	for _, part := range d.parts() {
+		if b, ok := d.balance(&part); ok {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// OfProcess returns the balances of one process, which costs less than all.
+func OfProcess(s *ledger.Snapshot, st callstack.Stacks, process int) (list []Balance) {
+	d := divider{s: s, stacks: newStackReader(s, st)}
+	for _, part := range d.parts() {
+		if part.Process != process {
+			continue
+		}
+		if b, ok := d.balance(&part); ok {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// parts returns the parts of processes that run.
+func (d *divider) parts() (list []part) {
+	for _, x := range d.s.Parts() {
+		list = append(list, part{x, true})
+	}
+	for i := range d.s.Tensors {
+		t := &d.s.Tensors[i]
+		if t.Device == ledger.CPUDevice || d.s.BalanceOf(t.Process, t.Device) >= 0 {
+			continue
+		}
+		uuid := report.GPUUUID(d.s, t.Process, t.Device, ledger.Tensor)
+		if slices.ContainsFunc(list, func(p part) bool { return p.Process == t.Process && p.UUID == uuid }) {
+			continue
+		}
+		x := part{Part: ledger.Part{Process: t.Process, Device: t.Device, UUID: uuid, Tensors: report.Minus(t.LiveBytes, t.Asleep), Cached: t.Cached, OlderCached: t.OlderCached}}
+		x.OlderAllocated = report.Minus(t.Older, t.OlderAsleep+t.OlderMoved)
+		list = append(list, x)
+	}
+	list = slices.DeleteFunc(list, func(p part) bool { return d.s.Processes[p.Process].End != 0 || p.Unlisted > 0 })
+	slices.SortStableFunc(list, func(a, b part) int { return cmp.Compare(a.Process, b.Process) })
+	return list
+}
+
+// balance divides one part. ok is false if there is nothing.
+func (d *divider) balance(x *part) (b Balance, ok bool) {
+	b = Balance{Process: x.Process, Device: x.Device, UUID: x.UUID, Read: x.read}
+	rows := rowSet{}
+	d.tensors(x, rows, &b.Doubt)
+	d.cache(x, rows, &b.Doubt)
+	d.driver(x, rows)
+	rows.add(Rounding, "", x.Rounding)
+	rows.add(Before, "", x.Foreign)
+	rows.add(Unknown, "", x.Unplaced)
+	if x.Unexplained != 0 {
+		rows.row(Unexplained, "").Bytes += x.Unexplained
+	}
+	b.Rows = rows.list()
+	for i := range b.Rows {
+		b.Bytes += b.Rows[i].Bytes
+	}
+	return b, len(b.Rows) > 0
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package purpose
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
+)
+
+const mib = reporttest.MiB
+
+func TestEachLibraryRuleFitsItsExample(t *testing.T) {
+	for i := range libraryRules {
+		r := &libraryRules[i]
+		if got := libraryRuleOf(&r.example); got != r {
+			t.Errorf("%s: its example %+v fits %+v", r.name, r.example, got)
+		}
+	}
+	for _, f := range []callstack.Frame{mapped("libcuda.so.1"), mapped("libcudart.so.12"), native("main"), native("nccl"), script("train.py", "main"), {Function: "ncclX", Mark: true}} {
+		if got := libraryRuleOf(&f); got != nil {
+			t.Errorf("%+v fits %s", f, got.name)
+		}
+	}
+}
+
+func TestCallersShowWhatABufferOfGGMLIsFor(t *testing.T) {
+	for caller, want := range map[string]rowKey{
+		"llama_model::load_tensors(llama_model_loader&)":                             {Weights, "llama.cpp"},
+		"llama_kv_cache_unified::llama_kv_cache_unified(llama_model const&)":         {KVCache, "llama.cpp"},
+		"ggml_backend_sched_reserve":                                                 {Library, "ggml compute buffers"},
+		"ggml_cuda_pool_leg::alloc(unsigned long, unsigned long*)":                   {Library, "ggml pool"},
+		"llama_context::llama_context(llama_model const&, llama_context_params)":     {Library, "ggml"},
+		"void ggml_cuda_op_mul_mat<float>(ggml_backend_cuda_context&, ggml_tensor*)": {Library, "ggml"},
+	} {
+		stack := []callstack.Frame{native("cudaMalloc"), mapped("libggml-cuda.so"), native("ggml_backend_buft_alloc_buffer"), native(caller), native("main")}
+		if got, ok := libraryOf(stack); !ok || got != want {
+			t.Errorf("%s: %v", caller, got)
+		}
+	}
+}
+
+// TestRowsAddUpToNVMLsFigure is the promise of the table: for each session of the tests, of every moment.
+func TestRowsAddUpToNVMLsFigure(t *testing.T) {
+	flood, floodStacks := reporttest.Flooded()
+	for name, c := range map[string]struct {
+		s  *ledger.Snapshot
+		st callstack.Stacks
+	}{
+		"session": {reporttest.Snapshot(), reporttest.Stacks()}, "torch": {reporttest.TorchSnapshot(), reporttest.TorchStacks()},
+		"earlier": {reporttest.Earlier(reporttest.TorchSnapshot()), reporttest.TorchStacks()}, "held": {reporttest.Held(), reporttest.HeldStacks()},
+		"explained": {reporttest.Explained(), reporttest.HeldStacks()}, "caches": {reporttest.Caches(), reporttest.TorchStacks()},
+		"stuck": {reporttest.Stuck(), reporttest.StuckStacks()}, "asleep": {reporttest.AsleepSnapshot(), reporttest.TorchStacks()},
+		"kinds": {reporttest.KindsSnapshot(), reporttest.Stacks()}, "oom": {reporttest.OOMSnapshot(), reporttest.TorchStacks()},
+		"flood": {flood, floodStacks}, "no stacks": {reporttest.Explained(), nil},
+	} {
+		parts := c.s.Parts()
+		list := Of(c.s, c.st)
+		read := 0
+		for i := range list {
+			b := &list[i]
+			checkRows(t, name, b)
+			if !b.Read {
+				continue
+			}
+			read++
+			p := slices.IndexFunc(parts, func(x ledger.Part) bool { return x.Process == b.Process && x.UUID == b.UUID })
+			if p < 0 || uint64(b.Bytes) != report.PartUsage(&parts[p]) {
+				t.Errorf("%s: process %d has %d bytes: %+v", name, b.Process, b.Bytes, b.Rows)
+			}
+		}
+		if read == 0 && len(parts) > 0 {
+			t.Errorf("%s: no balance", name)
+		}
+	}
+}
+
+func checkRows(t *testing.T, name string, b *Balance) {
+	t.Helper()
+	var sum int64
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		sum += r.Bytes
+		var pieces uint64
+		for _, p := range r.Pieces {
+			pieces += p.Bytes
+		}
+		if len(r.Pieces) > 0 && int64(pieces) != r.Bytes || r.Bytes < 0 && r.Kind != Unexplained || int64(max(r.ByHolders, r.ByStacks)) > max(r.Bytes, 0) {
+			t.Errorf("%s: row %+v", name, *r)
+		}
+		if r.Name() == "" || slices.Index(Kinds, r.Kind) < 0 {
+			t.Errorf("%s: row %+v has no name", name, *r)
+		}
+	}
+	if sum != b.Bytes {
+		t.Errorf("%s: rows of %d bytes in a balance of %d", name, sum, b.Bytes)
+	}
+	if bar := b.Bar(60); b.Bytes > 0 && len(bar) != 60 {
+		t.Errorf("%s: a bar of %d columns: %s", name, len(bar), bar)
+	}
+}
+
+// books is a job that began before the attach with 100 MiB of weights and 50 MiB that nothing holds, and
+// allocates since by stacks 1 (a forward pass), 2 (a backward pass) and 8 (a batch).
+func books(walk func(w *ledger.Walk)) (*ledger.Snapshot, *ledger.Ledger) {
+	l := ledger.New(ledger.Options{Begin: reporttest.Second})
+	l.Tell(ledger.Process{PID: 7, Comm: "python3", Begin: reporttest.Second})
+	l.Tell(ledger.Devices{PID: 7, UUIDs: []string{"GPU-a"}})
+	l.Tell(ledger.GPUs{{UUID: "GPU-a", Total: 1 << 34, Used: 1 << 30}})
+	l.Tell(ledger.UsageReading{Time: reporttest.Second, Usages: []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: 500 * mib}}})
+	allocated, live := 150*mib, uint64(0)
+	at := reporttest.Second
+	apply := func(op ledger.Op, address, size, stack uint64) {
+		at += 1000
+		if op == ledger.Alloc {
+			live += size
+		} else {
+			live -= size
+		}
+		l.Apply(&ledger.Event{Op: op, PID: 7, TID: 7, Kind: ledger.Tensor, Space: ledger.Blocks, Time: at, Address: address, Size: size, Stack: stack, API: "torch",
+			Told: ledger.ToldAllocated | ledger.ToldLive, Allocated: allocated + live, Live: live, Reserved: 400 * mib})
+	}
+	l.Apply(&ledger.Event{Op: ledger.Allocator, PID: 7, TID: 7, Kind: ledger.Tensor, Space: ledger.Blocks, Time: at, Size: allocated, Handle: 400 * mib})
+	for i, stack := range []uint64{1, 1, 2, 2, 8, 3} {
+		apply(ledger.Alloc, 0x10000000*uint64(i+1), 10*mib, stack)
+	}
+	w := ledger.Walk{PID: 7, Time: at, Holders: []ledger.Holder{
+		{Path: "model.*.weight", Found: true, Parts: modelpart.Bytes{modelpart.Weight: 1}},
+		{Path: "model.*.weight.grad", Found: true, Parts: modelpart.Bytes{modelpart.Gradient: 1}},
+		{Path: "loss (autograd graph)", Found: true, Parts: modelpart.Bytes{modelpart.Saved: 1}},
+		{Path: "x", Found: true, Parts: modelpart.Bytes{modelpart.None: 1}},
+	}, Storages: []ledger.Storage{
+		{Address: 0x1000, Bytes: 100 * mib},
+		{Address: 0x10000000, Bytes: 10 * mib, Block: 10 * mib, Holder: 2},
+		{Address: 0x20000000, Bytes: 10 * mib, Block: 10 * mib, Holder: 1}, // of a forward pass, by its stack
+		{Address: 0x30000000, Bytes: 10 * mib, Block: 10 * mib, Holder: 1},
+		{Address: 0x50000000, Bytes: 10 * mib, Block: 10 * mib, Holder: 2}, // a batch that the graph has saved
+		{Address: 0x60000000, Bytes: 10 * mib, Block: 10 * mib, Holder: 3},
+	}}
+	if walk != nil {
+		walk(&w)
+		l.Tell(ledger.WalkOpened{PID: 7, Time: at})
+		l.Tell(w)
+	}
+	return l.Snapshot(at, reporttest.Snapshot().Wall), l
+}
+
+var bookStacks = reporttest.StackMap{
+	1: {native("at::_ops::linear::call"), script("torch/nn/modules/linear.py", "Linear.forward"), script("torch/nn/modules/module.py", "Module._call_impl"),
+		{Function: "Block.forward", File: "/home/ada/model.py", Line: 88, StartLine: 80, Python: true}, script("torch/nn/modules/module.py", "Module._call_impl")},
+	2: {native("at::_ops::mm::call"), native("torch::autograd::generated::AddmmBackward0::apply(int)"), native("torch::autograd::Engine::thread_main(int)")},
+	3: {native("at::_ops::mul_Tensor::call"), {Function: "main", File: "/home/ada/train.py", Line: 3, Python: true}},
+	8: {native("at::_ops::_to_copy::call"), native("at::_ops::to_dtype_layout::call"), {Function: "main", File: "/home/ada/train.py", Line: 2, Python: true}},
+}
+
+func bytesOf(t *testing.T, s *ledger.Snapshot) (map[Kind]int64, *Balance) {
+	t.Helper()
+	list := Of(s, bookStacks)
+	if len(list) != 1 || list[0].Bytes != 500*int64(mib) {
+		t.Fatalf("%+v", list)
+	}
+	by := map[Kind]int64{}
+	for _, r := range list[0].Rows {
+		by[r.Kind] = r.Bytes / int64(mib)
+	}
+	return by, &list[0]
+}
+
+func TestHoldersDecideAndStacksFillTheRest(t *testing.T) {
+	s, _ := books(func(*ledger.Walk) {})
+	by, b := bytesOf(t, s)
+	// By holders: 100 of weights, 20 of gradients, 10 of activations, 10 of an input that was saved. By stacks: 10 of
+	// gradients that nothing holds. Neither: x, and 50 from before the attach.
+	for kind, want := range map[Kind]int64{Weights: 100, Gradients: 30, Activations: 10, Inputs: 10, Tensors: 60} {
+		if by[kind] != want {
+			t.Errorf("%s: %d MiB, want %d", kind, by[kind], want)
+		}
+	}
+	if b.Both != 30*mib || b.Same != 20*mib {
+		t.Errorf("they agree on %d of %d", b.Same/mib, b.Both/mib)
+	}
+	i := slices.IndexFunc(b.Rows, func(r Row) bool { return r.Kind == Activations })
+	if p := b.Rows[i].Pieces; len(p) != 1 || p[0].Module != "Block.forward (model.py:80)" {
+		t.Errorf("%+v", p)
+	}
+	if notes := strings.Join(b.Notes(s), "\n"); !strings.Contains(notes, "agree on 66.7% of the 30.0 MiB") {
+		t.Error(notes)
+	}
+}
+
+func TestWithoutAWalkStacksDecide(t *testing.T) {
+	s, _ := books(nil)
+	by, b := bytesOf(t, s)
+	for kind, want := range map[Kind]int64{Weights: 0, Gradients: 20, Activations: 20, Inputs: 10, Tensors: 160} {
+		if by[kind] != want {
+			t.Errorf("%s: %d MiB, want %d", kind, by[kind], want)
+		}
+	}
+	if notes := b.Notes(s); len(notes) != 1 || !strings.HasPrefix(notes[0], "No holders are known") {
+		t.Error(notes)
+	}
+}
+
+func TestCapturesOfOlderVersionsHaveNoParts(t *testing.T) {
+	s, _ := books(func(w *ledger.Walk) {
+		for i := range w.Holders {
+			w.Holders[i].Parts = modelpart.Bytes{}
+		}
+	})
+	by, b := bytesOf(t, s)
+	if by[Weights] != 0 || by[Activations] != 20 || by[Gradients] != 20 || by[Tensors] != 160 || b.Both != 0 {
+		t.Errorf("%v, %d", by, b.Both)
+	}
+}
+
+// TestAMomentBeforeTheWalkIsOfThatMoment: what the walk found later is no figure of it.
+func TestAMomentBeforeTheWalkIsOfThatMoment(t *testing.T) {
+	s, _ := books(nil)
+	_, l := books(func(*ledger.Walk) {})
+	s.End -= 1000 // the last block is not there yet
+	early := *s
+	l.AddWalk(&early, 7)
+	early.End -= reporttest.Second
+	by, b := bytesOf(t, &early)
+	if by[Weights] != 100 || by[Activations]+by[Gradients]+by[Inputs]+by[Tensors] != 110 {
+		t.Errorf("%v", by)
+	}
+	if notes := strings.Join(b.Notes(&early), "\n"); !strings.Contains(notes, "Holders were found 1.0s later than this moment") {
+		t.Error(notes)
+	}
+}
+
+func TestPoolsOfCUDAGraphsAreNoCache(t *testing.T) {
+	list := Of(reporttest.Caches(), nil)
+	if len(list) != 1 {
+		t.Fatal(list)
+	}
+	by := map[Kind]*Row{}
+	for i := range list[0].Rows {
+		by[list[0].Rows[i].Kind] = &list[0].Rows[i]
+	}
+	if g, c := by[Graphs], by[Cache]; g == nil || g.Bytes != 12*int64(mib) || c == nil || slices.ContainsFunc(c.Pieces, func(p Piece) bool { return p.Cache == report.CachePools }) {
+		t.Errorf("%+v, %+v", g, c)
+	}
+}
+
+func TestApportionAddsUp(t *testing.T) {
+	for _, weights := range [][]uint64{{1}, {1, 1, 1}, {0, 3, 1 << 50}, {7, 0, 0, 9}, {1 << 60, 1 << 60, 1}} {
+		for _, total := range []uint64{0, 1, 10, 12345, 1 << 45} {
+			var sum uint64
+			for i, n := range apportion(total, weights) {
+				if sum += n; weights[i] == 0 && n > 0 {
+					t.Errorf("%d gets %d", i, n)
+				}
+			}
+			if sum != total {
+				t.Errorf("%d of %v: %d", total, weights, sum)
+			}
+		}
+	}
+	if apportion(5, nil) != nil || apportion(5, []uint64{0}) != nil {
+		t.Error("a total without weights")
+	}
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package purpose
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
+)
+
+// partKinds are the purposes of parts of a model.
+var partKinds = [modelpart.Kinds]Kind{
+	modelpart.None: Tensors, modelpart.Weight: Weights, modelpart.Gradient: Gradients, modelpart.State: State,
+	modelpart.KVCache: KVCache, modelpart.Buffer: Buffers, modelpart.Saved: Activations, modelpart.Workspace: Workspaces,
+}
+
+// share is memory of one purpose.
+type share struct {
+	kind     Kind
+	module   string // of Activations
+	byHolder bool
+	byStack  bool
+}
+
+// sums has bytes by purpose.
+type sums map[share]uint64
+
+// tensors divides what PyTorch's allocator has given out. Holders decide where they prove a purpose; stacks
+// decide the rest.
+func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
+	all := sums{}
+	w := d.s.LatestWalk(x.Process)
+	if w != nil && w.Failure != "" {
+		w = nil
+	}
+	if w != nil && x.Tensors+x.OlderAllocated > 0 {
+		doubt.Walked = w.Time
+	}
+	d.older(x, w, all)
+	d.newer(x, w, all, doubt)
+	for s, bytes := range all {
+		row := rows.row(s.kind, "")
+		row.Bytes += int64(bytes)
+		if s.byHolder {
+			row.ByHolders += bytes
+		}
+		if s.byStack {
+			row.ByStacks += bytes
+		}
+		if s.kind == Activations {
+			row.piece(Piece{Module: s.module, Bytes: bytes})
+		}
+	}
+}
+
+// older divides what was allocated before the attach: its stacks are unknown.
+func (d *divider) older(x *part, w *ledger.Walked, all sums) {
+	rest := x.OlderAllocated
+	if w != nil {
+		held := make([]uint64, len(w.Held))
+		var sum uint64
+		for i, left := range w.Left {
+			if left > 0 && i < len(held) && d.isOn(x, w.Held[i].Device) {
+				held[i] = left
+				sum += left
+			}
+		}
+		if sum > rest {
+			held = apportion(rest, held)
+		}
+		for i, bytes := range held {
+			rest -= bytes
+			for kind, n := range dividedByPart(&w.Held[i], bytes) {
+				if n > 0 {
+					all[share{kind: partKinds[kind], byHolder: modelpart.Kind(kind) != modelpart.None}] += n
+				}
+			}
+		}
+	}
+	all[share{kind: Tensors}] += rest
+}
+
+// dividedByPart divides bytes of a holder as a walk found its storages.
+func dividedByPart(h *ledger.Held, bytes uint64) (list [modelpart.Kinds]uint64) {
+	shares := apportion(bytes, h.Parts[:])
+	if shares == nil { // a capture of an older version
+		list[modelpart.None] = bytes
+		return list
+	}
+	copy(list[:], shares)
+	return list
+}
+
+// newer divides what was allocated since the attach.
+func (d *divider) newer(x *part, w *ledger.Walked, all sums, doubt *Doubt) {
+	held, unheld := map[int]sums{}, sums{} // of sites, by holder: what both show
+	var sampled uint64
+	for i := range d.s.Sites {
+		site := &d.s.Sites[i]
+		if site.Process != x.Process || site.Kind != ledger.Tensor || site.Device == ledger.CPUDevice || !d.isOn(x, site.Device) {
+			continue
+		}
+		live := report.Awake(site)
+		sampled += live
+		stack := d.stacks.of(site)
+		rest := live
+		if w != nil {
+			for _, h := range ledger.Divide(site.Holders, site.LiveBytes, live) {
+				if h.Holder < 0 || h.Holder >= len(w.Held) || w.Held[h.Holder].Path == report.NoHolder {
+					continue
+				}
+				bytes := min(h.Bytes, rest)
+				rest -= bytes
+				if held[h.Holder] == nil {
+					held[h.Holder] = sums{}
+				}
+				byBoth(held[h.Holder], &w.Held[h.Holder], bytes, stack, doubt)
+			}
+		}
+		unheld.byStack(rest, stack)
+	}
+	if sampled < x.Tensors {
+		unheld[share{kind: Tensors}] += x.Tensors - sampled
+	}
+	rest := x.Tensors
+	exact := d.exact(x, w)
+	for _, p := range d.fitted(x, w, held, exact) {
+		for _, s := range sortedShares(p) {
+			bytes := min(p[s], rest)
+			all[s] += bytes
+			rest -= bytes
+		}
+	}
+	for s, bytes := range unheld.fit(rest) {
+		all[s] += bytes
+	}
+}
+
+// exact reports whether nothing was allocated or freed since the walk, as far as totals show it: then what the
+// walk found is what there is.
+func (d *divider) exact(x *part, w *ledger.Walked) bool {
+	if w == nil {
+		return false
+	}
+	for i := range w.Allocators {
+		t := d.s.TensorsOn(x.Process, w.Allocators[i].Device)
+		if d.isOn(x, w.Allocators[i].Device) && (t == nil || t.Allocated != w.Allocators[i].Allocated || w.Allocators[i].Excess > 0) {
+			return false
+		}
+	}
+	return len(w.Allocators) > 0
+}
+
+// fitted returns the bytes of each holder by purpose: as the walk found them if that is exact, else as the
+// sites have them.
+func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact bool) (list []sums) {
+	if w == nil {
+		return nil
+	}
+	for i := range w.Held {
+		h := &w.Held[i]
+		if !d.isOn(x, h.Device) || h.Path == report.NoHolder {
+			continue
+		}
+		by := held[i]
+		switch newer := report.Minus(h.Bytes, h.Older+h.Driver); {
+		case !exact && by != nil:
+			list = append(list, by)
+		case !exact || newer == 0:
+		case by == nil:
+			by = sums{}
+			byBoth(by, h, newer, byStack{kind: Tensors}, &Doubt{})
+			list = append(list, by)
+		default:
+			list = append(list, exactly(h, newer, by))
+		}
+	}
+	return list
+}
+
+// exactly returns what a walk found of a holder, with what stacks add: the module, and the purpose of what is no
+// part of a model.
+func exactly(h *ledger.Held, bytes uint64, by sums) sums {
+	out := sums{}
+	for kind, n := range dividedByPart(h, bytes) {
+		of := sums{}
+		for s, weight := range by {
+			if s.part() == modelpart.Kind(kind) {
+				of[s] += weight
+			}
+		}
+		if len(of) == 0 && n > 0 {
+			of[share{kind: partKinds[kind], byHolder: modelpart.Kind(kind) != modelpart.None}] = n
+		}
+		for s, m := range of.fit(n) {
+			out[s] += m
+		}
+	}
+	return out
+}
+
+// part returns the part of a model that a share is taken for by its holder.
+func (s share) part() modelpart.Kind {
+	if !s.byHolder {
+		return modelpart.None
+	}
+	for kind, of := range partKinds {
+		if of == s.kind || s.kind == Inputs && modelpart.Kind(kind) == modelpart.Saved {
+			return modelpart.Kind(kind)
+		}
+	}
+	return modelpart.None
+}
+
+// byBoth adds bytes of a site that a holder keeps.
+func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, doubt *Doubt) {
+	for kind, n := range dividedByPart(h, bytes) {
+		of := partKinds[kind]
+		switch {
+		case n == 0:
+			continue
+		case modelpart.Kind(kind) == modelpart.None:
+			all.byStack(n, stack)
+			continue
+		case of == Activations && stack.input: // the graph has saved what came from outside
+			all[share{kind: Inputs, byHolder: true, byStack: true}] += n
+			continue
+		}
+		s := share{kind: of, byHolder: true, byStack: stack.kind == of}
+		if of == Activations {
+			s.module = stack.module
+		}
+		all[s] += n
+		if stack.kind != Tensors {
+			doubt.Both += n
+			if stack.kind == of {
+				doubt.Same += n
+			}
+		}
+	}
+}
+
+// byStack adds bytes whose purpose only a stack shows.
+func (all sums) byStack(bytes uint64, stack byStack) {
+	if bytes == 0 {
+		return
+	}
+	s := share{kind: stack.kind, byStack: stack.kind != Tensors}
+	if stack.kind == Activations {
+		s.module = stack.module
+	}
+	all[s] += bytes
+}
+
+// fit returns the sums in proportion, so that they add up to a total.
+func (all sums) fit(total uint64) sums {
+	keys := sortedShares(all)
+	weights := make([]uint64, len(keys))
+	for i, s := range keys {
+		weights[i] = all[s]
+	}
+	shares := apportion(total, weights)
+	if shares == nil {
+		return sums{{kind: Tensors}: total}
+	}
+	out := sums{}
+	for i, s := range keys {
+		out[s] += shares[i]
+	}
+	return out
+}
+
+// sortedShares returns the purposes in an order that does not depend on the map's.
+func sortedShares(all sums) []share {
+	keys := slices.Collect(maps.Keys(all))
+	slices.SortFunc(keys, func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.module, b.module), compareBool(a.byHolder, b.byHolder), compareBool(a.byStack, b.byStack))
+	})
+	return keys
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package purpose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Letter returns the sign of a kind in bars.
+func (k Kind) Letter() byte {
+	const letters = "WGOBAIKSTRcLPDXrb?u"
+	if i := slices.Index(Kinds, k); i >= 0 {
+		return letters[i]
+	}
+	return '?'
+}
+
+// Title returns "python3 [4242] on cuda:0, GPU-1a2b3c4d".
+func (b *Balance) Title(s *ledger.Snapshot) string {
+	text := format.Process(&s.Processes[b.Process])
+	switch {
+	case b.Device >= 0:
+		text += " on " + format.Device(b.Device, ledger.Device)
+	case b.UUID != "":
+		text += " on a GPU"
+	}
+	if b.UUID != "" {
+		text += ", " + format.ShortUUID(untrusted.Clean(b.UUID))
+	}
+	return text
+}
+
+// Largest returns the rows by size, largest first, at most so many. If there are more, the smallest are summed:
+// then more is how many, and rest their bytes.
+func (b *Balance) Largest(most int) (rows []Row, more int, rest int64) {
+	rows = slices.Clone(b.Rows)
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	if len(rows) <= most {
+		return rows, 0, 0
+	}
+	for _, r := range rows[most-1:] {
+		rest += r.Bytes
+		more++
+	}
+	return rows[:most-1], more, rest
+}
+
+// cacheNames are what reports call parts of the cache.
+var cacheNames = map[report.CacheKind]string{
+	report.CacheIdle:    "can go back to the driver",
+	report.CacheHeld:    "stuck next to live tensors",
+	report.CacheSmall:   "stuck: rests of at most 1 MiB",
+	report.CacheStreams: "stranded on other streams",
+	report.CachePools:   "stranded in MemPools",
+	report.CachePending: "freed, a stream may still use it",
+	"":                  "not divided: the allocator was not read",
+}
+
+// Name returns what reports call a piece of a row.
+func (p *Piece) Name(kind Kind) string {
+	switch {
+	case kind == Cache:
+		return cacheNames[p.Cache]
+	case p.Module == "":
+		return "no module"
+	}
+	return untrusted.Clean(p.Module)
+}
+
+// Known returns how the purpose of a row is known: "holders", "stacks", "holders 60%"; "" if the row is no
+// tensors, or its purpose is unknown.
+func (r *Row) Known() string {
+	const most = 0.995
+	if r.Kind == Tensors || r.Bytes <= 0 || r.ByHolders+r.ByStacks == 0 {
+		return ""
+	}
+	share := float64(r.ByHolders) / float64(r.Bytes)
+	switch {
+	case share >= most:
+		return "holders"
+	case r.ByHolders == 0:
+		return "stacks"
+	}
+	return fmt.Sprintf("holders %.0f%%", 100*share)
+}
+
+// near is how far a walk may be from a moment without a word on it.
+const near = 100 * time.Millisecond
+
+// Notes returns what the figures of a balance leave open, as sentences.
+func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
+	if !b.Read {
+		list = append(list, "NVML gave no figure for the process: the sum is what the allocations add up to.")
+	}
+	switch {
+	case b.Walked == 0:
+		if b.hasTensors() {
+			list = append(list, "No holders are known: stack traces alone show what tensors are for.")
+		}
+	case distance(b.Walked, s.End) > uint64(near):
+		text := "later"
+		if b.Walked < s.End {
+			text = "earlier"
+		}
+		list = append(list, fmt.Sprintf("Holders were found %s %s than this moment: memory that a line had then is divided as then, the rest by its stack trace.",
+			format.Span(distance(b.Walked, s.End)), text))
+	}
+	if b.Both > 0 {
+		list = append(list, fmt.Sprintf("Holders and stack traces agree on %.1f%% of the %s of which both show the purpose; holders count.", 100*float64(b.Same)/float64(b.Both), format.Bytes(b.Both)))
+	}
+	if b.CacheRead != 0 {
+		list = append(list, "The cache is divided as it was read "+format.Span(distance(b.CacheRead, s.End))+" from this moment.")
+	}
+	return list
+}
+
+func (b *Balance) hasTensors() bool {
+	return slices.ContainsFunc(b.Rows, func(r Row) bool { return slices.Index(Kinds, r.Kind) <= slices.Index(Kinds, Tensors) })
+}
+
+func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }
+
+// Bar draws the rows of a balance in so many columns, each by the letter of its kind: "WWWGGOOOOAAAAAAcc".
+// Rows of less than half a column have none.
+func (b *Balance) Bar(columns int) string {
+	var sum int64
+	for i := range b.Rows {
+		sum += max(b.Rows[i].Bytes, 0)
+	}
+	if sum == 0 || columns < 1 {
+		return ""
+	}
+	var bar strings.Builder
+	var done int64
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		from := float64(done) / float64(sum)
+		done += max(r.Bytes, 0)
+		to := float64(done) / float64(sum)
+		n := int(to*float64(columns)+0.5) - int(from*float64(columns)+0.5)
+		bar.WriteString(strings.Repeat(string(r.Kind.Letter()), n))
+	}
+	return bar.String()
+}
+
+// BySize returns the indexes of balances, the largest first.
+func BySize(list []Balance) []int {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(list[b].Bytes, list[a].Bytes) })
+	return order
+}
+
+// Divided reports whether a balance shows more than planes do: a purpose of tensors, a library.
+func (b *Balance) Divided() bool {
+	return slices.ContainsFunc(b.Rows, func(r Row) bool {
+		return r.Kind == Library || r.Kind == Graphs || r.Kind != Tensors && slices.Index(Kinds, r.Kind) < slices.Index(Kinds, Tensors)
+	})
+}

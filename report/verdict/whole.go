@@ -127,6 +127,9 @@ func (j *judge) grows(sites []int, mixed bool) (g growth, ok bool) {
 		j.doubt(g.site, &g.series, &g.run, &g.class)
 		j.recently(g.site, &g.series, &g.run, &g.class)
 	}
+	if g.class == Growing && uint64(g.ns(g.width(g.from, len(g.w)))) < uint64(minTime) { // all begin so
+		g.class = Steady
+	}
 	return g, g.class >= Growing && g.rate.Value > 0
 }
 
@@ -248,11 +251,10 @@ const leastLevel = 64 << 20
 
 // TooShort returns for how long a session must go on until growth can be told, 0 if it did for long enough.
 func TooShort(s *ledger.Snapshot) time.Duration {
-	j := newJudge(s, nil)
 	longest := uint64(0)
-	for i := range j.lives {
-		if l := &j.lives[i]; !l.ended {
-			longest = max(longest, l.end-l.begin)
+	for i := range s.Processes {
+		if p := &s.Processes[i]; p.End == 0 {
+			longest = max(longest, s.End-min(max(p.Begin, s.Begin), s.End))
 		}
 	}
 	if longest == 0 || longest >= uint64(minTime) {

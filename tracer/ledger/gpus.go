@@ -28,7 +28,7 @@ type usedMark struct{ time, used, traced, gap uint64 }
 const maxMarks = 32
 
 // markUsage notes what all GPUs use at the time of a reading that is booked.
-func (l *Ledger) markUsage(time uint64) {
+func markUsage(l *Ledger, time uint64) {
 	if !l.gpus.isDue(time) {
 		return
 	}

@@ -108,7 +108,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	}
 	l.opened = false
 	l.eachAlive(func(p *process) { p.endOrphans(time) })
-	l.markUsage(time)
+	markUsage(l, time)
 }
 
 // openUsage begins a reading of NVML: the next UsageReading is of a moment since then.

@@ -243,3 +243,17 @@ func (j *Judgement) NoLineText() string {
 	}
 	return "No line grows"
 }
+
+// BalanceTexts returns what each GPU is used for, and below it what of that grows, one line each: of all that grow, and
+// of at most most in all.
+func (j *Judgement) BalanceTexts(most int) (list []string) {
+	for i := range j.GPUs {
+		b := &j.GPUs[i]
+		if i >= most && len(b.Grows) == 0 {
+			list = append(list, format.Count(uint64(len(j.GPUs)-i), "more GPU")+", on which nothing grows")
+			break
+		}
+		list = append(append(list, untrusted.Clean(b.Name+": "+b.Used)), b.Grows...)
+	}
+	return list
+}

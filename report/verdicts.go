@@ -34,9 +34,14 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 	j := &Judgement{Groups: verdict.JudgeLines(s, list), sites: len(s.Sites)}
 	j.GPUs = balancesOf(s, st, j.Groups)
 	for _, a := range verdict.Advise(s, st, list) {
-		j.Advice = append(j.Advice, adviceText(&a))
-		a.Evidence = ""
-		j.Brief = append(j.Brief, adviceText(&a))
+		brief := a
+		brief.Evidence = ""
+		text := adviceText(&brief)
+		if n := slices.Index(j.Brief, text); n >= 0 { // said once, with the evidence of both
+			j.Advice[n] = strings.TrimSuffix(j.Advice[n], ")") + "; " + untrusted.Clean(a.Evidence) + ")"
+			continue
+		}
+		j.Brief, j.Advice = append(j.Brief, text), append(j.Advice, adviceText(&a))
 	}
 	return j
 }
@@ -80,9 +85,12 @@ func (j *Judgement) Sites() []SiteVerdict {
 	return list
 }
 
-// adviceText returns "train.py:73 Job.step: keep loss.item() … (evidence)".
+// adviceText returns "train.py:73 Job.step: 471 MiB: keep loss.item() … (evidence)".
 func adviceText(a *verdict.Advice) string {
 	text := a.Text
+	if bytes := format.Bytes(a.Bytes); a.Bytes > 0 && !strings.HasPrefix(text, bytes) {
+		text = bytes + ": " + text
+	}
 	if a.Line.Function != "" {
 		front, back := frames.Parts(&a.Line)
 		text = format.Join(front, back) + ": " + text

@@ -114,6 +114,9 @@ func (a *adviser) keptGraph(p int, device int32, forward []int, anyBackward bool
 		advice.Pattern, advice.Text = NoGrad, "outputs are kept, "+perhaps+"with the graph behind them, and nothing computes gradients: wrap the forward pass in torch.no_grad() or torch.inference_mode()"+prove
 		advice.Evidence += ", and no backward pass was seen"
 	}
+	if thing, many := thingOf(keeper); thing != "" && !many {
+		advice.Text = "the graph of all steps is kept through " + thing + ": detach() it in each step"
+	}
 	advice.Line = line
 }
 

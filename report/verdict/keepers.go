@@ -3,6 +3,8 @@
 package verdict
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/report/format"
@@ -120,7 +122,11 @@ func (a *adviser) containers(p int, device int32) {
 	}
 	for h := range k.latest.Held {
 		sites := byHolder[h]
-		if held := &k.latest.Held[h]; len(sites) > 0 && !held.Retention.Has(retention.Graph) {
+		held := &k.latest.Held[h]
+		thing, many := thingOf(held.Path)
+		// The graph of a forward pass is advice of its own: see graphs. That a single tensor keeps is not.
+		chain := held.Retention.Has(retention.Graph) && thing != "" && !many && !a.has(GraphKept, NoGrad, sites)
+		if len(sites) > 0 && (chain || !held.Retention.Has(retention.Graph)) {
 			g := k.grown[h]
 			evidence := held.Path + " grew by " + format.Bytes(uint64(g.Bytes))
 			if g.Entries > 0 {
@@ -130,6 +136,13 @@ func (a *adviser) containers(p int, device int32) {
 			a.say(Container, p, device, sites, Remedy(&held.Holder), evidence)
 		}
 	}
+}
+
+// has reports whether advice of one of two patterns is on any of some sites.
+func (a *adviser) has(p, q Pattern, sites []int) bool {
+	return slices.ContainsFunc(a.list, func(x Advice) bool {
+		return (x.Pattern == p || x.Pattern == q) && slices.ContainsFunc(x.Sites, func(i int) bool { return slices.Contains(sites, i) })
+	})
 }
 
 // remedies are what to do about a holder that grows, by how its path keeps memory or by the class of the
@@ -148,6 +161,7 @@ var remedies = []struct {
 	{"", retention.Cache, "functools.lru_cache keeps each result: give it a maxsize, or call cache_clear()"},
 	{"", retention.OptimizerState, "the optimizer keeps state of all parameters it ever got: make a new optimizer when parameters are replaced"},
 	{"", retention.ParamGroups, "the optimizer keeps parameters that were replaced: make a new optimizer"},
+	{"", retention.WeakKeys, "entries of this WeakKeyDictionary stay as long as their keys live, and values that refer to their own keys keep them: keep no key in its value"},
 	{"deque", 0, "the deque only grows: set maxlen if it has none"},
 	{"Queue", 0, "more is put into the queue than taken from it: set maxsize"},
 	{"SimpleQueue", 0, "more is put into the queue than taken from it: use a queue with maxsize"},
@@ -156,14 +170,32 @@ var remedies = []struct {
 
 // Remedy returns what to do about a holder that grows, as one sentence without a full stop.
 func Remedy(h *ledger.Holder) string {
+	if h.Retention.Has(retention.Graph) {
+		if thing, many := thingOf(h.Path); thing != "" && !many && thing != h.Path {
+			return "the graph of all steps is kept through " + thing + ": detach() it in each step"
+		}
+	}
 	for _, r := range remedies {
 		if h.Retention.Has(r.way) && (r.class == "" || r.class == h.Container) {
 			return r.text
 		}
 	}
-	what := "it"
-	if h.Container != "" {
-		what = "the " + h.Container
+	thing, many := thingOf(h.Path)
+	if !many || thing == "" {
+		return "what this path keeps only grows: keep less of it, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
 	}
-	return what + " only grows: clear " + what + ", bound its size, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
+	return thing + " only grows: remove what is no longer needed, bound its size, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
+}
+
+// thingOf returns the variable or attribute at the end of a path that a person would name: of what a container holds, the
+// container, and many; otherwise what the path leads to. "trainer.history[*][0]" gives trainer.history and many.
+func thingOf(path string) (thing string, many bool) {
+	thing = strings.TrimSuffix(path, " (autograd graph)")
+	if at := strings.LastIndex(thing, "[*]"); at > 0 {
+		return thing[:at], true
+	}
+	if at := strings.Index(thing, " of "); at > 0 && strings.HasPrefix(thing, "local ") {
+		thing = thing[:at]
+	}
+	return strings.TrimSuffix(thing, " (autograd graph)"), false
 }

@@ -48,6 +48,8 @@ func (s *Step) retentionIn(owner *Step) retention.Set {
 	switch {
 	case owner.Class == "_lru_cache_wrapper" && s.Name == "cache":
 		return retention.Cache
+	case owner.Class == "WeakKeyDictionary" && s.Name == "data":
+		return retention.WeakKeys
 	case owner.Name == "Out" && s.Kind == StepKey:
 		return retention.Results
 	case owner.Name == "state" && s.Kind == StepKey && s.Name == "": // by parameter, which has no name

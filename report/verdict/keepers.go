@@ -182,9 +182,9 @@ func Remedy(h *ledger.Holder) string {
 	}
 	thing, many := thingOf(h.Path)
 	if !many || thing == "" {
-		return "what this path keeps only grows: keep less of it, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
+		return "what this path keeps only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
 	}
-	return thing + " only grows: remove what is no longer needed, bound its size, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
+	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
 }
 
 // thingOf returns the variable or attribute at the end of a path that a person would name: of what a container holds, the

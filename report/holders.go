@@ -75,7 +75,7 @@ func holderLine(l *holders.Line) HolderLine {
 	return HolderLine{
 		Held: ledger.Held{
 			Holder: ledger.Holder{
-				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention,
+				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention, Thing: l.Thing, Many: l.Many,
 			},
 			Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		},

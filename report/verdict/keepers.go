@@ -123,7 +123,7 @@ func (a *adviser) containers(p int, device int32) {
 	for h := range k.latest.Held {
 		sites := byHolder[h]
 		held := &k.latest.Held[h]
-		thing, many := thingOf(held.Path)
+		thing, many := thingOf(&held.Holder)
 		// The graph of a forward pass is advice of its own: see graphs. That a single tensor keeps is not.
 		chain := held.Retention.Has(retention.Graph) && thing != "" && !many && !a.has(GraphKept, NoGrad, sites)
 		if len(sites) > 0 && (chain || !held.Retention.Has(retention.Graph)) {
@@ -171,7 +171,7 @@ var remedies = []struct {
 // Remedy returns what to do about a holder that grows, as one sentence without a full stop.
 func Remedy(h *ledger.Holder) string {
 	if h.Retention.Has(retention.Graph) {
-		if thing, many := thingOf(h.Path); thing != "" && !many && thing != h.Path {
+		if thing, many := thingOf(h); thing != "" && !many {
 			return "the graph of all steps is kept through " + thing + ": detach() it in each step"
 		}
 	}
@@ -180,22 +180,21 @@ func Remedy(h *ledger.Holder) string {
 			return r.text
 		}
 	}
-	thing, many := thingOf(h.Path)
+	thing, many := thingOf(h)
 	if !many || thing == "" {
 		return "what this path keeps only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
 	}
 	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
 }
 
-// thingOf returns the variable or attribute at the end of a path that a person would name: of what a container holds, the
-// container, and many; otherwise what the path leads to. "trainer.history[*][0]" gives trainer.history and many.
-func thingOf(path string) (thing string, many bool) {
-	thing = strings.TrimSuffix(path, " (autograd graph)")
-	if at := strings.LastIndex(thing, "[*]"); at > 0 {
-		return thing[:at], true
+// thingOf returns what a person would name of a holder, and whether that is a container of what is kept. Captures of
+// older versions have the path alone.
+func thingOf(h *ledger.Holder) (thing string, many bool) {
+	if h.Thing != "" {
+		return h.Thing, h.Many
 	}
-	if at := strings.Index(thing, " of "); at > 0 && strings.HasPrefix(thing, "local ") {
-		thing = thing[:at]
+	if at := strings.LastIndex(h.Path, "[*]"); at > 0 {
+		return h.Path[:at], true
 	}
-	return strings.TrimSuffix(thing, " (autograd graph)"), false
+	return "", false
 }

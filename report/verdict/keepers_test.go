@@ -111,9 +111,9 @@ func TestRemediesNameThings(t *testing.T) {
 	}{
 		{ledger.Holder{Path: "trainer.seen[*][0]", Container: "tuple"}, "trainer.seen only grows: "},
 		{ledger.Holder{Path: "opt.momentum.buffer", Container: ""}, "what this path keeps only grows: keep less of it"},
-		{ledger.Holder{Path: "decoder.state (autograd graph)", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
-		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},
-		{ledger.Holder{Path: "losses[*] (autograd graph)", Retention: retention.Known | retention.Graph}, "the graph of what it holds is kept: keep loss.item()"},
+		{ledger.Holder{Path: "decoder.state (autograd graph)", Thing: "decoder.state", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
+		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Thing: "local \"h\"", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},
+		{ledger.Holder{Path: "losses[*] (autograd graph)", Thing: "losses", Many: true, Retention: retention.Known | retention.Graph}, "the graph of what it holds is kept: keep loss.item()"},
 		{ledger.Holder{Path: "registry.data[*].state", Retention: retention.Known | retention.WeakKeys}, "entries of this WeakKeyDictionary stay as long as their keys live"},
 	} {
 		if got := Remedy(&c.held); !strings.HasPrefix(got, c.want) || strings.Contains(got, "the tuple") {

@@ -64,6 +64,7 @@ type LeaksReport struct {
 	Holders     []KeptReport        `json:"holders,omitempty"`      // who keeps the memory of each process that was walked
 	Allocators  []AllocatorReport   `json:"allocators,omitempty"`   // PyTorch's allocators that were read, for each process and device
 	Growth      []GPUGrowthReport   `json:"growth,omitempty"`       // what each GPU is used for and what of it grows, those that grow first
+	Waste       []WasteReport       `json:"waste,omitempty"`        // what could be freed, as walks proved
 	Stuck       []StuckReport       `json:"stuck,omitempty"`        // which lines keep PyTorch's cache from the driver, the allocator with the most first
 }
 
@@ -226,6 +227,9 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	j := report.Judge(s, st)
 	r.Verdicts, r.Advice = verdictReports(s, j, kept)
 	r.Growth = growthReports(s, st, j)
+	for i := range s.Processes {
+		r.Waste = append(r.Waste, wasteReports(s.Processes[i].PID, report.WasteOf(s, i))...)
+	}
 	for i := range s.Failures[:min(len(s.Failures), o.Limit())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}

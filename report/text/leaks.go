@@ -29,6 +29,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	verdictPart(p, s, j, o.Limit())
 	leakSites(p, s, st, o, n)
 	keptParts(p, s, n, o)
+	wasteParts(p, s, o.Limit())
 	failures(p, s, st, o)
 	if rows := totalRows(p, s); len(rows) > 2 {
 		totals(p, s, n)

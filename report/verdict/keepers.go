@@ -3,6 +3,7 @@
 package verdict
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -133,9 +134,44 @@ func (a *adviser) containers(p int, device int32) {
 				evidence += " and " + format.Count(uint64(g.Entries), "entry")
 			}
 			evidence += " in " + format.Span(k.between)
-			a.say(Container, p, device, sites, Remedy(&held.Holder), evidence)
+			text := Remedy(&held.Holder)
+			if view := viewText(k.latest, &held.Holder); view != "" {
+				text = view
+			}
+			a.say(Container, p, device, sites, text, evidence)
 		}
 	}
+}
+
+// viewText returns what to do about a holder whose storages are used in small part, as the walk proved; "" if they are not.
+func viewText(w *ledger.Walked, h *ledger.Holder) string {
+	for i := range w.Waste {
+		if x := &w.Waste[i]; x.Kind == wasteViews && x.Path == h.Path && x.Device == h.Device {
+			return WasteText(x)
+		}
+	}
+	return ""
+}
+
+// Kinds of ledger.Waste, as package holders names them.
+const (
+	wasteViews  = "views"
+	wasteFrozen = "frozen"
+	wasteGone   = "gone"
+)
+
+// WasteText returns why memory could be freed and how, as one sentence without a full stop.
+func WasteText(x *ledger.Waste) string {
+	switch x.Kind {
+	case wasteViews:
+		times := float64(x.Whole) / float64(max(x.Whole-min(x.Bytes, x.Whole), 1))
+		return fmt.Sprintf("each is a view of a storage %.0f times its size: clone() it", times)
+	case wasteFrozen:
+		return "gradients of parameters that require none: set their grad to None"
+	case wasteGone:
+		return "only the optimizer keeps it, of parameters that nothing else has: make a new optimizer when parameters are replaced"
+	}
+	return "only an error or its traceback, or a result of IPython, keeps it: see why the error was raised, or drop it (del, %reset -f out)"
 }
 
 // has reports whether advice of one of two patterns is on any of some sites.

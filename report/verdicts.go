@@ -224,13 +224,13 @@ func growWord(r *balance.Row) string {
 	return "grows"
 }
 
-// TooShortText returns "3.2s are too short to tell what grows: 15s decide", "" if the session was long enough.
+// TooShortText returns "3.2s are too short to judge growth: 15s decide", "" if the session was long enough.
 func TooShortText(s *ledger.Snapshot) string {
 	needs := verdict.TooShort(s)
 	if needs == 0 {
 		return ""
 	}
-	return format.Span(s.End-s.Begin) + " are too short to tell what grows: " + format.Span(uint64(needs)) + " decide"
+	return format.Span(s.End-s.Begin) + " are too short to judge growth: " + format.Span(uint64(needs)) + " decide"
 }
 
 // NoLineText returns what is said where no line of code grows: "No line grows", or what grows all the same.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package balance says of each GPU what it is used for, plane by plane, what of that grows, since when and how fast, and
+// Package balance divides what each GPU is used for into planes, and judges which of them grow, since when and how fast, and
 // when the GPU is full. It knows no format and makes no sentences: package report does.
 package balance
 
@@ -211,7 +211,7 @@ func (b *builder) whole(w *verdict.Whole) {
 	}
 }
 
-// readings adds what NVML's readings say of the unexplained and of other processes.
+// readings adds the unexplained and other processes, by NVML's readings.
 func (b *builder) readings(x *Balance) {
 	if x.GPU == nil || !slices.ContainsFunc(b.s.Balances, func(v ledger.Balance) bool { return v.UUID == x.GPU.UUID }) {
 		return

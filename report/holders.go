@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/tracer/holders"
@@ -75,7 +76,7 @@ func holderLine(l *holders.Line) HolderLine {
 	return HolderLine{
 		Held: ledger.Held{
 			Holder: ledger.Holder{
-				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention, Parts: l.Parts,
+				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention, Parts: l.Parts, Thing: l.Thing, Many: l.Many,
 			},
 			Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		},
@@ -192,4 +193,49 @@ func (h *Holders) HolderProblems() []string {
 
 func inMotionText(n uint64) string {
 	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
+}
+
+// WasteLine is memory that could be freed, in words.
+type WasteLine struct {
+	ledger.Waste
+	On   string // the device as PyTorch names it
+	Text string // why and how, clean of control characters
+}
+
+// Waste returns what could be freed on the chosen devices, the most bytes first.
+func (h *Holders) Waste() (list []WasteLine) {
+	for i := range h.Result.Waste {
+		x := &h.Result.Waste[i]
+		if h.Device == "" || x.Device == h.Device {
+			list = append(list, wasteLine(&ledger.Waste{Kind: string(x.Kind), Path: x.Holder, Device: int32(x.Index), Bytes: x.Bytes, Storages: x.Storages, Whole: x.Whole}, x.Device))
+		}
+	}
+	return list
+}
+
+// WasteOf returns what the latest walk of a process found that could be freed, the most bytes first. Of a process that
+// has ended it is nothing.
+func WasteOf(s *ledger.Snapshot, process int) (list []WasteLine) {
+	w := s.LatestWalk(process)
+	if w == nil || s.Processes[process].End != 0 {
+		return nil
+	}
+	for i := range w.Waste {
+		list = append(list, wasteLine(&w.Waste[i], format.Device(w.Waste[i].Device, ledger.Tensor)))
+	}
+	return list
+}
+
+func wasteLine(x *ledger.Waste, on string) WasteLine {
+	l := WasteLine{Waste: *x, On: on, Text: verdict.WasteText(x)}
+	l.Path = untrusted.Clean(l.Path)
+	return l
+}
+
+// SumWaste adds up what could be freed.
+func SumWaste(list []WasteLine) (bytes uint64) {
+	for i := range list {
+		bytes += list[i].Bytes
+	}
+	return bytes
 }

@@ -3,7 +3,14 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/balance"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
@@ -13,6 +20,7 @@ import (
 
 // Judgement is what package verdict finds in a snapshot, in words.
 type Judgement struct {
+	GPUs   []GPUBalance    // what each GPU is used for and what of it grows, those that grow first
 	Groups []verdict.Group // lines of code, the worst first
 	Advice []string        // sentences on what to do, with the evidence; clean of control characters
 	Brief  []string        // Advice without the evidence
@@ -24,10 +32,16 @@ type Judgement struct {
 func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 	list := verdict.Judge(s, st)
 	j := &Judgement{Groups: verdict.JudgeLines(s, list), sites: len(s.Sites)}
+	j.GPUs = balancesOf(s, st, j.Groups)
 	for _, a := range verdict.Advise(s, st, list) {
-		j.Advice = append(j.Advice, adviceText(&a))
-		a.Evidence = ""
-		j.Brief = append(j.Brief, adviceText(&a))
+		brief := a
+		brief.Evidence = ""
+		text := adviceText(&brief)
+		if n := slices.Index(j.Brief, text); n >= 0 { // said once, with the evidence of both
+			j.Advice[n] = strings.TrimSuffix(j.Advice[n], ")") + "; " + untrusted.Clean(a.Evidence) + ")"
+			continue
+		}
+		j.Brief, j.Advice = append(j.Brief, text), append(j.Advice, adviceText(&a))
 	}
 	return j
 }
@@ -71,9 +85,12 @@ func (j *Judgement) Sites() []SiteVerdict {
 	return list
 }
 
-// adviceText returns "train.py:73 Job.step: keep loss.item() … (evidence)".
+// adviceText returns "train.py:73 Job.step: 471 MiB: keep loss.item() … (evidence)".
 func adviceText(a *verdict.Advice) string {
 	text := a.Text
+	if bytes := format.Bytes(a.Bytes); a.Bytes > 0 && !strings.HasPrefix(text, bytes) {
+		text = bytes + ": " + text
+	}
 	if a.Line.Function != "" {
 		front, back := frames.Parts(&a.Line)
 		text = format.Join(front, back) + ": " + text
@@ -82,4 +99,169 @@ func adviceText(a *verdict.Advice) string {
 		text += " (" + a.Evidence + ")"
 	}
 	return untrusted.Clean(text)
+}
+
+// GPUBalance is what one GPU is used for and what of it grows, in words: one line each, clean of control characters.
+type GPUBalance struct {
+	balance.Balance
+	Name string // "GPU 0", "cuda:0 of python3 [42]"
+	// "4.02 GiB of 8.00 GiB, full in 12s: PyTorch cache 3.39 GiB (+3.39 GiB in 10s), before attach 310 MiB, tensors 64.0 MiB"
+	Used   string
+	Grows  []string // a sentence on each plane that grows, and on driver objects that are made and kept
+	Beyond []string // those of Grows that no line of code explains
+}
+
+// PlaneText returns how sentences call a plane of a balance.
+func PlaneText(p balance.Plane) string {
+	switch p {
+	case balance.Tensors:
+		return PlaneName(PlaneTensor)
+	case balance.Cache:
+		return PlaneName(PlaneCache)
+	case balance.Driver:
+		return PlaneName(PlaneDriver)
+	case balance.Before:
+		return PlaneName(PlaneBefore)
+	case balance.Unexplained:
+		return PlaneUnexplained
+	}
+	return "other processes"
+}
+
+// PlaneKey returns the name of a plane of a balance in JSON and labels.
+func PlaneKey(p balance.Plane) string {
+	return [...]string{PlaneTensor, PlaneCache, PlaneDriver, PlaneBefore, PlaneUnexplained, "others"}[p]
+}
+
+func balancesOf(s *ledger.Snapshot, st callstack.Stacks, lines []verdict.Group) (list []GPUBalance) {
+	for _, b := range balance.Of(s, lines) {
+		x := GPUBalance{Balance: b, Name: gpuName(s, &b), Used: usedText(&b)}
+		x.say(s, st)
+		list = append(list, x)
+	}
+	return list
+}
+
+func gpuName(s *ledger.Snapshot, b *balance.Balance) string {
+	switch {
+	case b.GPU == nil:
+		return format.Device(b.Device, ledger.Device) + " of " + format.Process(&s.Processes[b.Process])
+	case b.GPU.Parent != "":
+		return fmt.Sprintf("MIG instance %s of GPU %d", format.ShortUUID(b.GPU.UUID), b.GPU.Index)
+	}
+	return fmt.Sprintf("GPU %d", b.GPU.Index)
+}
+
+func usedText(b *balance.Balance) string {
+	rows := slices.Clone(b.Rows)
+	slices.SortStableFunc(rows, func(x, y balance.Row) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	var parts []string
+	for i := range rows {
+		if r := &rows[i]; r.Bytes > 0 {
+			text := PlaneText(r.Plane) + " " + format.Bytes(r.Bytes)
+			if r.Grows() {
+				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over)) + ")"
+			}
+			parts = append(parts, text)
+		}
+	}
+	text := format.Bytes(b.Used)
+	if b.GPU != nil && b.GPU.Total > 0 {
+		text += " of " + format.Bytes(b.GPU.Total)
+	}
+	if b.Full > 0 && b.Full < longestFull {
+		text += ", full in " + format.Span(uint64(b.Full))
+	}
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+// say sets the sentences: "PyTorch cache grows: 3.39 GiB in 10s (20.3 GiB/min), 64.0 MiB of 3.45 GiB reserved are in use,
+// at train.py:17 cycle" and the like.
+func (b *GPUBalance) say(s *ledger.Snapshot, st callstack.Stacks) {
+	add := func(text string, explained bool) {
+		text = untrusted.Clean(text)
+		if b.Grows = append(b.Grows, text); !explained {
+			b.Beyond = append(b.Beyond, text)
+		}
+	}
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		if !r.Grows() {
+			continue
+		}
+		text := fmt.Sprintf("%s %s: %s in %s (%s/min)", PlaneText(r.Plane), growWord(r), format.Bytes(r.Grown), format.Span(uint64(r.Over)), format.Bytes(uint64(r.Rate*60)))
+		if r.Reserved > 0 {
+			text += fmt.Sprintf(", %s of %s reserved are in use", format.Bytes(r.InUse), format.Bytes(r.Reserved))
+		}
+		if r.Site >= 0 {
+			x := &s.Sites[r.Site]
+			text += ", at " + LineText(st, x.Stack, x.API)
+		}
+		if r.Process >= 0 && len(s.Processes) > 1 {
+			text += ", most in " + format.Process(&s.Processes[r.Process])
+		}
+		if r.Class < verdict.Leaking && r.Needs > 0 {
+			text += "; may be a warm-up: " + format.Span(uint64(r.Needs)) + " more decide"
+		}
+		add(text, r.Plane == balance.Tensors || r.Plane == balance.Driver)
+	}
+	if len(b.Objects) > 0 {
+		add("made since the attach and kept: "+objectList(st, b.Objects, func(o *ledger.Object) uint64 { return o.Live - o.Before }), false)
+	}
+}
+
+// longestFull bounds a prediction: nothing grows at the same rate for so long.
+const longestFull = 365 * 24 * time.Hour
+
+// growWord returns the verb of a plane.
+func growWord(r *balance.Row) string {
+	if r.Plane == balance.Tensors || r.Plane == balance.Others {
+		return "grow"
+	}
+	return "grows"
+}
+
+// TooShortText returns "3.2s are too short to judge growth: 15s decide", "" if the session was long enough.
+func TooShortText(s *ledger.Snapshot) string {
+	needs := verdict.TooShort(s)
+	if needs == 0 {
+		return ""
+	}
+	return format.Span(s.End-s.Begin) + " are too short to judge growth: " + format.Span(uint64(needs)) + " decide"
+}
+
+// NoLineText returns what is said where no line of code grows: "No line grows", or what grows all the same.
+func (j *Judgement) NoLineText() string {
+	var planes []string
+	for i := range j.GPUs {
+		for k := range j.GPUs[i].Rows {
+			if r := &j.GPUs[i].Rows[k]; r.Grows() && !slices.Contains(planes, PlaneText(r.Plane)) {
+				planes = append(planes, PlaneText(r.Plane))
+			}
+		}
+	}
+	switch {
+	case len(planes) > 0:
+		return "No line of code grows, but a GPU fills by other means: " + strings.Join(planes, ", ")
+	case slices.ContainsFunc(j.GPUs, func(b GPUBalance) bool { return len(b.Objects) > 0 }):
+		return "No line of code grows in what it allocates, but driver objects are made and kept"
+	}
+	return "No line grows"
+}
+
+// BalanceTexts returns what each GPU is used for, and below it what of that grows, one line each: of all that grow, and
+// of at most most in all.
+func (j *Judgement) BalanceTexts(most int) (list []string) {
+	for i := range j.GPUs {
+		b := &j.GPUs[i]
+		if i >= most && len(b.Grows) == 0 {
+			list = append(list, format.Count(uint64(len(j.GPUs)-i), "more GPU")+", on which nothing grows")
+			break
+		}
+		list = append(append(list, untrusted.Clean(b.Name+": "+b.Used)), b.Grows...)
+	}
+	return list
 }

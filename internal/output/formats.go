@@ -176,12 +176,15 @@ func playTorch(s Session) (func(io.Writer) error, error) {
 	return func(w io.Writer) error { return export.Torch(w, collector, snapshot, s.Stacks) }, nil
 }
 
+// pageGPUs is how many GPUs on which nothing grows a page describes.
+const pageGPUs = 8
+
 func playHTML(s Session) (func(io.Writer) error, error) {
 	snapshot, t, _, err := replay.Timeline(s.Capture, replay.First(s.Capture), s.At)
 	if err != nil {
 		return nil, err
 	}
 	found := report.Judge(snapshot, s.Stacks)
-	in := html.Input{Snapshot: snapshot, Stacks: s.Stacks, Timeline: t, Verdicts: found.Sites(), Advice: found.Advice}
+	in := html.Input{Snapshot: snapshot, Stacks: s.Stacks, Timeline: t, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice}
 	return func(w io.Writer) error { return html.Write(w, in) }, nil
 }

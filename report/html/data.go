@@ -18,8 +18,11 @@ func newPayload(in *Input) *payload {
 	b.p = &payload{
 		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Wall: s.Wall.UnixMilli(), Traced: format.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
-		Strings: []string{}, Planes: planes, Apart: report.PlanesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
+		Strings: []string{}, Planes: planes, Apart: report.PlanesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Balance: []string{}, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: []string{}, Warnings: list(texts.Warnings),
+	}
+	for _, text := range in.Balance {
+		b.p.Balance = append(b.p.Balance, untrusted.Clean(text))
 	}
 	for _, text := range in.Advice {
 		b.p.Advice = append(b.p.Advice, untrusted.Clean(text))

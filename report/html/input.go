@@ -22,6 +22,7 @@ type Input struct {
 	Timeline *timeline.Timeline
 
 	Verdicts []report.SiteVerdict // of each of Snapshot.Sites, or nil
+	Balance  []string             // what each GPU is used for and what of it grows, shown first
 	Advice   []string             // sentences on what to do, shown with what leaks
 
 	Title string // "": a title with the host's name

@@ -26,6 +26,7 @@ type payload struct {
 	Opening   *openingData  `json:"opening"` // null: at the end
 	Verdicts  bool          `json:"verdicts"`
 	Kept      *keptData     `json:"kept"` // null without a walk
+	Balance   []string      `json:"balance"`
 	Advice    []string      `json:"advice"`
 	Parts     partsData     `json:"parts"`
 	Remarks   []string      `json:"remarks"`

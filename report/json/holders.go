@@ -29,7 +29,8 @@ type HoldersReport struct {
 	Objects  int            `json:"objects"` // that the walk reached
 	Holders  []HolderReport `json:"holders"` // the largest first
 	Grown    []GrownReport  `json:"grown,omitempty"`
-	Problems []string       `json:"problems"` // what could not be read, and doubts
+	Waste    []WasteReport  `json:"waste,omitempty"` // what could be freed, the most bytes first; no byte is in two
+	Problems []string       `json:"problems"`        // what could not be read, and doubts
 	Version  int            `json:"version"`
 }
 
@@ -49,6 +50,26 @@ type HolderReport struct {
 	Containers int      `json:"containers,omitempty"` // how many different ones
 	Entries    *int     `json:"entries,omitempty"`    // of all of them
 	Also       []string `json:"also,omitempty"`       // further holders of the same storages
+}
+
+// WasteReport is memory that could be freed without a loss to the program.
+type WasteReport struct {
+	PID          uint32 `json:"pid"`
+	Kind         string `json:"kind"` // views, frozen (gradients), gone (parameters that only an optimizer keeps), errors
+	Holder       string `json:"holder"`
+	Device       string `json:"device"`
+	Bytes        uint64 `json:"bytes"` // that could be freed
+	Storages     uint64 `json:"storages"`
+	StorageBytes uint64 `json:"storage_bytes"` // of these storages
+	Text         string `json:"text"`          // why and how
+}
+
+func wasteReports(pid uint32, list []report.WasteLine) (reports []WasteReport) {
+	for i := range list {
+		x := &list[i]
+		reports = append(reports, WasteReport{pid, untrusted.Clean(x.Kind), x.Path, x.On, x.Bytes, x.Storages, x.Whole, x.Text})
+	}
+	return reports
 }
 
 // GrownReport is a holder that has more in the later of two walks.
@@ -76,6 +97,7 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 	for i := range lines {
 		r.Holders = append(r.Holders, holderReport(&lines[i]))
 	}
+	r.Waste = wasteReports(h.PID, h.Waste())
 	for _, g := range h.Grown() {
 		r.Grown = append(r.Grown, GrownReport{
 			Holder: g.Path, Class: g.Class, Path: g.Steps, Place: g.Place, Device: g.On,

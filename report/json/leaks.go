@@ -63,6 +63,8 @@ type LeaksReport struct {
 	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that allocated no GPU memory while traced, but hold some
 	Holders     []KeptReport        `json:"holders,omitempty"`      // who keeps the memory of each process that was walked
 	Allocators  []AllocatorReport   `json:"allocators,omitempty"`   // PyTorch's allocators that were read, for each process and device
+	Growth      []GPUGrowthReport   `json:"growth,omitempty"`       // what each GPU is used for and what of it grows, those that grow first
+	Waste       []WasteReport       `json:"waste,omitempty"`        // what could be freed, as walks proved
 	Stuck       []StuckReport       `json:"stuck,omitempty"`        // which lines keep PyTorch's cache from the driver, the allocator with the most first
 }
 
@@ -222,7 +224,12 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	addTorch(r, s, st, o, kept)
 	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, st, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
-	r.Verdicts, r.Advice = verdictReports(s, report.Judge(s, st), kept)
+	j := report.Judge(s, st)
+	r.Verdicts, r.Advice = verdictReports(s, j, kept)
+	r.Growth = growthReports(s, st, j)
+	for i := range s.Processes {
+		r.Waste = append(r.Waste, wasteReports(s.Processes[i].PID, report.WasteOf(s, i))...)
+	}
 	for i := range s.Failures[:min(len(s.Failures), o.Limit())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}

@@ -93,6 +93,7 @@ func (c *Collector) Set(s *ledger.Snapshot, own Own) {
 	w := &writer{Collector: c, list: make([]prometheus.Metric, 0, len(c.metrics)+64)}
 	c.table.each(w.row)
 	w.gpus(d)
+	w.growths(d, w.options.Verdicts.Latest())
 	w.books(s)
 	w.verdicts(s)
 	w.own(own)

@@ -50,6 +50,8 @@ const (
 	gpuUsed
 	gpuTotal
 	gpuUntraced
+	gpuGrowth
+	gpuFull
 	gpuInfo
 	nvmlAge
 	processes
@@ -141,6 +143,10 @@ var Families = [familyCount]Family{
 		Help: "Memory of the GPU."},
 	gpuUntraced: {Name: "vramprof_gpu_memory_untraced_bytes", Type: gauge, Labels: gpuLabels,
 		Help: "Used memory of the GPU that is in no plane: processes that vramprof does not trace, and the driver."},
+	gpuGrowth: {Name: "vramprof_gpu_growth_bytes_per_second", Type: gauge, Labels: append(slices.Clone(gpuLabels), "plane", "verdict"),
+		Help: "Growth of the planes of a GPU by verdict, leaking (certain) or growing (may be a warm-up), in bytes per second: tensor, cache, driver, unexplained, or others, which no traced process has. 0 where a plane does not grow."},
+	gpuFull: {Name: "vramprof_gpu_full_seconds", Type: gauge, Labels: gpuLabels,
+		Help: "Seconds until the GPU is full if all planes that grow go on at their rate. Absent if none grows."},
 	gpuInfo: {Name: "vramprof_gpu_info", Type: gauge, Labels: append(slices.Clone(gpuLabels), "model_name", "parent_uuid"),
 		Help: "1 for each GPU and MIG instance. parent_uuid is the GPU of an instance."},
 	nvmlAge: {Name: "vramprof_nvml_reading_age_seconds", Type: gauge, Labels: gpuLabels,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -94,6 +95,30 @@ func (w *writer) gpus(d *reading) {
 		w.add(gpuUntraced, max(float64(used)-float64(g.planes), 0), g.label, uuid)
 		if g.read > 0 {
 			w.add(nvmlAge, seconds(d.s.End, g.read), g.label, uuid)
+		}
+	}
+}
+
+// growths adds how what GPUs are used for grows.
+func (w *writer) growths(d *reading, v *watch.Verdicts) {
+	if v == nil {
+		return
+	}
+	for i := range v.GPUs {
+		g := d.gpus[v.GPUs[i].UUID]
+		if g == nil || g.divided {
+			continue
+		}
+		uuid := label(g.UUID)
+		if full := v.GPUs[i].Full; full > 0 {
+			w.add(gpuFull, full.Seconds(), g.label, uuid)
+		}
+		for _, p := range v.GPUs[i].Planes {
+			class, rate := verdict.Leaking, 0.0
+			if p.Class >= verdict.Growing {
+				class, rate = p.Class, p.Rate
+			}
+			w.add(gpuGrowth, rate, g.label, uuid, p.Name, class.String())
 		}
 	}
 }

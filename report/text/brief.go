@@ -26,7 +26,7 @@ const (
 	briefApart    = 2 // sites of managed and of host memory
 	briefAdvice   = 2
 	briefFailures = 2
-	briefFull     = 2 // GPUs that will be full
+	briefGPUs     = 2 // GPUs with their balance
 	briefLines    = 2 // lines of an evidence, of a holder
 )
 
@@ -45,7 +45,7 @@ type brief struct {
 	objects            map[siteKey]string // what libraries took for themselves
 	most               int                // sites to list
 	full               int                // lines that grow with their evidence
-	evidence           int                // lines of it
+	evidence, used     int                // lines of it, and of what a GPU is used for
 }
 
 func (p *brief) limit(usual int) int {
@@ -66,7 +66,7 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 		p.objects[siteKeyOf(&s.Sites[i])] = v.Library
 	}
 	doubts := report.Doubts(s)
-	p.most, p.full, p.evidence = min(p.limit(mostSites), len(p.gpu)), p.limit(briefVerdicts), briefLines
+	p.most, p.full, p.evidence, p.used = min(p.limit(mostSites), len(p.gpu)), p.limit(briefVerdicts), briefLines, briefLines
 	for {
 		p.page = newPage(screen)
 		p.write(doubts)
@@ -77,8 +77,8 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 }
 
 // shorten chooses a form for the next try that may be shorter by so many rows, and reports whether
-// there is one: fewer sites, fewer lines that grow and may not leak with their evidence, less
-// evidence.
+// there is one: fewer sites, fewer lines that grow and may not leak with their evidence, less of what
+// GPUs are used for, less evidence.
 func (p *brief) shorten(rows int) bool {
 	switch {
 	case p.o.Top == 0 && p.most > leastSites:
@@ -88,6 +88,8 @@ func (p *brief) shorten(rows int) bool {
 		p.most = max(p.most-rows, leastSites)
 	case p.o.Top == 0 && p.full > max(p.judged.Leaking(), 1):
 		p.full--
+	case p.used > 1:
+		p.used--
 	case p.evidence > 1:
 		p.evidence--
 	default:
@@ -100,6 +102,7 @@ func (p *brief) write(doubts []report.Doubt) {
 	list, more := briefDoubts(doubts)
 	p.notes = &notes{doubts: list}
 	title(p.page, p.s, p.notes)
+	p.balances(p.judged)
 	p.verdicts(p.judged)
 	p.sites()
 	p.failures()
@@ -130,17 +133,36 @@ func briefDoubts(all []report.Doubt) (list []report.Doubt, more int) {
 	return list, more
 }
 
+// balances writes what each GPU is used for, and what of that grows.
+func (p *brief) balances(j *report.Judgement) {
+	if len(j.GPUs) > 0 {
+		p.line(plain, 0, "")
+	}
+	shown := min(len(j.GPUs), p.limit(briefGPUs))
+	for i := range j.GPUs[:shown] {
+		b := &j.GPUs[i]
+		p.shortened("", strings.Fields(b.Name+": "+b.Used), p.used)
+		for _, text := range b.Beyond {
+			p.shortened("  + ", strings.Fields(text), briefLines)
+		}
+	}
+	if more := len(j.GPUs) - shown; more > 0 {
+		p.text(plain, 2, format.Count(uint64(more), "more GPU")+" (with -v)")
+	}
+}
+
 // verdicts writes the lines that grow, the worst first, and what to do.
 func (p *brief) verdicts(j *report.Judgement) {
 	if len(j.Groups) == 0 {
 		return
 	}
-	p.line(plain, 0, "")
+	if len(j.GPUs) == 0 {
+		p.line(plain, 0, "")
+	}
 	growing, others := divideVerdicts(j)
 	p.verdictTitle(growing, others)
-	full := fullTexts(p.s, growing)
-	for _, text := range full[:min(len(full), briefFull)] {
-		p.paragraph("", text)
+	if p.judged.Leaking() == 0 {
+		p.paragraph("", report.TooShortText(p.s))
 	}
 	shown := min(len(growing), p.full)
 	var last shownVerdict
@@ -187,7 +209,7 @@ func divideVerdicts(j *report.Judgement) (growing []verdict.Group, others map[ve
 }
 
 func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]uint64) {
-	style, text := bold, "No line grows"
+	style, text := bold, p.judged.NoLineText()
 	switch leaking := countClass(growing, verdict.Leaking); {
 	case leaking > 0:
 		style, text = red, "Leaking: "+format.Count(uint64(leaking), "line")

@@ -20,7 +20,7 @@ import (
 // reports of sessions that run, and not in those of sessions that have ended.
 func TestNothingIsAdvisedToAProcessThatHasEnded(t *testing.T) {
 	o, screen := report.Options{Top: 10}, Screen{Width: 100}
-	running := map[string]bool{"torch.cuda.empty_cache() gives": false, "cannot go back to the driver": false, " is full in ": false, "are asleep now": false}
+	running := map[string]bool{"torch.cuda.empty_cache() gives": false, "cannot go back to the driver": false, ", full in ": false, "are asleep now": false}
 	for name, in := range map[string]struct {
 		s  *ledger.Snapshot
 		st callstack.Stacks

@@ -14,6 +14,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // leastHolder is the least columns of a holder beside its figures; else it has a line of its own.
@@ -32,6 +33,7 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 	p.text(bold, 0, "Who keeps it")
 	p.line(plain, 0, "")
 	p.holderLines(lines, o.Limit())
+	p.waste(h.Waste(), "", o.Limit())
 	p.holdersFoot(h)
 	return p.writeTo(w)
 }
@@ -173,4 +175,33 @@ func pieces(path string, width int) []string {
 		list, path = append(list, path[:cut]), path[cut:]
 	}
 	return append(list, path)
+}
+
+// leastWaste is the least sum, in bytes, that is worth a block of a report.
+const leastWaste = 1 << 20
+
+// waste writes what could be freed, with its sum; of: whose it is, or "".
+func (p *page) waste(list []report.WasteLine, of string, limit int) {
+	sum := report.SumWaste(list)
+	if sum < leastWaste {
+		return
+	}
+	p.line(plain, 0, "")
+	p.list(bold, 0, " ", "Could be freed:", format.Bytes(sum), of)
+	p.line(plain, 0, "")
+	for i := range list[:min(len(list), limit)] {
+		x := &list[i]
+		figures := fmt.Sprintf("%s  %7s  %-6s", format.Pad(format.Bytes(x.Bytes), 8), humanize.Comma(int64(x.Storages)), x.On)
+		p.holder(figures, &report.HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: x.Path}}}, x.Text)
+	}
+	if more := len(list) - limit; more > 0 {
+		p.text(plain, 0, format.Count(uint64(more), "more line")+" with "+format.Bytes(report.SumWaste(list[limit:])))
+	}
+}
+
+// wasteParts writes what could be freed in each process that was walked.
+func wasteParts(p *page, s *ledger.Snapshot, limit int) {
+	for i := range s.Processes {
+		p.waste(report.WasteOf(s, i), "in "+format.Process(&s.Processes[i]), limit)
+	}
 }

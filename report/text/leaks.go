@@ -24,9 +24,12 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
 	title(p, s, n)
-	verdictPart(p, s, report.Judge(s, st), o.Limit())
+	j := report.Judge(s, st)
+	balancePart(p, j)
+	verdictPart(p, s, j, o.Limit())
 	leakSites(p, s, st, o, n)
 	keptParts(p, s, n, o)
+	wasteParts(p, s, o.Limit())
 	failures(p, s, st, o)
 	if rows := totalRows(p, s); len(rows) > 2 {
 		totals(p, s, n)

@@ -40,6 +40,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	}
 	topSites(p, s, st, o, format.Join(title, n.mark(report.AtStacks)), gpu)
 	keptParts(p, s, n, o)
+	wasteParts(p, s, o.Limit())
 	asleepSites(p, s, st, o.Top)
 	stuckParts(p, s, st, o.Top)
 	cacheSites(p, s, st, min(o.Top, maxSummaryCache))

@@ -34,11 +34,13 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 	case len(growing) > 0:
 		p.text(bold, 0, "No line leaks for certain; growing: "+format.Count(uint64(len(growing)), "line"))
 	default:
-		p.text(bold, 0, "No line grows: "+classCounts(others))
+		p.text(bold, 0, j.NoLineText()+": "+classCounts(others))
+		p.paragraph("", report.TooShortText(s))
+		p.advice(j)
 		return
 	}
-	for _, text := range fullTexts(s, growing) {
-		p.paragraph("", text)
+	if countClass(growing, verdict.Leaking) == 0 {
+		p.paragraph("", report.TooShortText(s))
 	}
 	kept := report.KeptBy(s)
 	for i := range growing[:min(len(growing), top)] {
@@ -53,9 +55,27 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 		p.line(plain, 0, "")
 		p.paragraph("", "Other lines: "+classCounts(others))
 	}
+	p.advice(j)
+}
+
+func (p *page) advice(j *report.Judgement) {
 	for _, a := range j.Advice {
 		p.line(plain, 0, "")
 		p.paragraph("→ ", a)
+	}
+}
+
+// balancePart writes what each GPU is used for, and what of that grows.
+func balancePart(p *page, j *report.Judgement) {
+	for i := range j.GPUs {
+		b := &j.GPUs[i]
+		if i == 0 || len(b.Rows) > 0 {
+			p.line(plain, 0, "")
+		}
+		p.paragraph("", b.Name+": "+b.Used)
+		for _, text := range b.Grows {
+			p.paragraph("  + ", text)
+		}
 	}
 }
 
@@ -77,35 +97,6 @@ func classCounts(counts map[verdict.Class]uint64) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// fullTexts returns of each GPU when it will be full at the rate of all growth there.
-func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
-	type onGPU struct {
-		process int
-		device  int32
-	}
-	soonest := map[onGPU]*verdict.Group{}
-	var order []onGPU
-	for i := range list {
-		g := &list[i]
-		if g.UntilFull <= 0 || g.GPURate <= 0 {
-			continue
-		}
-		at := onGPU{g.Process, g.Device}
-		if soonest[at] == nil {
-			order = append(order, at)
-		}
-		if x := soonest[at]; x == nil || g.UntilFull < x.UntilFull {
-			soonest[at] = g
-		}
-	}
-	for _, at := range order {
-		g := soonest[at]
-		texts = append(texts, fmt.Sprintf("%s of %s is full in %s: it grows by %s/min in all", format.Device(at.device, ledger.Device),
-			format.Process(&s.Processes[at.process]), format.Span(uint64(g.UntilFull)), format.Bytes(uint64(g.GPURate*60))))
-	}
-	return texts
 }
 
 func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {

@@ -26,6 +26,7 @@ func (m *Model) frame() screen {
 	s.tabs = take(1, true)
 	s.last = take(1, true)
 	s.loss = take(1, m.shown != nil && m.shown.loss != "")
+	s.grows = take(1, s.height >= 12 && m.shown.growthText() != "")
 	s.key = take(1, s.height >= 8)
 	if m.shown != nil && m.view != viewGPUs && m.pager.page == nil {
 		s.gpus = max(0, min(len(m.shown.gpus), s.height/5, left-2))
@@ -44,6 +45,9 @@ func (m *Model) draw() string {
 		list = append(list, m.palette.paint(warning, format.Cut("! "+m.shown.loss, s.width)))
 	}
 	list = append(list, x.gpuBars()...)
+	if s.grows {
+		list = append(list, m.palette.paint(warning, format.Cut("+ "+m.shown.growthText(), s.width)))
+	}
 	if s.tabs {
 		list = append(list, m.tabLine(x))
 	}

@@ -3,6 +3,8 @@
 package tui
 
 import (
+	"strings"
+
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
@@ -47,6 +49,20 @@ func evidence(g *verdict.Group) string {
 		text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
 	}
 	return text
+}
+
+// growthText returns what grows on the GPU that fills fastest, "" if nothing does or it is not judged yet: "GPU 0 fills: PyTorch cache
+// grows: 3.39 GiB in 10s …".
+func (b *books) growthText() string {
+	if b == nil || b.Judged == nil {
+		return ""
+	}
+	for i := range b.Judged.judgement.GPUs {
+		if g := &b.Judged.judgement.GPUs[i]; len(g.Grows) > 0 {
+			return tidy(g.Name + ": " + strings.Join(g.Grows, "; "))
+		}
+	}
+	return ""
 }
 
 // of returns the verdict on the line of a site, nil if it has none yet.

@@ -130,7 +130,15 @@ func (doubtsPage) lines(x *scene) []string {
 	if b == nil {
 		return nil
 	}
-	list := []string{x.p.paint(bold, "What the figures leave open"), ""}
+	var list []string
+	if b.Judged != nil && len(b.Judged.judgement.GPUs) > 0 {
+		list = append(list, x.p.paint(bold, "What GPUs are used for"), "")
+		for _, text := range b.Judged.judgement.BalanceTexts(len(b.Judged.judgement.GPUs)) {
+			list = append(list, wrap("- ", tidy(text), width)...)
+		}
+		list = append(list, "")
+	}
+	list = append(list, x.p.paint(bold, "What the figures leave open"), "")
 	if len(b.doubts) == 0 {
 		list = append(list, "Nothing was lost.")
 	}

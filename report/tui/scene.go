@@ -45,15 +45,16 @@ func (c *choice) ofOne() bool { return c.process != ledger.ProcessID{} }
 
 // screen is how the lines of a terminal are divided: title, loss, GPUs, tabs, body, happening, keys.
 type screen struct {
-	width, height         int
-	loss, tabs, last, key bool
-	gpus                  int
+	width, height   int
+	loss, grows     bool
+	tabs, last, key bool
+	gpus            int
 }
 
 func (s screen) bodyRows() int { return max(s.bodyHeight()-1, 1) } // without the header
 
 func (s screen) bodyHeight() int {
-	return max(s.height-1-btoi(s.loss)-btoi(s.tabs)-btoi(s.last)-btoi(s.key)-s.gpus, 0)
+	return max(s.height-1-btoi(s.loss)-btoi(s.grows)-btoi(s.tabs)-btoi(s.last)-btoi(s.key)-s.gpus, 0)
 }
 
 // inScope reports of each process whether its lines are shown: those of one, or else of all that

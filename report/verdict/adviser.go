@@ -23,6 +23,8 @@ const (
 	Container     Pattern = "container"     // a list, a dictionary, a cache in Python only grows
 	ZeroGrad      Pattern = "zero-grad"     // gradients live across steps
 	Fragmentation Pattern = "fragmentation" // reserved, but in pieces
+	Streams       Pattern = "streams"       // free memory that only side streams can use
+	Pools         Pattern = "pools"         // free memory that only CUDA graphs or MemPools can use
 	PinnedGrowth  Pattern = "pinned-growth"
 	Checkpointing Pattern = "checkpointing" // activations fill the GPU
 	EmptyCache    Pattern = "empty-cache"   // a cache keeps what another process needs
@@ -36,6 +38,7 @@ type Advice struct {
 	Device   int32
 	Text     string
 	Evidence string
+	Bytes    uint64          // that it is about: what leaks now, or what is unused
 	Line     callstack.Frame // where to look; without a Function no single line is known
 	Sites    []int           // indices into Snapshot.Sites of the sites that are the evidence, if any
 }
@@ -52,7 +55,11 @@ type adviser struct {
 }
 
 func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, evidence string) *Advice {
-	a.list = append(a.list, Advice{Pattern: p, Process: process, Device: device, Text: text, Evidence: evidence, Sites: sites})
+	bytes := uint64(0)
+	for _, i := range sites {
+		bytes += a.s.Sites[i].LiveBytes
+	}
+	a.list = append(a.list, Advice{Pattern: p, Process: process, Device: device, Text: text, Evidence: evidence, Bytes: bytes, Sites: sites})
 	return &a.list[len(a.list)-1]
 }
 

@@ -23,14 +23,14 @@ const (
 )
 
 // byGraph reports whether holders keep the memory of some sites through an autograd graph, and the
-// path that keeps most of it.
-func (a *adviser) byGraph(p int, sites []int) (graphProof, string) {
+// holder that keeps most of it, or nil.
+func (a *adviser) byGraph(p int, sites []int) (graphProof, *ledger.Holder) {
 	walk := a.s.LatestWalk(p)
 	if walk == nil {
-		return unproven, ""
+		return unproven, nil
 	}
 	var graph, all uint64
-	paths := map[string]uint64{}
+	paths, holders := map[string]uint64{}, map[string]*ledger.Holder{}
 	for _, i := range sites {
 		for _, h := range a.s.Sites[i].Holders {
 			if h.Holder < 0 || h.Holder >= len(walk.Held) || !walk.Held[h.Holder].Found {
@@ -40,6 +40,7 @@ func (a *adviser) byGraph(p int, sites []int) (graphProof, string) {
 			if keeper := &walk.Held[h.Holder].Holder; keeper.Retention.Has(retention.Graph) {
 				graph += h.Bytes
 				paths[keeper.Path] += h.Bytes
+				holders[keeper.Path] = keeper
 			}
 		}
 	}
@@ -51,11 +52,11 @@ func (a *adviser) byGraph(p int, sites []int) (graphProof, string) {
 	}
 	switch {
 	case all == 0:
-		return unproven, ""
+		return unproven, nil
 	case graph >= all/2:
-		return isGraph, best
+		return isGraph, holders[best]
 	}
-	return isNoGraph, ""
+	return isNoGraph, nil
 }
 
 // growing returns the sites of a device whose tensors grow, if one of them leaks for sure: others may
@@ -101,18 +102,23 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 }
 
 // keptGraph gives the advice on a graph that a path keeps; without one, it is not proven.
-func (a *adviser) keptGraph(p int, device int32, forward []int, anyBackward bool, keeper string) {
+func (a *adviser) keptGraph(p int, device int32, forward []int, anyBackward bool, keeper *ledger.Holder) {
 	line, caller := a.common(forward)
 	evidence := fmt.Sprintf("%d stacks of a forward pass leak%s%s", len(forward), at(" below ", line), at(", called from ", caller))
 	perhaps, prove := "perhaps ", fmt.Sprintf("; vramprof holders -p %d shows what keeps it", a.s.Processes[p].PID)
-	if keeper != "" {
+	if keeper != nil {
 		perhaps, prove = "", ""
-		evidence += ", kept by " + keeper
+		evidence += ", kept by " + keeper.Path
 	}
 	advice := a.say(GraphKept, p, device, forward, "what a forward pass made is kept, "+perhaps+"by a loss or an output that holds its graph: keep loss.item() or output.detach() instead"+prove, evidence)
 	if !anyBackward {
 		advice.Pattern, advice.Text = NoGrad, "outputs are kept, "+perhaps+"with the graph behind them, and nothing computes gradients: wrap the forward pass in torch.no_grad() or torch.inference_mode()"+prove
 		advice.Evidence += ", and no backward pass was seen"
+	}
+	if keeper != nil {
+		if thing, many := thingOf(keeper); thing != "" && !many {
+			advice.Text = "the graph of all steps is kept through " + thing + ": detach() it in each step"
+		}
 	}
 	advice.Line = line
 }

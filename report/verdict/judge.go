@@ -46,6 +46,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	out.Class = class
 	if class >= Growing {
 		out.Rate, out.byLevel = r.rate, r.floor
+		out.Over = time.Duration(v.ns(v.width(r.from, r.to)))
 		if class == Growing && !l.ended {
 			out.Needs = time.Duration(min(r.needs, 1e9) * float64(time.Second)).Round(time.Second)
 		}

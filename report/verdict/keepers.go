@@ -3,6 +3,9 @@
 package verdict
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/report/format"
@@ -120,16 +123,62 @@ func (a *adviser) containers(p int, device int32) {
 	}
 	for h := range k.latest.Held {
 		sites := byHolder[h]
-		if held := &k.latest.Held[h]; len(sites) > 0 && !held.Retention.Has(retention.Graph) {
+		held := &k.latest.Held[h]
+		thing, many := thingOf(&held.Holder)
+		// The graph of a forward pass is advice of its own: see graphs. That a single tensor keeps is not.
+		chain := held.Retention.Has(retention.Graph) && thing != "" && !many && !a.has(GraphKept, NoGrad, sites)
+		if len(sites) > 0 && (chain || !held.Retention.Has(retention.Graph)) {
 			g := k.grown[h]
 			evidence := held.Path + " grew by " + format.Bytes(uint64(g.Bytes))
 			if g.Entries > 0 {
 				evidence += " and " + format.Count(uint64(g.Entries), "entry")
 			}
 			evidence += " in " + format.Span(k.between)
-			a.say(Container, p, device, sites, Remedy(&held.Holder), evidence)
+			text := Remedy(&held.Holder)
+			if view := viewText(k.latest, &held.Holder); view != "" {
+				text = view
+			}
+			a.say(Container, p, device, sites, text, evidence)
 		}
 	}
+}
+
+// viewText returns what to do about a holder whose storages are used in small part, as the walk proved; "" if they are not.
+func viewText(w *ledger.Walked, h *ledger.Holder) string {
+	for i := range w.Waste {
+		if x := &w.Waste[i]; x.Kind == wasteViews && x.Path == h.Path && x.Device == h.Device {
+			return WasteText(x)
+		}
+	}
+	return ""
+}
+
+// Kinds of ledger.Waste, as package holders names them.
+const (
+	wasteViews  = "views"
+	wasteFrozen = "frozen"
+	wasteGone   = "gone"
+)
+
+// WasteText returns why memory could be freed and how, as one sentence without a full stop.
+func WasteText(x *ledger.Waste) string {
+	switch x.Kind {
+	case wasteViews:
+		times := float64(x.Whole) / float64(max(x.Whole-min(x.Bytes, x.Whole), 1))
+		return fmt.Sprintf("each is a view of a storage %.0f times its size: clone() it", times)
+	case wasteFrozen:
+		return "gradients of parameters that require none: set their grad to None"
+	case wasteGone:
+		return "only the optimizer keeps it, of parameters that nothing else has: make a new optimizer when parameters are replaced"
+	}
+	return "only an error or its traceback, or a result of IPython, keeps it: see why the error was raised, or drop it (del, %reset -f out)"
+}
+
+// has reports whether advice of one of two patterns is on any of some sites.
+func (a *adviser) has(p, q Pattern, sites []int) bool {
+	return slices.ContainsFunc(a.list, func(x Advice) bool {
+		return (x.Pattern == p || x.Pattern == q) && slices.ContainsFunc(x.Sites, func(i int) bool { return slices.Contains(sites, i) })
+	})
 }
 
 // remedies are what to do about a holder that grows, by how its path keeps memory or by the class of the
@@ -148,6 +197,7 @@ var remedies = []struct {
 	{"", retention.Cache, "functools.lru_cache keeps each result: give it a maxsize, or call cache_clear()"},
 	{"", retention.OptimizerState, "the optimizer keeps state of all parameters it ever got: make a new optimizer when parameters are replaced"},
 	{"", retention.ParamGroups, "the optimizer keeps parameters that were replaced: make a new optimizer"},
+	{"", retention.WeakKeys, "entries of this WeakKeyDictionary stay as long as their keys live, and values that refer to their own keys keep them: keep no key in its value"},
 	{"deque", 0, "the deque only grows: set maxlen if it has none"},
 	{"Queue", 0, "more is put into the queue than taken from it: set maxsize"},
 	{"SimpleQueue", 0, "more is put into the queue than taken from it: use a queue with maxsize"},
@@ -156,14 +206,31 @@ var remedies = []struct {
 
 // Remedy returns what to do about a holder that grows, as one sentence without a full stop.
 func Remedy(h *ledger.Holder) string {
+	if h.Retention.Has(retention.Graph) {
+		if thing, many := thingOf(h); thing != "" && !many {
+			return "the graph of all steps is kept through " + thing + ": detach() it in each step"
+		}
+	}
 	for _, r := range remedies {
 		if h.Retention.Has(r.way) && (r.class == "" || r.class == h.Container) {
 			return r.text
 		}
 	}
-	what := "it"
-	if h.Container != "" {
-		what = "the " + h.Container
+	thing, many := thingOf(h)
+	if !many || thing == "" {
+		return "what this path keeps only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
 	}
-	return what + " only grows: clear " + what + ", bound its size, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
+	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
+}
+
+// thingOf returns what a person would name of a holder, and whether that is a container of what is kept. Captures of
+// older versions have the path alone.
+func thingOf(h *ledger.Holder) (thing string, many bool) {
+	if h.Thing != "" {
+		return h.Thing, h.Many
+	}
+	if at := strings.LastIndex(h.Path, "[*]"); at > 0 {
+		return h.Path[:at], true
+	}
+	return "", false
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -71,7 +72,7 @@ func TestMemoryWhoseHoldersDidNotGrowIsNotCalledALeak(t *testing.T) {
 
 func TestAdviceOnContainers(t *testing.T) {
 	for path, want := range map[string]string{
-		"local \"t\".history[*] of main() (train.py:7)": "the list only grows: clear the list, bound its size",
+		"local \"t\".history[*] of main() (train.py:7)": "local \"t\".history only grows: remove what is no longer needed, bound its size",
 		"embed.cache[*]":         "functools.lru_cache",
 		"sys.last_value.args[0]": "the last error keeps it until the next error",
 		"local \"outs\"[*] of evaluate() (eval.py:41), which an error ended": "an error ended the function",
@@ -98,5 +99,61 @@ func TestAdviceOnContainers(t *testing.T) {
 	}
 	if got := Remedy(&ledger.Holder{Path: "model.*.weight.grad", Retention: retention.Gradient}); !strings.Contains(got, "zero_grad(set_to_none=True)") {
 		t.Error(got)
+	}
+}
+
+// TestRemediesNameThings: the thing of a path is what a person would name, not the class of its innermost container, and
+// a single tensor is not told to be cleared.
+func TestRemediesNameThings(t *testing.T) {
+	for _, c := range []struct {
+		held ledger.Holder
+		want string
+	}{
+		{ledger.Holder{Path: "trainer.seen[*][0]", Container: "tuple"}, "trainer.seen only grows: "},
+		{ledger.Holder{Path: "opt.momentum.buffer", Container: ""}, "what this path keeps only grows: keep less of it"},
+		{ledger.Holder{Path: "decoder.state (autograd graph)", Thing: "decoder.state", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
+		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Thing: "local \"h\"", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},
+		{ledger.Holder{Path: "losses[*] (autograd graph)", Thing: "losses", Many: true, Retention: retention.Known | retention.Graph}, "the graph of what it holds is kept: keep loss.item()"},
+		{ledger.Holder{Path: "registry.data[*].state", Retention: retention.Known | retention.WeakKeys}, "entries of this WeakKeyDictionary stay as long as their keys live"},
+	} {
+		if got := Remedy(&c.held); !strings.HasPrefix(got, c.want) || strings.Contains(got, "the tuple") {
+			t.Errorf("%s: %q, want %q…", c.held.Path, got, c.want)
+		}
+	}
+}
+
+// TestStrandedCaches: free memory that only side streams or pools can use is said to be that, and settings that would not
+// help are not advised; of the same cache free on the main stream, nothing is said.
+func TestStrandedCaches(t *testing.T) {
+	const mib = uint64(1 << 20)
+	arena := func(stream uint64, pool caching.PoolID, free, idle uint64) caching.ArenaCache {
+		return caching.ArenaCache{Arena: caching.Arena{Stream: stream, Pool: pool}, Segments: 1, Reserved: free, Free: free, Idle: idle}
+	}
+	for _, c := range []struct {
+		name   string
+		arenas []caching.ArenaCache
+		want   string
+		bytes  uint64
+	}{
+		{"streams", []caching.ArenaCache{arena(0, caching.PoolID{}, 64*mib, 0), arena(5, caching.PoolID{}, 256*mib, 256*mib), arena(6, caching.PoolID{}, 256*mib, 128*mib)},
+			"512 MiB of PyTorch's cache are free on 2 side streams, and no other stream can use them: use the same streams again", 512 * mib},
+		{"pools", []caching.ArenaCache{arena(0, caching.PoolID{}, 64*mib, 0), arena(0, caching.PoolID{1}, 300*mib, 0), arena(0, caching.PoolID{2}, 212*mib, 0)},
+			"512 MiB of PyTorch's cache are free in 2 private pools of CUDA graphs or MemPools, and nothing else can use them", 512 * mib},
+		{"main", []caching.ArenaCache{arena(0, caching.PoolID{}, 512*mib, 512*mib)}, "", 0},
+		{"little", []caching.ArenaCache{arena(0, caching.PoolID{}, 480*mib, 0), arena(5, caching.PoolID{}, 32*mib, 32*mib)}, "", 0},
+	} {
+		list, _ := advised(func(p *program) { p.train(steps, func(int) { p.use(lineInput, 1<<20) }) }, func(s *ledger.Snapshot) {
+			s.Tensors = []ledger.Tensors{{Process: 0, Device: 0, Allocated: mib, Peak: mib, Reserved: 600 * mib, Segments: 600 * mib, Cached: 512 * mib, LargestFree: 512 * mib}}
+			s.Caches = []ledger.AllocatorCache{{Device: caching.Device{Index: 0}, Cache: caching.Cache{Cached: 512 * mib, Arenas: c.arenas}}}
+		})
+		got, bytes := "", uint64(0)
+		for _, a := range list {
+			if got, bytes = a.Text, a.Bytes; strings.Contains(a.Text+a.Evidence, "expandable_segments") {
+				t.Errorf("%s: %q without a replay", c.name, a.Text)
+			}
+		}
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") || bytes != c.bytes {
+			t.Errorf("%s: %d bytes, %q, want %q", c.name, bytes, got, c.want)
+		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
 const outOfMemory = 2 // result of CUDA calls
@@ -29,15 +31,20 @@ func (a *adviser) failed(p int) (largest uint64, any bool) {
 	return largest, any
 }
 
-// fragmentation detects memory that is reserved, but was never in use at once or is in pieces too
-// small to use.
+// fragmentation detects memory that is reserved, but was never in use at once or is in pieces too small to use. What
+// that is made of is known where the allocator was read: then the advice is on the largest part. What settings such as
+// expandable_segments would save, only a replay can tell.
 func (a *adviser) fragmentation(p int, device int32) {
 	t := a.tensors(p, device)
-	if t == nil || t.Reserved == 0 {
+	if t == nil || t.Reserved == 0 || a.s.Processes[p].End != 0 && a.s.CacheOn(p, device) == nil {
+		return
+	}
+	c := a.s.CacheOn(p, device)
+	if c != nil && a.stranded(p, device, c) || t.LargestFree > t.Cached/4 {
 		return
 	}
 	expandable := a.sites(p, device, func(x *ledger.Site, _ *Verdict) bool { return x.Segment && x.Kind == ledger.VMM })
-	if len(expandable) > 0 || t.LargestFree > t.Cached/4 {
+	if c == nil && len(expandable) > 0 { // its free pages may have no memory
 		return
 	}
 	peak := max(t.Peak, t.Allocated) // the allocator's own count
@@ -54,10 +61,78 @@ func (a *adviser) fragmentation(p int, device int32) {
 	default:
 		return
 	}
-	advice := a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_ALLOC_CONF=expandable_segments:True (before PyTorch 2.9: PYTORCH_CUDA_ALLOC_CONF)", evidence)
-	if row := a.stuck(p, device); row != nil {
+	row := a.stuck(p, device)
+	text, bytes := "PyTorch's cache is in pieces that its tensors do not use; a capture shows what settings would save: vramprof whatif FILE.vram", never
+	switch {
+	case row != nil:
+		text, bytes = "tensors lie between the free pieces of PyTorch's cache: free them, or allocate them before the large ones", row.Free
+	case c != nil && c.Idle >= c.Cached/2:
+		text, bytes = "PyTorch's cache is not in use: torch.cuda.empty_cache() gives it back", c.Idle
+	}
+	advice := a.say(Fragmentation, p, device, nil, text, evidence)
+	if advice.Bytes = bytes; row != nil {
 		advice.holds(row)
 	}
+}
+
+// stranded detects free memory that only other streams, or only graphs and memory pools, can use, and reports whether
+// it is the largest part of a cache.
+func (a *adviser) stranded(p int, device int32, c *ledger.AllocatorCache) bool {
+	var streams, idle, private uint64
+	on, pools := map[uint64]bool{}, map[caching.PoolID]bool{}
+	for i := range c.Arenas {
+		x := &c.Arenas[i]
+		switch {
+		case x.Free < minArena:
+		case x.Pool.Private():
+			private += x.Free
+			pools[x.Pool] = true
+		case x.Stream != c.Main:
+			streams, idle = streams+x.Free, idle+x.Idle
+			on[x.Stream] = true
+		}
+	}
+	if max(streams, private) < max(minWaste, c.Cached/4) {
+		return false
+	}
+	line, bytes := a.grewCache(p, device)
+	evidence := fmt.Sprintf("of %s of cache", format.Bytes(c.Cached))
+	var advice *Advice
+	if streams >= private {
+		text := fmt.Sprintf("%s of PyTorch's cache are free on %s, and no other stream can use them: use the same streams again, and allocate on the current stream what they fill",
+			format.Bytes(streams), format.Count(uint64(len(on)), "side stream"))
+		if idle > 0 {
+			evidence += fmt.Sprintf(", torch.cuda.empty_cache() gives back %s of them", format.Bytes(idle))
+		}
+		advice = a.say(Streams, p, device, nil, text, evidence)
+		advice.Bytes = streams
+	} else {
+		text := fmt.Sprintf("%s of PyTorch's cache are free in %s of CUDA graphs or MemPools, and nothing else can use them: capture graphs that do not run at once into one pool, and delete those that are not replayed",
+			format.Bytes(private), format.Count(uint64(len(pools)), "private pool"))
+		advice = a.say(Pools, p, device, nil, text, evidence)
+		advice.Bytes = private
+	}
+	if bytes >= advice.Bytes/2 { // else it is unknown which of the lines made it
+		advice.Line = line
+	}
+	return true
+}
+
+// minArena is the least free memory of an arena that is worth a word.
+const minArena = 1 << 20
+
+// grewCache returns the line whose segments have most of a cache, and how much of it.
+func (a *adviser) grewCache(p int, device int32) (line callstack.Frame, bytes uint64) {
+	lines := map[callstack.Frame]uint64{}
+	for _, i := range a.sites(p, device, func(x *ledger.Site, v *Verdict) bool { return x.Segment && v.User }) {
+		f := a.verdicts[i].Line
+		f.Mapping = nil
+		lines[f] += unused(&a.s.Sites[i])
+		if lines[f] > bytes {
+			line, bytes = f, lines[f]
+		}
+	}
+	return line, bytes
 }
 
 // leastHeld is the least cache that is worth naming the lines that keep it from the driver.
@@ -103,8 +178,9 @@ func (a *adviser) checkpointing(p int, device int32) {
 	if !full || sum < t.Peak/2 || len(list) == 0 {
 		return
 	}
-	a.say(Checkpointing, p, device, list, "activations make the peak: recompute them in the backward pass with torch.utils.checkpoint, or make the batch smaller",
+	advice := a.say(Checkpointing, p, device, list, "activations make the peak: recompute them in the backward pass with torch.utils.checkpoint, or make the batch smaller",
 		fmt.Sprintf("up to %s of activations, of a peak of %s", format.Bytes(min(sum, t.Peak)), format.Bytes(t.Peak)))
+	advice.Bytes = min(sum, t.Peak)
 }
 
 // emptyCache detects a process on the same GPU that finds little or no memory while this one keeps
@@ -135,10 +211,12 @@ func (a *adviser) emptyCache(p int, device int32) {
 		text := "give the cache back with torch.cuda.empty_cache() after a peak, or limit it with torch.cuda.set_per_process_memory_fraction()"
 		if row := a.stuck(p, device); row != nil && t.OlderCached == 0 && row.Free >= cached/2 {
 			text = "free the tensors that keep the cache from the driver, then give it back with torch.cuda.empty_cache()"
-			a.say(EmptyCache, p, device, nil, text, evidence).holds(row)
+			advice := a.say(EmptyCache, p, device, nil, text, evidence)
+			advice.Bytes = row.Free
+			advice.holds(row)
 			return
 		}
-		a.say(EmptyCache, p, device, nil, text, evidence)
+		a.say(EmptyCache, p, device, nil, text, evidence).Bytes = cached
 		return
 	}
 }

@@ -39,6 +39,7 @@ type Verdict struct {
 	Class     Class
 	Score     float64       // 0 to 1: probability that the next window of time grows too, by the rule of succession; 0 for segments
 	Rate      Rate          // of Growing and Leaking
+	Over      time.Duration // likewise: how long it has grown
 	Needs     time.Duration // of Growing: how much longer to trace until it can be decided; 0: unknown
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: unknown
 	Evidence  string        // one line without a full stop, and without text of the traced process

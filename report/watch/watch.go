@@ -41,9 +41,11 @@ type Watcher struct {
 type Verdicts struct {
 	At    uint64 // end of the snapshot, ns
 	Lines []Line // of running processes
+	GPUs  []GPU  // that running processes use
 
-	advice []string // as report.Judgement.Advice
-	sites  map[ledger.SiteID]report.SiteVerdict
+	advice  []string // as report.Judgement.Advice
+	balance []string // as report.Judgement.BalanceTexts
+	sites   map[ledger.SiteID]report.SiteVerdict
 }
 
 // Line is the verdict on what one line of a process allocated of one kind on one device.
@@ -55,6 +57,23 @@ type Line struct {
 	Bytes   uint64
 	Rate    float64 // bytes per second
 }
+
+// GPU is the verdict on what a GPU is used for.
+type GPU struct {
+	UUID   string
+	Planes []Plane
+	Full   time.Duration // until it is full at the rate of all planes that grow; 0: unknown or never
+}
+
+// Plane is the verdict on one plane of a GPU.
+type Plane struct {
+	Name  string // report.PlaneKey
+	Class verdict.Class
+	Rate  float64 // bytes per second
+}
+
+// mostGPUs is how many GPUs on which nothing grows are listed.
+const mostGPUs = 8
 
 // New returns a Watcher that names lines by stacks. It calls judged, unless that is nil, with each
 // judgement and its snapshot, one at a time, in a goroutine of its own.
@@ -151,12 +170,24 @@ func (w *Watcher) rest(begin time.Time) {
 // verdictsOf keeps of a judgement what fits later snapshots. Segments of PyTorch's allocator have no
 // lines: a leak shows in their tensors.
 func verdictsOf(s *ledger.Snapshot, j *report.Judgement) *Verdicts {
-	v := &Verdicts{At: s.End, advice: j.Advice, sites: make(map[ledger.SiteID]report.SiteVerdict)}
+	v := &Verdicts{At: s.End, advice: j.Advice, balance: j.BalanceTexts(mostGPUs), sites: make(map[ledger.SiteID]report.SiteVerdict)}
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		if p := &s.Processes[g.Process]; p.End == 0 && !g.Segment && g.Kind != ledger.Imported && g.LiveBytes > 0 {
 			v.Lines = append(v.Lines, Line{p.ID(), g.Device, g.Kind, g.Class, g.LiveBytes, g.Rate.Value})
 		}
+	}
+	for i := range j.GPUs {
+		b := &j.GPUs[i]
+		if b.GPU == nil {
+			continue
+		}
+		g := GPU{UUID: b.GPU.UUID, Full: b.Full}
+		for k := range b.Rows {
+			r := &b.Rows[k]
+			g.Planes = append(g.Planes, Plane{report.PlaneKey(r.Plane), r.Class, r.Rate})
+		}
+		v.GPUs = append(v.GPUs, g)
 	}
 	for i, x := range j.Sites() {
 		if x.Class != "" {
@@ -185,4 +216,12 @@ func (v *Verdicts) Advice() []string {
 		return nil
 	}
 	return v.advice
+}
+
+// Balance returns report.Judgement.BalanceTexts; none without verdicts.
+func (v *Verdicts) Balance() []string {
+	if v == nil {
+		return nil
+	}
+	return v.balance
 }

@@ -34,6 +34,10 @@ func walkInputs(in *ledger.Walk) (list []*wire.Input) {
 		m := &wire.Walk{Pid: in.PID, Part: uint32(len(list))}
 		if m.Part == 0 {
 			m.Time, m.Took, m.Failure, m.Problem = in.Time, in.Took, []byte(in.Failure), textsOf(in.Problems)
+			for i := range in.Waste[:min(len(in.Waste), ledger.MaxWaste)] {
+				x := &in.Waste[i]
+				m.Waste = append(m.Waste, &wire.Waste{Kind: []byte(x.Kind), Path: []byte(x.Path), Device: x.Device, Bytes: x.Bytes, Storages: x.Storages, Whole: x.Whole})
+			}
 		}
 		n := min(len(holders), holdersPart)
 		for i := range holders[:n] {
@@ -73,6 +77,7 @@ func holderMessage(h *ledger.Holder) *wire.Holder {
 	return &wire.Holder{
 		Device: h.Device, Path: []byte(h.Path), Frame: textsOf(h.Frames), Class: []byte(h.Class), Also: textsOf(h.Also),
 		Container: []byte(h.Container), Containers: uint32(h.Containers), Entries: int64(h.Entries), Found: h.Found, Retention: uint32(h.Retention), Part: h.Parts[:],
+		Thing: []byte(h.Thing), Many: h.Many,
 	}
 }
 
@@ -97,6 +102,9 @@ func (w *walkParts) take(m *wire.Walk, books ledger.Books) error {
 		*w = walkParts{walk: ledger.Walk{
 			PID: m.GetPid(), Time: m.GetTime(), Took: m.GetTook(), Failure: clean(m.GetFailure()), Problems: cleaned(m.GetProblem()),
 		}}
+		for _, x := range m.GetWaste()[:min(len(m.GetWaste()), ledger.MaxWaste)] {
+			w.walk.Waste = append(w.walk.Waste, ledger.Waste{Kind: clean(x.GetKind()), Path: clean(x.GetPath()), Device: x.GetDevice(), Bytes: x.GetBytes(), Storages: x.GetStorages(), Whole: x.GetWhole()})
+		}
 	}
 	if m.GetPart() != w.parts || m.GetPid() != w.walk.PID {
 		*w = walkParts{}
@@ -132,7 +140,7 @@ func holderOf(h *wire.Holder) ledger.Holder {
 	path := clean(h.GetPath())
 	return ledger.Holder{
 		Device: h.GetDevice(), Path: path, Retention: retention.Read(retention.Set(h.GetRetention()), path), Frames: cleaned(h.GetFrame()), Class: clean(h.GetClass()), Also: cleaned(h.GetAlso()),
-		Container: clean(h.GetContainer()), Containers: int(h.GetContainers()), Entries: int(h.GetEntries()), Found: h.GetFound(),
+		Container: clean(h.GetContainer()), Containers: int(h.GetContainers()), Entries: int(h.GetEntries()), Found: h.GetFound(), Thing: clean(h.GetThing()), Many: h.GetMany(),
 		Parts: modelpart.Read(h.GetPart()),
 	}
 }

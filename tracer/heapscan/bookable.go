@@ -56,6 +56,10 @@ func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 		at[key{lines[i].Holder, lines[i].Device}] = uint32(i)
 		walk.Holders = append(walk.Holders, holderOf(&lines[i]))
 	}
+	for i := range r.Waste[:min(len(r.Waste), ledger.MaxWaste)] {
+		x := &r.Waste[i]
+		walk.Waste = append(walk.Waste, ledger.Waste{Kind: string(x.Kind), Path: bounded(x.Holder), Device: int32(x.Index), Bytes: x.Bytes, Storages: x.Storages, Whole: x.Whole})
+	}
 	for _, text := range r.Problems {
 		walk.Problems = append(walk.Problems, untrusted.Clean(text))
 	}
@@ -97,7 +101,7 @@ const hostDevice = 0
 func holderOf(l *holders.Line) ledger.Holder {
 	h := ledger.Holder{
 		Path: bounded(l.Holder), Class: bounded(l.Class), Container: bounded(l.Container),
-		Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention, Parts: modelpart.Read(l.Parts[:]),
+		Containers: l.Containers, Entries: l.Entries, Found: l.Found, Retention: l.Retention, Parts: modelpart.Read(l.Parts[:]), Thing: bounded(l.Thing), Many: l.Many,
 	}
 	for _, path := range l.Also {
 		h.Also = append(h.Also, bounded(path))

@@ -193,15 +193,25 @@ func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
 	if fn := py.U64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
 		x.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
 	}
-	if mc.name != autogradMeta { // a view knows its base
-		for o := x.storages.torch.grad + 16; o < min(x.chunk(meta), 512); o += 8 {
-			// What has no forward gradient has words that are out of use there: a base has the same storage.
-			if v := py.U64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && py.U64(v+at) == py.U64(impl+at) {
-				x.pushCPP(v, i, StepBase, 0, cost+costGraph)
-				break
-			}
+	if base := x.baseOf(impl); base != 0 {
+		x.pushCPP(base, i, StepBase, 0, cost+costGraph)
+	}
+}
+
+// baseOf returns the tensor that a view keeps as its base, or 0.
+func (x *nativeExpander) baseOf(impl uint64) uint64 {
+	at := x.storages.torch.storage
+	meta := x.py.U64(impl + at + 8)
+	if mc := x.cpp.classOf(meta); !mc.is(roleMeta) || mc.name == autogradMeta { // a view knows its base
+		return 0
+	}
+	for o := x.storages.torch.grad + 16; o < min(x.chunk(meta), 512); o += 8 {
+		// What has no forward gradient has words that are out of use there: a base has the same storage.
+		if v := x.py.U64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && x.py.U64(v+at) == x.py.U64(impl+at) {
+			return v
 		}
 	}
+	return 0
 }
 
 // claim enters a storage, or adds a holder to it. Nodes are expanded in the order of their cost, so
@@ -220,10 +230,12 @@ func (x *nativeExpander) claim(st, impl uint64, i int32) {
 			return
 		}
 		r.tensor, r.holder, r.parts = impl, i, x.partOf(i, impl)
+		r.use(impl)
 		x.storages.enter(r)
 		return
 	}
 	r.parts |= x.partOf(i, impl)
+	r.use(impl)
 	// What pybind11 wraps can have words that are out of use: it never is a further holder.
 	if r.holder != i && len(r.others) < maxAlso && x.nodes[i].cost < costWrapped {
 		r.others = append(r.others, i)

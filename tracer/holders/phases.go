@@ -74,6 +74,7 @@ func (w *walk) run(ctx context.Context) error {
 		w.verify()
 		w.admit()
 	}
+	(&wasteFinder{search: w.search, result: w.result}).run()
 	w.finish()
 	return nil
 }

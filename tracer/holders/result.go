@@ -36,6 +36,8 @@ type Line struct {
 	Device     string        // "cuda:0", "cpu"
 	Found      bool          // the path leads from Python to the storages
 	Retention  retention.Set // how the path keeps them
+	Thing      string        // what a person would name: of elements their container, else what the path leads to; "trainer.history"
+	Many       bool          // Thing is a container of what is kept
 	Bytes      uint64
 	Storages   uint64
 	Container  string          // class of the innermost container: "list"; "" without one
@@ -73,6 +75,9 @@ func (r *Result) Lines() []Line {
 			also = append(also, map[string]uint64{})
 		}
 		list[n].Retention |= s.Holder.retention()
+		if !known {
+			list[n].Thing, list[n].Many = s.Holder.thing()
+		}
 		list[n].add(s)
 		for _, h := range s.Also {
 			also[n][h.Pattern()]++
@@ -176,6 +181,7 @@ type Storage struct {
 type Result struct {
 	Python    string // "3.13.5"
 	Storages  []Storage
+	Waste     []Waste   // what could be freed, the most bytes first
 	Objects   int       // that were reached from a root
 	Tracked   int       // by the collector
 	Loose     int       // tracked, but reached from no root

@@ -50,6 +50,8 @@ func (s *Step) retentionIn(owner *Step) retention.Set {
 	switch {
 	case owner.Class == "_lru_cache_wrapper" && s.Name == "cache":
 		return retention.Cache
+	case owner.Class == "WeakKeyDictionary" && s.Name == "data":
+		return retention.WeakKeys
 	case owner.Name == "Out" && s.Kind == StepKey:
 		return retention.Results
 	case owner.Name == "state" && s.Kind == StepKey && s.Name == "": // by parameter, which has no name
@@ -105,4 +107,26 @@ func isCacheClass(class string) bool {
 
 func isCacheName(name string) bool {
 	return (strings.Contains(name, "cache") || strings.Contains(name, "past") || strings.HasSuffix(name, "buffer")) && cacheName.MatchString(name)
+}
+
+// thing returns what a person would name of the path: the innermost container whose elements, without a name, lead to
+// what is kept, and many; else the whole path without its graph.
+func (h *Holder) thing() (text string, many bool) {
+	steps := h.Steps()
+	for k := len(steps) - 1; k >= 0; k-- {
+		s := &steps[k]
+		if s.Kind == StepIndex || s.Kind == StepElement || s.Kind == StepEntry || s.Kind == StepKey && s.Name == "" {
+			steps, many = steps[:k], true
+			break
+		}
+	}
+	var b strings.Builder
+	h.root.begin(&b, h.named)
+	for _, s := range steps {
+		if s.Kind == StepGraph {
+			break
+		}
+		s.write(&b, true, h.named)
+	}
+	return strings.TrimPrefix(b.String(), "."), many
 }

@@ -4,6 +4,7 @@ package holders
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
@@ -63,9 +64,17 @@ type storage struct {
 	tensor     uint64 // a TensorImpl that has it, or 0
 	holder     int32  // the node with the cheapest path
 	others     []int32
-	native     string // what holds it where no path leads to it, or ""
-	result     int    // index of its Storage, or -1
+	uses       []uint64 // TensorImpls that have it, at most maxUses + 1
+	native     string   // what holds it where no path leads to it, or ""
+	result     int      // index of its Storage, or -1
 	parts      modelpart.Set
+}
+
+// use notes that a tensor has the storage.
+func (r *storage) use(impl uint64) {
+	if impl != 0 && len(r.uses) <= maxUses && !slices.Contains(r.uses, impl) {
+		r.uses = append(r.uses, impl)
+	}
 }
 
 func (s *storages) enter(r *storage) {

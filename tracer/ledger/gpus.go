@@ -21,12 +21,40 @@ type usedMarks struct {
 	step uint64 // least time between them, ns
 }
 
-type usedMark struct{ time, used uint64 }
+// usedMark is one reading: what the GPU used, what of it NVML lists for traced processes, and what of that the books
+// do not explain.
+type usedMark struct{ time, used, traced, gap uint64 }
 
 const maxMarks = 32
 
-// mark notes what all GPUs use at the time of a reading.
-func (x *gpuList) mark(time uint64) {
+// markUsage notes what all GPUs use at the time of a reading that is booked.
+func markUsage(l *Ledger, time uint64) {
+	if !l.gpus.isDue(time) {
+		return
+	}
+	of := map[string]usedMark{}
+	l.eachAlive(func(p *process) {
+		l.spend(16 * (len(p.readings) + len(p.totals)))
+		for _, b := range p.balances(0) {
+			m := of[b.UUID]
+			m.traced += min(b.Usage, maxSum)
+			m.gap += min(uint64(max(b.Gap, 0)), maxSum)
+			of[b.UUID] = m
+		}
+	})
+	l.gpus.mark(time, of)
+}
+
+// isDue reports whether the reading of a time becomes a mark of any GPU.
+func (x *gpuList) isDue(time uint64) bool {
+	return slices.ContainsFunc(x.list, func(g GPU) bool {
+		m := x.used[g.UUID]
+		return m == nil || len(m.list) == 0 || minus(time, m.list[len(m.list)-1].time) >= m.step
+	})
+}
+
+// mark notes what all GPUs use at a time, with what is known of traced processes.
+func (x *gpuList) mark(time uint64, of map[string]usedMark) {
 	for i := range x.list {
 		g := &x.list[i]
 		m := x.used[g.UUID]
@@ -44,7 +72,7 @@ func (x *gpuList) mark(time uint64) {
 		if n == maxMarks {
 			m.thin(time)
 		}
-		m.list = append(m.list, usedMark{time, g.Used})
+		m.list = append(m.list, usedMark{time, g.Used, of[g.UUID].traced, of[g.UUID].gap})
 	}
 }
 
@@ -64,7 +92,13 @@ func (m *usedMarks) thin(now uint64) {
 func (x *gpuList) earlier(list []GPU) {
 	for i := range list {
 		m := x.used[list[i].UUID]
-		if m == nil || len(m.list) < 3 {
+		if m == nil {
+			continue
+		}
+		for _, k := range m.list {
+			list[i].Past = append(list[i].Past, GPUPast{k.time, k.used, k.traced, k.gap})
+		}
+		if len(m.list) < 3 {
 			continue
 		}
 		n := len(m.list)

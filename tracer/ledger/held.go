@@ -140,6 +140,16 @@ type Walk struct {
 	Problems []string
 	Holders  []Holder
 	Storages []Storage
+	Waste    []Waste
+}
+
+// Waste is memory that could be freed without a loss to the program, as a walk proved. No byte is in two.
+type Waste struct {
+	Kind            string // holders.WasteKind: "views", "frozen", "gone", "errors"
+	Path            string // of its holder; untrusted, but cleaned
+	Device          int32
+	Bytes, Storages uint64 // that could be freed, in so many storages
+	Whole           uint64 // bytes of these storages
 }
 
 // Holder is a path that keeps memory alive. Its text is untrusted, but cleaned.
@@ -156,6 +166,8 @@ type Holder struct {
 	Retention  retention.Set // how the path keeps them
 	// What the storages are of a model, in bytes as the walk saw them; all 0 in captures of older versions.
 	Parts modelpart.Bytes
+	Thing string // what a person would name of the path: the container of a pattern of many, else what the path leads to; "": unknown
+	Many  bool   // Thing is a container of what is kept
 }
 
 // Storage is memory that a holder keeps.
@@ -180,6 +192,7 @@ type Walked struct {
 	Problems   []string
 	Held       []Held       // by bytes, largest first
 	Allocators []WalkTotals // by device; none where memory has no addresses, as with PyTorch before 1.10
+	Waste      []Waste      // the most bytes first
 	// By index in Held: part of Older that is live at the snapshot's moment. Nil except for the latest
 	// walk of a process that found holders.
 	Left []uint64

@@ -77,7 +77,6 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 		l.firstUsage = time
 	}
 	l.gpus.read = max(l.gpus.read, time)
-	l.gpus.mark(time)
 	l.eachAlive(func(p *process) {
 		for k := range p.readings {
 			p.readings[k].present = false
@@ -109,6 +108,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	}
 	l.opened = false
 	l.eachAlive(func(p *process) { p.endOrphans(time) })
+	markUsage(l, time)
 }
 
 // openUsage begins a reading of NVML: the next UsageReading is of a moment since then.

@@ -49,6 +49,8 @@ func (o *opener) tell() {
 		o.beginOf(carriedRounding, p)
 		carryRounding(&o.carrier, p)
 	}
+	o.begin(carriedMarks, nil)
+	carryMarks(&o.carrier, l)
 	o.begin(carriedEnd, nil)
 	o.flush()
 }
@@ -87,6 +89,8 @@ const (
 	carriedRecents     // the recent past of sites of a process; earlier captures have none
 	carriedRounding    // what the driver rounds up by; likewise
 	carriedAllocator   // blocks of PyTorch's allocators as they were read from outside; likewise
+	carriedWaste       // what walks found that could be freed, and the things of their holders; likewise
+	carriedMarks       // what of the GPUs' readings is of traced processes; likewise
 )
 
 // none is the number of no process.

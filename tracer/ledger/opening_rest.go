@@ -29,6 +29,10 @@ func (o *opener) rest(p *process, sites []*site) {
 	o.blocks(p)
 	o.allocator(p)
 	o.walks(p)
+	if p.walks != nil && len(p.walks.list) > 0 {
+		o.beginOf(carriedWaste, p)
+		carryWaste(&o.carrier, p)
+	}
 }
 
 // takeRest is the inverse of opener.rest.
@@ -81,6 +85,8 @@ func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 		takeOlderBlocks(c, p)
 	case carriedAllocator:
 		takeAllocator(c, p)
+	case carriedWaste:
+		carryWaste(c, p)
 	default:
 		c.Bad = true
 	}

@@ -63,6 +63,8 @@ func takePiece(c *carrier, l *Ledger, kind carriedKind) {
 		takeSites(c, l)
 	case carriedEntries:
 		takeEntries(c, l)
+	case carriedMarks:
+		carryMarks(c, l)
 	case carriedEnd:
 	default:
 		takeRest(c, l, kind)
@@ -135,6 +137,30 @@ func carrySession(c *carrier, l *Ledger) {
 			c.Check(x.time >= before)
 			before = x.time
 		})
+	})
+}
+
+// carryMarks carries what the marks of GPUs have of traced processes: the session's piece has the rest.
+func carryMarks(c *carrier, l *Ledger) {
+	lists := map[string][]usedMark{}
+	if !c.Reads() {
+		for uuid, m := range l.gpus.used {
+			lists[uuid] = m.list
+		}
+	}
+	codec.Map(c.Codec, &lists, maxDevices, func(uuid *string, list *[]usedMark) {
+		c.Text(uuid)
+		codec.List(c.Codec, list, maxMarks, func(x *usedMark) {
+			codec.Amount(c.Codec, &x.traced, maxSum)
+			codec.Amount(c.Codec, &x.gap, maxSum)
+		})
+		m := l.gpus.used[*uuid]
+		if c.Check(m != nil && len(m.list) == len(*list)); c.Bad || !c.Reads() {
+			return
+		}
+		for i := range *list {
+			m.list[i].traced, m.list[i].gap = (*list)[i].traced, (*list)[i].gap
+		}
 	})
 }
 

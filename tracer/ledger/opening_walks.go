@@ -355,3 +355,28 @@ func takeOpenWalk(c *carrier, p *process) {
 	}
 	p.walks.open = w
 }
+
+// carryWaste carries what the other pieces of walks do not have.
+func carryWaste(c *carrier, p *process) {
+	if c.Check(p.walks != nil); c.Bad {
+		return
+	}
+	for i := range p.walks.list {
+		w := &p.walks.list[i]
+		codec.List(c.Codec, &w.Waste, MaxWaste, func(x *Waste) {
+			c.Text(&x.Kind)
+			c.Text(&x.Path)
+			c.device(&x.Device)
+			for _, n := range [...]*uint64{&x.Bytes, &x.Storages, &x.Whole} {
+				codec.Amount(c.Codec, n, maxSum)
+			}
+		})
+		for k := range w.Held {
+			if c.Bad {
+				return
+			}
+			c.Text(&w.Held[k].Thing)
+			c.Flags(&w.Held[k].Many)
+		}
+	}
+}

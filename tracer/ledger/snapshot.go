@@ -284,6 +284,16 @@ type GPU struct {
 	// When Used was read, and what it was about half of the session earlier, at most an hour; 0 with
 	// few readings.
 	Time, EarlierTime, EarlierUsed uint64
+	Past                           []GPUPast // some of NVML's readings, by time, at most 32, the older the fewer
+}
+
+// GPUPast is what NVML reported of a GPU at a time of the session, in bytes.
+type GPUPast struct {
+	Time   uint64
+	Used   uint64 // of the whole GPU
+	Traced uint64 // part of Used that NVML listed for traced processes
+	// Part of Traced that the books did not explain: the sum of Balance.Gap, as far as it is positive.
+	Unexplained uint64
 }
 
 // Usage is what NVML reports that a process uses on one GPU.

@@ -32,7 +32,7 @@ func (p *process) join(in *Walk, opened *openWalk) joined {
 			j.segments = append(j.segments, x)
 		}
 	}
-	j.walked = Walked{Time: in.Time, Took: in.Took, Failure: in.Failure, Problems: slices.Clone(in.Problems)}
+	j.walked = Walked{Time: in.Time, Took: in.Took, Failure: in.Failure, Problems: slices.Clone(in.Problems), Waste: slices.Clone(in.Waste[:min(len(in.Waste), MaxWaste)])}
 	for _, f := range opened.freed {
 		j.freed[f.site] += min(f.weight, maxTensors-min(j.freed[f.site], maxTensors))
 	}

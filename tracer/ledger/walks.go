@@ -64,6 +64,9 @@ func (p *process) addWalk(in *Walk) {
 	p.keepOlder(&j)
 }
 
+// MaxWaste is how many lines of waste the books keep of a walk.
+const MaxWaste = 64
+
 const (
 	// leastShare is what the first walk of a process must find of its memory if the process freed most
 	// of it while it was read.

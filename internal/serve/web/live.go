@@ -22,6 +22,7 @@ import (
 
 // Limits of the live page.
 const (
+	pageGPUs    = 8                // on which nothing grows
 	pageSites   = 1000             // listed one by one; the others are summed
 	chartLength = 15 * time.Minute // of the chart
 
@@ -91,7 +92,7 @@ func (p *page) current() (*update, error) {
 	p.session = errors
 	p.window.Add(m.Snapshot)
 	sections, err := html.Sections(html.Input{
-		Snapshot: m.Snapshot, Stacks: p.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Advice: verdicts.Advice(),
+		Snapshot: m.Snapshot, Stacks: p.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Balance: verdicts.Balance(), Advice: verdicts.Advice(),
 		MaxSites: pageSites, Live: p.live(errors, false),
 	})
 	if err != nil {
@@ -155,7 +156,7 @@ func (p *page) past(s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeli
 	p.mu.Lock()
 	live := p.live(p.session, true)
 	p.mu.Unlock()
-	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Timeline: tl, Verdicts: found.Sites(), Advice: found.Advice, Live: live})
+	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Timeline: tl, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice, Live: live})
 	return append(sections, section("id", ""), section("age", 0)), err
 }
 

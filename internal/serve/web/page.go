@@ -49,7 +49,7 @@ func (s *Server) serveOwn(w http.ResponseWriter, r *http.Request) {
 	s.expensive(r, func() ([]byte, error) {
 		return s.ofBooks(r, &q, func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
 			found := report.Judge(snapshot, st)
-			return html.Still(html.Input{Snapshot: snapshot, Stacks: st, Verdicts: found.Sites(), Advice: found.Advice, MaxSites: pageSites})
+			return html.Still(html.Input{Snapshot: snapshot, Stacks: st, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice, MaxSites: pageSites})
 		})
 	}, func(body []byte) {
 		w.Header().Set("Content-Security-Policy", policy)

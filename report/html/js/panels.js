@@ -22,7 +22,7 @@ function fillHead() {
   fillList(box.querySelector("ul"), data.warnings);
 }
 
-// fillFindings shows the leaking lines, largest first, and the advice.
+// fillFindings shows what GPUs are used for and what of it grows, the leaking lines, largest first, and the advice.
 const maxFindings = 5;
 function fillFindings() {
   const d = data.entries, lines = new Map();
@@ -34,13 +34,13 @@ function fillFindings() {
     lines.set(key, line);
   }
   const list = [...lines.values()].sort((a, b) => b.bytes - a.bytes || a.e - b.e);
-  byId("findings").hidden = list.length + data.advice.length === 0;
-  byId("findings-head").textContent = list.length === 0 ? "Advice" : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
+  byId("findings").hidden = list.length + data.advice.length + data.balance.length === 0;
+  byId("findings-head").textContent = list.length === 0 ? (data.verdicts ? "No line leaks" : "Advice") : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
   byId("findings").classList.toggle("leaks", list.length > 0);
   const rows = list.slice(0, maxFindings).map((line) => element("li", {}, element("b", {}, bytesText(line.bytes)), siteButton(line.e),
     element("span", { class: "soft" }, verdictText(line.e))));
   if (list.length > maxFindings) rows.push(element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them")));
-  byId("findings").querySelector("ul").replaceChildren(...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
+  byId("findings").querySelector("ul").replaceChildren(...data.balance.map((text) => element("li", { class: "balance" }, text)), ...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
 }
 
 function fillList(list, texts) {

@@ -22,6 +22,7 @@ const (
 	OptimizerState                 // the state that an optimizer has of its parameters
 	ParamGroups                    // the parameters of an optimizer
 	Gradient                       // the gradient of what the path leads to
+	WeakKeys                       // a value of a weakref.WeakKeyDictionary
 
 	all = 1<<iota - 1
 )

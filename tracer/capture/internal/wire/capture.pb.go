@@ -1985,6 +1985,7 @@ type Walk struct {
 	Block         []uint64               `protobuf:"varint,11,rep,packed,name=block,proto3" json:"block,omitempty"`
 	Held          []uint32               `protobuf:"varint,12,rep,packed,name=held,proto3" json:"held,omitempty"` // index of the holder
 	Flags         []byte                 `protobuf:"bytes,13,opt,name=flags,proto3" json:"flags,omitempty"`       // 1: in motion, 2: an allocation of the driver
+	Waste         []*Waste               `protobuf:"bytes,14,rep,name=waste,proto3" json:"waste,omitempty"`       // of part 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2110,6 +2111,13 @@ func (x *Walk) GetFlags() []byte {
 	return nil
 }
 
+func (x *Walk) GetWaste() []*Waste {
+	if x != nil {
+		return x.Waste
+	}
+	return nil
+}
+
 type Holder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Device        int32                  `protobuf:"zigzag32,1,opt,name=device,proto3" json:"device,omitempty"`
@@ -2123,6 +2131,8 @@ type Holder struct {
 	Found         bool                   `protobuf:"varint,9,opt,name=found,proto3" json:"found,omitempty"`
 	Retention     uint32                 `protobuf:"varint,10,opt,name=retention,proto3" json:"retention,omitempty"`
 	Part          []uint64               `protobuf:"varint,11,rep,packed,name=part,proto3" json:"part,omitempty"` // bytes by kind of modelpart
+	Thing         []byte                 `protobuf:"bytes,12,opt,name=thing,proto3" json:"thing,omitempty"`
+	Many          bool                   `protobuf:"varint,13,opt,name=many,proto3" json:"many,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2234,6 +2244,105 @@ func (x *Holder) GetPart() []uint64 {
 	return nil
 }
 
+func (x *Holder) GetThing() []byte {
+	if x != nil {
+		return x.Thing
+	}
+	return nil
+}
+
+func (x *Holder) GetMany() bool {
+	if x != nil {
+		return x.Many
+	}
+	return false
+}
+
+// Waste is memory that could be freed, of one holder.
+type Waste struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          []byte                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Device        int32                  `protobuf:"zigzag32,3,opt,name=device,proto3" json:"device,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Storages      uint64                 `protobuf:"varint,5,opt,name=storages,proto3" json:"storages,omitempty"`
+	Whole         uint64                 `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waste) Reset() {
+	*x = Waste{}
+	mi := &file_capture_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waste) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waste) ProtoMessage() {}
+
+func (x *Waste) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waste.ProtoReflect.Descriptor instead.
+func (*Waste) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Waste) GetKind() []byte {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Waste) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *Waste) GetDevice() int32 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *Waste) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Waste) GetStorages() uint64 {
+	if x != nil {
+		return x.Storages
+	}
+	return 0
+}
+
+func (x *Waste) GetWhole() uint64 {
+	if x != nil {
+		return x.Whole
+	}
+	return 0
+}
+
 type Segments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stack         []uint64               `protobuf:"fixed64,1,rep,packed,name=stack,proto3" json:"stack,omitempty"`
@@ -2243,7 +2352,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2364,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2377,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -2288,7 +2397,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2409,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2422,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{20}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -2339,7 +2448,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2460,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2473,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -2397,7 +2506,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2518,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2531,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -2545,7 +2654,7 @@ type TensorCost struct {
 
 func (x *TensorCost) Reset() {
 	*x = TensorCost{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2666,7 @@ func (x *TensorCost) String() string {
 func (*TensorCost) ProtoMessage() {}
 
 func (x *TensorCost) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2679,7 @@ func (x *TensorCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorCost.ProtoReflect.Descriptor instead.
 func (*TensorCost) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TensorCost) GetPrice() uint64 {
@@ -2628,7 +2737,7 @@ type Untraced struct {
 
 func (x *Untraced) Reset() {
 	*x = Untraced{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2749,7 @@ func (x *Untraced) String() string {
 func (*Untraced) ProtoMessage() {}
 
 func (x *Untraced) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2762,7 @@ func (x *Untraced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Untraced.ProtoReflect.Descriptor instead.
 func (*Untraced) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Untraced) GetFrom() uint64 {
@@ -2697,7 +2806,7 @@ type Stayed struct {
 
 func (x *Stayed) Reset() {
 	*x = Stayed{}
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2818,7 @@ func (x *Stayed) String() string {
 func (*Stayed) ProtoMessage() {}
 
 func (x *Stayed) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[25]
+	mi := &file_capture_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2831,7 @@ func (x *Stayed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stayed.ProtoReflect.Descriptor instead.
 func (*Stayed) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{25}
+	return file_capture_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stayed) GetPid() uint32 {
@@ -2766,7 +2875,7 @@ type CostShare struct {
 
 func (x *CostShare) Reset() {
 	*x = CostShare{}
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +2887,7 @@ func (x *CostShare) String() string {
 func (*CostShare) ProtoMessage() {}
 
 func (x *CostShare) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[26]
+	mi := &file_capture_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +2900,7 @@ func (x *CostShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostShare.ProtoReflect.Descriptor instead.
 func (*CostShare) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{26}
+	return file_capture_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CostShare) GetPid() uint32 {
@@ -2833,7 +2942,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +2954,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[27]
+	mi := &file_capture_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +2967,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{27}
+	return file_capture_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2886,7 +2995,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3007,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[28]
+	mi := &file_capture_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3020,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{28}
+	return file_capture_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2942,7 +3051,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[29]
+	mi := &file_capture_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3063,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[29]
+	mi := &file_capture_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3076,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{29}
+	return file_capture_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -3029,7 +3138,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[30]
+	mi := &file_capture_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3150,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[30]
+	mi := &file_capture_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3163,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{30}
+	return file_capture_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -3209,7 +3318,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[31]
+	mi := &file_capture_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3330,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[31]
+	mi := &file_capture_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3343,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{31}
+	return file_capture_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *End) GetTime() uint64 {
@@ -3441,7 +3550,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x12\n" +
 	"\x04time\x18\x04 \x01(\x04R\x04time\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\xbf\x02\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\xf1\x02\n" +
 	"\x04Walk\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
@@ -3456,7 +3565,8 @@ const file_capture_proto_rawDesc = "" +
 	" \x03(\x04R\x04size\x12\x14\n" +
 	"\x05block\x18\v \x03(\x04R\x05block\x12\x12\n" +
 	"\x04held\x18\f \x03(\rR\x04held\x12\x14\n" +
-	"\x05flags\x18\r \x01(\fR\x05flags\"\x94\x02\n" +
+	"\x05flags\x18\r \x01(\fR\x05flags\x120\n" +
+	"\x05waste\x18\x0e \x03(\v2\x1a.vramprof.capture.v1.WasteR\x05waste\"\xbe\x02\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x11R\x06device\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x14\n" +
@@ -3471,7 +3581,16 @@ const file_capture_proto_rawDesc = "" +
 	"\x05found\x18\t \x01(\bR\x05found\x12\x1c\n" +
 	"\tretention\x18\n" +
 	" \x01(\rR\tretention\x12\x12\n" +
-	"\x04part\x18\v \x03(\x04R\x04part\" \n" +
+	"\x04part\x18\v \x03(\x04R\x04part\x12\x14\n" +
+	"\x05thing\x18\f \x01(\fR\x05thing\x12\x12\n" +
+	"\x04many\x18\r \x01(\bR\x04many\"\x8f\x01\n" +
+	"\x05Waste\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\fR\x04kind\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x16\n" +
+	"\x06device\x18\x03 \x01(\x11R\x06device\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x1a\n" +
+	"\bstorages\x18\x05 \x01(\x04R\bstorages\x12\x14\n" +
+	"\x05whole\x18\x06 \x01(\x04R\x05whole\" \n" +
 	"\bSegments\x12\x14\n" +
 	"\x05stack\x18\x01 \x03(\x06R\x05stack\"6\n" +
 	"\n" +
@@ -3575,7 +3694,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -3596,19 +3715,20 @@ var file_capture_proto_goTypes = []any{
 	(*Allocator)(nil),      // 16: vramprof.capture.v1.Allocator
 	(*Walk)(nil),           // 17: vramprof.capture.v1.Walk
 	(*Holder)(nil),         // 18: vramprof.capture.v1.Holder
-	(*Segments)(nil),       // 19: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 20: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 21: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 22: vramprof.capture.v1.Stats
-	(*TensorCost)(nil),     // 23: vramprof.capture.v1.TensorCost
-	(*Untraced)(nil),       // 24: vramprof.capture.v1.Untraced
-	(*Stayed)(nil),         // 25: vramprof.capture.v1.Stayed
-	(*CostShare)(nil),      // 26: vramprof.capture.v1.CostShare
-	(*ProcessWarning)(nil), // 27: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 28: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 29: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 30: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 31: vramprof.capture.v1.End
+	(*Waste)(nil),          // 19: vramprof.capture.v1.Waste
+	(*Segments)(nil),       // 20: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 21: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 22: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 23: vramprof.capture.v1.Stats
+	(*TensorCost)(nil),     // 24: vramprof.capture.v1.TensorCost
+	(*Untraced)(nil),       // 25: vramprof.capture.v1.Untraced
+	(*Stayed)(nil),         // 26: vramprof.capture.v1.Stayed
+	(*CostShare)(nil),      // 27: vramprof.capture.v1.CostShare
+	(*ProcessWarning)(nil), // 28: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 29: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 30: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 31: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 32: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -3618,35 +3738,36 @@ var file_capture_proto_depIdxs = []int32{
 	10, // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
 	12, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
 	14, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	19, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	21, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	22, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	20, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	27, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	28, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	20, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	22, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	23, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	21, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	28, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	29, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
 	17, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	15, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	4,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	29, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	30, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
 	9,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
 	16, // 18: vramprof.capture.v1.Input.allocator:type_name -> vramprof.capture.v1.Allocator
-	24, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
+	25, // 19: vramprof.capture.v1.Input.untraced:type_name -> vramprof.capture.v1.Untraced
 	3,  // 20: vramprof.capture.v1.Input.pytorch:type_name -> vramprof.capture.v1.PyTorch
 	6,  // 21: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
 	8,  // 22: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
 	11, // 23: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
 	13, // 24: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
 	18, // 25: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	23, // 26: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
-	26, // 27: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
-	26, // 28: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
-	26, // 29: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
-	25, // 30: vramprof.capture.v1.Untraced.stayed:type_name -> vramprof.capture.v1.Stayed
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	19, // 26: vramprof.capture.v1.Walk.waste:type_name -> vramprof.capture.v1.Waste
+	24, // 27: vramprof.capture.v1.Stats.cost:type_name -> vramprof.capture.v1.TensorCost
+	27, // 28: vramprof.capture.v1.TensorCost.session:type_name -> vramprof.capture.v1.CostShare
+	27, // 29: vramprof.capture.v1.TensorCost.highest:type_name -> vramprof.capture.v1.CostShare
+	27, // 30: vramprof.capture.v1.TensorCost.latest:type_name -> vramprof.capture.v1.CostShare
+	26, // 31: vramprof.capture.v1.Untraced.stayed:type_name -> vramprof.capture.v1.Stayed
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -3686,7 +3807,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package balance
+
+import (
+	"testing"
+
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// TestRowsAddUpToWhatNVMLReports: each byte of a GPU is in one row.
+func TestRowsAddUpToWhatNVMLReports(t *testing.T) {
+	s := reporttest.Snapshot()
+	list := Of(s, verdict.JudgeLines(s, verdict.Judge(s, reporttest.Stacks())))
+	if len(list) == 0 {
+		t.Fatal("no GPU")
+	}
+	for _, b := range list {
+		sum := uint64(0)
+		for _, r := range b.Rows {
+			sum += r.Bytes
+		}
+		if b.GPU == nil || sum != b.Used || b.Used != b.GPU.Now() {
+			t.Errorf("%+v: rows have %d bytes", b, sum)
+		}
+	}
+	if list[0].Class() != verdict.Leaking || list[0].Row(Driver) == nil || !list[0].Row(Driver).Grows() || list[0].Full == 0 {
+		t.Errorf("the leak of the sample does not grow: %+v", list[0])
+	}
+}
+
+// TestOtherProcessesGrow: what no traced process has grows by NVML's readings, and what stands still does not.
+func TestOtherProcessesGrow(t *testing.T) {
+	for _, step := range []uint64{0, 64 << 20} {
+		s := reporttest.Snapshot()
+		b := Of(s, nil)[0]
+		g := b.GPU
+		g.Past = nil
+		for i := range uint64(30) {
+			g.Past = append(g.Past, ledger.GPUPast{Time: s.Begin + i*1e9, Used: g.Used + i*step, Traced: g.Used})
+		}
+		for _, b := range Of(s, nil) {
+			if b.GPU == g && b.Row(Others).Grows() != (step > 0) {
+				t.Errorf("%d bytes a second: %+v", step, b.Row(Others))
+			}
+		}
+	}
+}

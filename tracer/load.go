@@ -187,7 +187,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 
 // setLayout tells the kernel half where a process has the fields of a Block.
 func (t *Tracer) setLayout(pid uint32, f allocator.Fields) {
-	if err := t.tensors.SetLayout(pid, torchalloc.BlockLayout{
+	if err := torchalloc.SetLayout(t.coll.Maps, pid, torchalloc.BlockLayout{
 		Ptr: f.Ptr, Size: f.Size, Requested: f.Requested, Pool: f.Pool, Stream: f.Stream, Allocated: f.Allocated, Uses: f.Uses, Events: f.Events, Owner: f.Owner,
 	}); err != nil {
 		t.sequencer.Warn(pid, fmt.Sprintf("process %d: its tensors are recorded without requested sizes: %v", pid, err))

@@ -72,7 +72,7 @@ func TestAClientOfTheProtocolIsAnswered(t *testing.T) {
 			t.Errorf("%s is not marked as one that only reads", tool.Name)
 		}
 	}
-	for _, want := range []string{"report", "leaks", "holders", "compare", "ps"} {
+	for _, want := range []string{"report", "leaks", "explain", "whatif", "fit", "holders", "compare", "ps"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("there is no tool %s among %v", want, names)
 		}
@@ -108,6 +108,10 @@ func TestErrorsAreToldToTheClient(t *testing.T) {
 		{"leaks", map[string]any{"file": "-"}, "is not the name of a file"},
 		{"compare", map[string]any{"files": []string{}}, "files is empty"},
 		{"compare", map[string]any{"files": []string{"--json"}}, "is not the name of a file"},
+		{"explain", map[string]any{}, "either a process or a file"},
+		{"explain", map[string]any{"pid": 4194304}, "process 4194304 does not exist"},
+		{"whatif", map[string]any{"file": "none.vram"}, "no such file or directory"},
+		{"fit", map[string]any{"file": "none.vram", "gpu": "24GiB"}, "no such file or directory"},
 		{"holders", map[string]any{"pid": 4194304}, "process 4194304 does not exist"},
 		{"holders", map[string]any{}, "pid"},
 		{"report", map[string]any{"file": "a", "output": "b"}, "output"},

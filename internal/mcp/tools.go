@@ -24,6 +24,21 @@ var tools = []interface{ add(*sdk.Server, *answerer) }{
 		text:      "Returns the lines whose memory grows without end, with the evidence, who keeps the memory, and what to change. Without a file, asks the running vramprof serve.",
 		arguments: leaksOf.leaks,
 	},
+	question[purposes]{
+		name: "explain", title: "What the memory is for",
+		text:      "Returns what each process's GPU memory is for: weights, gradients, optimizer state, activations, caches, libraries, context. Of a running process without a session, or of a capture.",
+		arguments: purposes.explain,
+	},
+	question[replay]{
+		name: "whatif", title: "The same job with other settings or changes",
+		text:      "Replays PyTorch's allocator as a capture of \"record --for whatif\" or PyTorch's history has it, with other settings or a changed program, and returns the peaks. It refuses what it cannot prove.",
+		arguments: replay.whatif,
+	},
+	question[room]{
+		name: "fit", title: "What makes a job fit a GPU",
+		text:      "Returns the shortest list of settings and changes with which a recorded job fits a GPU of that size, or that none of them does.",
+		arguments: room.fit,
+	},
 	question[process]{
 		name: "holders", title: "Who keeps the tensors",
 		text:      "Reads the memory of a running PyTorch process from outside, without stopping it, and returns the Python variables that keep its tensors.",
@@ -102,6 +117,58 @@ func (p process) holders() ([]string, error) {
 	a := arguments{list: []string{"holders", "--json", "--pid=" + strconv.FormatUint(uint64(p.Pid), 10)}}
 	a.flag("device", p.Device)
 	a.number("top", p.Top)
+	return a.list, a.err
+}
+
+type purposes struct {
+	Pid  uint32 `json:"pid,omitempty" jsonschema:"a running process; or else file"`
+	File string `json:"file,omitempty" jsonschema:"a capture; or else pid"`
+	At   string `json:"at,omitempty" jsonschema:"the moment of the capture: 12m30s, peak, end; none: its end"`
+}
+
+func (p purposes) explain() ([]string, error) {
+	a := arguments{list: []string{"explain", "--json"}}
+	a.flag("at", p.At)
+	switch {
+	case (p.Pid == 0) == (p.File == ""):
+		return nil, errors.New("name either a process or a file (pid, file)")
+	case p.Pid != 0:
+		a.number("pid", int(p.Pid))
+	default:
+		a.file(p.File)
+	}
+	return a.list, a.err
+}
+
+type replay struct {
+	File       string   `json:"file" jsonschema:"a capture of record --for whatif, or a memory snapshot of PyTorch with its history"`
+	GPU        string   `json:"gpu,omitempty" jsonschema:"the size of a GPU, such as 24GiB: whether it fits there"`
+	Set        []string `json:"set,omitempty" jsonschema:"settings of PYTORCH_CUDA_ALLOC_CONF to try, such as expandable_segments:True"`
+	Without    string   `json:"without,omitempty" jsonschema:"FILE:LINE whose memory is not kept"`
+	Checkpoint string   `json:"checkpoint,omitempty" jsonschema:"the function whose activations are recomputed"`
+}
+
+func (r replay) whatif() ([]string, error) {
+	a := arguments{list: []string{"whatif", "--json"}}
+	a.flag("gpu", r.GPU)
+	for _, s := range r.Set {
+		a.flag("set", s)
+	}
+	a.flag("without", r.Without)
+	a.flag("checkpoint", r.Checkpoint)
+	a.file(r.File)
+	return a.list, a.err
+}
+
+type room struct {
+	File string `json:"file" jsonschema:"a capture of record --for whatif, or a memory snapshot of PyTorch with its history"`
+	GPU  string `json:"gpu" jsonschema:"the size of the GPU, such as 24GiB"`
+}
+
+func (r room) fit() ([]string, error) {
+	a := arguments{list: []string{"fit", "--json"}}
+	a.flag("gpu", r.GPU)
+	a.file(r.File)
 	return a.list, a.err
 }
 

@@ -224,35 +224,6 @@ func (s *Scanner) note(t *target, err error, began time.Time) {
 	t.failed++
 }
 
-// reading is what one look at a process found.
-type reading struct {
-	*allocator.Snapshot
-	given   []ledger.Block // that reports gave out: those live just before and after, or, if it is settled, then
-	settled bool           // by the reports meanwhile
-	at      uint64         // events up to then are in it
-}
-
-// readingOf returns a walk that no report settled.
-func readingOf(s *allocator.Snapshot, before, after []Table) *reading {
-	r := &reading{Snapshot: s, at: clock.Now()}
-	for i := range s.Devices {
-		r.at = min(r.at, s.Devices[i].From)
-	}
-	for _, list := range [...][]Table{before, after} {
-		for i := range list {
-			r.given = append(r.given, list[i].Blocks...)
-		}
-	}
-	return r
-}
-
-// settledReading returns a walk that was settled with tables.
-func settledReading(s *allocator.Snapshot, tables []Table, at uint64) *reading {
-	r := readingOf(s, nil, tables)
-	r.settled, r.at = true, at
-	return r
-}
-
 // readProcess walks a process until it is at rest, or the reports of its allocators settle a walk. The last walk is
 // the worst that it returns: the one that is off by least.
 func (s *Scanner) readProcess(pid uint32) (*reading, error) {

@@ -8,12 +8,42 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
+// reading is what one look at a process found.
+type reading struct {
+	*allocator.Snapshot
+	given   []ledger.Block // that reports gave out: those live just before and after, or, if it is settled, then
+	settled bool           // by the reports meanwhile
+	at      uint64         // events up to then are in it
+}
+
 // ReadingOf returns what the ledger takes of a snapshot of a process that was not traced: all is older.
 func ReadingOf(s *allocator.Snapshot) *caching.Reading { return readingOf(s, nil, nil).bookable() }
+
+// readingOf returns a walk that no report settled.
+func readingOf(s *allocator.Snapshot, before, after []Table) *reading {
+	r := &reading{Snapshot: s, at: clock.Now()}
+	for i := range s.Devices {
+		r.at = min(r.at, s.Devices[i].From)
+	}
+	for _, list := range [...][]Table{before, after} {
+		for i := range list {
+			r.given = append(r.given, list[i].Blocks...)
+		}
+	}
+	return r
+}
+
+// settledReading returns a walk that was settled with tables.
+func settledReading(s *allocator.Snapshot, tables []Table, at uint64) *reading {
+	r := readingOf(s, nil, tables)
+	r.settled, r.at = true, at
+	return r
+}
 
 // bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or where they overlap,
 // blocks and segments are left out, and no device is exact.

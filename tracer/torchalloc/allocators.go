@@ -114,7 +114,7 @@ func New(o Options) (*Allocators, error) {
 		}
 	}
 	if a.Details {
-		if err := a.SetLayout(allProcesses, commonLayout); err != nil {
+		if err := SetLayout(a.Maps, allProcesses, commonLayout); err != nil {
 			return nil, fmt.Errorf("write the layout of blocks: %w", err)
 		}
 	}
@@ -177,15 +177,15 @@ func (a *Allocators) freeNumber(number uint32) {
 	_ = numbers.Put(nil, number)
 }
 
-// SetLayout tells the kernel half where the PyTorch of a process has the fields of a Block.
-func (a *Allocators) SetLayout(pid uint32, l BlockLayout) error {
-	return a.Maps["block_layouts"].Put(pid, &l)
+// SetLayout tells the kernel half, which has maps, where the PyTorch of a process has the fields of a Block.
+func SetLayout(maps map[string]*ebpf.Map, pid uint32, l BlockLayout) error {
+	return maps["block_layouts"].Put(pid, &l)
 }
 
-// dropDetails removes what the kernel half keeps of an allocator for details, and the layout of its process.
-func (a *Allocators) dropDetails(key bpf.TensorKey) {
-	_ = a.Maps["detailed_allocators"].Delete(&key)
-	_ = a.Maps["block_layouts"].Delete(key.Pid)
+// dropDetails removes what maps keep of an allocator for details, and the layout of its process.
+func dropDetails(maps map[string]*ebpf.Map, key bpf.TensorKey) {
+	_ = maps["detailed_allocators"].Delete(&key)
+	_ = maps["block_layouts"].Delete(key.Pid)
 }
 
 // each visits what the kernel half has of allocators.

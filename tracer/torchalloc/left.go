@@ -42,7 +42,7 @@ func (a *Allocators) drop(key bpf.TensorKey, ended bool) {
 	device, ok := deviceOf(key)
 	var value bpf.TensorDevice
 	if a.Details {
-		a.dropDetails(key)
+		dropDetails(a.Maps, key)
 	}
 	if m := a.mapOf(key); !ok || m.Lookup(&key, &value) != nil || m.Delete(&key) != nil || value.Number == bpf.NoNumber {
 		return

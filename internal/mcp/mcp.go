@@ -50,7 +50,7 @@ func Serve(ctx context.Context, t sdk.Transport, o Options) error {
 	for _, q := range tools {
 		q.add(s, a)
 	}
-	if err := s.Run(ctx, t); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, io.EOF) {
+	if err := s.Run(ctx, t); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
 		return fmt.Errorf("answer over the Model Context Protocol: %w", err)
 	}
 	return nil

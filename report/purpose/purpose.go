@@ -50,7 +50,9 @@ func (d *divider) parts() (list []part) {
 			continue
 		}
 		uuid := report.GPUUUID(d.s, t.Process, t.Device, ledger.Tensor)
-		if slices.ContainsFunc(list, func(p part) bool { return p.Process == t.Process && p.UUID == uuid }) {
+		if slices.ContainsFunc(list, func(p part) bool {
+			return p.Process == t.Process && p.UUID == uuid && (uuid != "" || p.Device == t.Device)
+		}) {
 			continue
 		}
 		x := part{Part: ledger.Part{Process: t.Process, Device: t.Device, UUID: uuid, Tensors: report.Minus(t.LiveBytes, t.Asleep), Cached: t.Cached, OlderCached: t.OlderCached}}

@@ -140,3 +140,9 @@ func SetDirectMap(spec *ebpf.CollectionSpec, m DirectMap) error {
 	}
 	return nil
 }
+
+// DropDetails leaves out of spec what reads the details of blocks. Its maps take no memory.
+func DropDetails(spec *ebpf.CollectionSpec) {
+	spec.Maps["detailed_allocators"].MaxEntries, spec.Maps["block_layouts"].MaxEntries = 1, 1
+	delete(spec.Programs, "block_detailed")
+}

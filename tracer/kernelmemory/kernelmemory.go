@@ -85,6 +85,7 @@ func byMap(kernel *btf.Spec, possible int) (map[string]bpf.Memory, bpf.BlockMaps
 		return nil, bpf.BlockMaps{}, fmt.Errorf("read the probes' objects: %w", err)
 	}
 	bpf.FitCPUs(probes, kernel, possible)
+	bpf.DropDetails(probes) // record --for whatif needs 0.3 MiB more
 	blocks := bpf.TakeBlockMaps(probes)
 	watch, err := bpf.LoadProcess(kernel)
 	if err != nil {

@@ -22,8 +22,7 @@ var commonLayout = BlockLayout{Ptr: 72, Size: 48, Requested: 56, Pool: 64, Strea
 // see bpf/block_details.h. Without it, their maps take no memory.
 func WantDetails(spec *ebpf.CollectionSpec, want bool) error {
 	if !want {
-		spec.Maps["detailed_allocators"].MaxEntries, spec.Maps["block_layouts"].MaxEntries = 1, 1
-		delete(spec.Programs, "block_detailed")
+		bpf.DropDetails(spec)
 		return nil
 	}
 	if err := spec.Variables["wants_details"].Set(uint32(1)); err != nil {

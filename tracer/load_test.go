@@ -19,7 +19,15 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	tr, err := New(Config{})
+	for what, config := range map[string]Config{
+		"default": {}, "with details of blocks": {Details: true}, "across marked pages": {ofTests: ofTests{marked: true}},
+	} {
+		t.Run(what, func(t *testing.T) { takesAllPrograms(t, config) })
+	}
+}
+
+func takesAllPrograms(t *testing.T, config Config) {
+	tr, err := New(config)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -36,6 +44,9 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 	most := uint32(550_000)
 	if bpf.CanGuard(kernel) {
 		most = 100_000
+		if config.Details { // only where they were asked for
+			most = 150_000
+		}
 	}
 	programs := maps.Clone(tr.prober.Programs())
 	for slot, name := range map[uint32]string{support.ProgUnwindNative: "unwind_native", support.ProgUnwindPython: "unwind_python"} {

@@ -95,13 +95,19 @@ func (v *processView) draw(x *scene) []string {
 	}
 	list := v.drawRows(x, columns, n+1)
 	p := v.atCursor()
-	room := func() int { return height - len(list) - leastPreview }
-	if p != nil && room() >= leastPurpose {
-		list = append(list, purposeOf(x, p, min(room(), mostPurpose))...)
+	room := height - len(list) - leastPreview
+	caches := cachesOf(x, p)
+	if room <= len(caches) {
+		caches = nil
 	}
-	if caches := cachesOf(x, p); len(caches) > 0 && room() > len(caches) {
-		list = append(append(list, ""), caches...)
+	if len(caches) > 0 {
+		caches = append([]string{""}, caches...)
+		room -= len(caches)
 	}
+	if p != nil && room >= leastPurpose {
+		list = append(list, purposeOf(x, p, min(room, mostPurpose))...)
+	}
+	list = append(list, caches...)
 	return append(list, previewOf(x, p, height-len(list))...)
 }
 

@@ -134,16 +134,6 @@ func (p *Program) stepEnd(from int) int {
 	return len(p.Trace.Ops)
 }
 
-// trained returns how many passes have a backward pass.
-func (p *Program) trained() (n int) {
-	for _, s := range p.passes {
-		if s.backward >= 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // until returns when a block is freed: the index of the operation, or that of the end of the trace if the
 // program frees it only when it ends.
 func (p *Program) until(block uint32) int {

@@ -10,9 +10,8 @@ import (
 // away is a process with a small block and two large ones, each with a stack of its own, and 1 MiB from before the attach.
 type away struct {
 	*Ledger
-	t        *testing.T
-	reported uint64
-	classes  []ClassTotals
+	t       *testing.T
+	classes []ClassTotals
 }
 
 const (

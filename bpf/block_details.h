@@ -51,7 +51,8 @@ _Static_assert(sizeof(u64) * MAX_WAITING <= sizeof(struct details), "details hav
 MAP(detailed_allocators, BPF_MAP_TYPE_HASH, struct tensor_key, struct allocator_details, DETAILED_ALLOCATORS);
 MAP(blank_details, BPF_MAP_TYPE_ARRAY, u32, struct allocator_details, 1);
 
-/* The probe on reports that block_detailed goes on with. The verifier would follow both together far longer than each. */
+/* The probe on reports that block_detailed continues with. The verifier would follow both together
+ * far longer than each. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(key_size, 4);
@@ -252,7 +253,8 @@ static EBPF_INLINE struct allocator_details *details_of(struct tensor_key *key)
 	return bpf_map_lookup_elem(&detailed_allocators, key);
 }
 
-// Sends the details of a report, which come before its event, and stores flags for the event of a free.
+// Sends the details of a report, which come before its event, and stores flags for the event of a
+// free.
 static EBPF_INLINE void note_details(struct pt_regs *ctx, struct block_report *r, u64 id)
 {
 	u32 pid = id >> 32, zero = 0;

@@ -5,7 +5,8 @@
 // Proves that marked_pages.h reads the right memory on this kernel.
 #include "marked_pages.h"
 
-// Reads a word of the caller, of which neither the address nor the page is readable otherwise, and compares it.
+// Compares a word of the caller's memory, at arguments[0] on a page without access rights, with
+// arguments[1]. Returns 0 if they are equal, 1 if it cannot read the word, and 2 if they differ.
 SEC("raw_tp/read_marked_word")
 int read_marked_word(u64 *arguments)
 {

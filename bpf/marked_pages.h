@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Reads user memory that automatic NUMA balancing has marked as inaccessible, so that the next access shows
- * who uses it. bpf_probe_read_user cannot read such a page: only a fault brings it back, and the programs may not
- * sleep. The page stays in memory meanwhile, so it is found through the process's page tables and read in the kernel's direct map of all
- * memory, as the kernel itself would. x86-64 only: user space sets page_table_levels there. */
+/* Reads user memory that automatic NUMA balancing has marked as inaccessible, so that the next access
+ * shows who uses it. bpf_probe_read_user cannot read such a page: only a fault brings it back, and
+ * these programs must not sleep. The page stays in memory, so they find it through the process's page
+ * tables, and read it in the kernel's direct map of all memory. User space sets page_table_levels,
+ * on x86-64 only. */
 #ifndef VRAMPROF_MARKED_PAGES_H
 #define VRAMPROF_MARKED_PAGES_H
 
@@ -10,7 +11,8 @@
 
 /* 4 or 5; 0: this host has no such pages, and the code is dead. */
 volatile const u32 page_table_levels = 0;
-/* The kernel's variable with the address of its direct map, page_offset_base; 0: the map is at direct_map. */
+/* Address of the kernel's variable page_offset_base, which has the start of the direct map; 0: the
+ * map starts at direct_map. */
 volatile const u64 direct_map_symbol = 0, direct_map = 0;
 
 #define PAGE_BITS 12
@@ -48,7 +50,7 @@ __attribute__((noinline)) u64 find_in_direct_map(u64 at)
 		if (!present) {
 			if (!is_page)
 				return 0;
-			entry = ~entry; // the kernel inverts the addresses of such entries (x86/include/asm/pgtable-invert.h)
+			entry = ~entry; // the kernel inverts their addresses (asm/pgtable-invert.h)
 		}
 		table = base + (entry & ENTRY_ADDRESS);
 		if (is_page) {
@@ -64,8 +66,8 @@ struct marked_page {
 	u64 at, direct;
 };
 
-// Reads memory on a marked page. Returns 0 on success. The page was the process's while it was read if the tables
-// lead to it afterwards too: a page that is freed leaves them first.
+// Reads memory on a marked page. Returns 0 on success. The page was the process's while it was read
+// if the tables lead to it afterwards too: a page that is freed leaves them first.
 static EBPF_INLINE long read_marked(struct marked_page *page, void *destination, u32 size, const void *source)
 {
 	u64 inside = (u64)source & ((1 << PAGE_BITS) - 1), at = (u64)source - inside;
@@ -83,8 +85,8 @@ static EBPF_INLINE long read_marked(struct marked_page *page, void *destination,
 	return -1;
 }
 
-/* Reads user memory, on a marked page or not. Outer frames share pages: bpf_probe_read_user is not tried again on
- * the page that was read last. */
+/* Reads user memory, on a marked page or not. Outer frames share pages, so it does not try
+ * bpf_probe_read_user again on the page that was read last. */
 static EBPF_INLINE long read_user(struct marked_page *page, void *destination, u32 size, const void *source)
 {
 	if (page_table_levels && page && page->direct && page->at == ((u64)source & ~((1ull << PAGE_BITS) - 1)) &&

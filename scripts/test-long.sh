@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test-long.sh [TEST]: runs the tests that scripts/test.sh leaves out because they take long, or those whose name
-# matches TEST: thousands of processes and threads, and millions of tensors. Needs root; some 5 minutes.
+# matches TEST: thousands of processes and threads, millions of
+# tensors, and all trainings whose purposes are compared. Needs root; some 6 minutes.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 [ "$(id -u)" = 0 ] || { echo "test-long.sh: tracing needs root" >&2; exit 1; }
@@ -9,4 +10,4 @@ cd "$(dirname "$(realpath "$0")")/.."
 setup test
 scripts/real-torch.sh | grep '^skipped' || true
 export CGO_CFLAGS=-Wno-deprecated-declarations VRAMPROF_LONG=1
-go test ./cmd/vramprof/test/e2e ./tracer -p 1 -run "^Test(Scale|ShortThreads|.*Tensors).*${1:-}" -count=1 -v -timeout 30m
+go test ./cmd/vramprof/test/e2e ./tracer -p 1 -run "^Test(Scale|ShortThreads|Explain|.*Tensors).*${1:-}" -count=1 -v -timeout 30m

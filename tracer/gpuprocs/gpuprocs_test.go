@@ -210,19 +210,49 @@ func TestAFormerParentIsKnownByTheBestClue(t *testing.T) {
 		"60/environ": "A=1\x00SLURM_TASK_PID=31\x00", "31/stat": "31 (train) S 30 31 30 0", "31/comm": "train\n",
 	}
 	s := fixture(t, files, map[string]string{"60/fd/3": path})
-	p := s.look(60, stat{'S', 1, 33, 30})
+	p := s.look(60, stat{'S', 1, 33, 30, false})
 	if want := (&Orphan{Worker: SpawnedWorker, Clue: ByEnvironment, Former: 31, Lives: true, Name: "train"}); !reflect.DeepEqual(p.Orphan, want) {
 		t.Errorf("found %+v, want %+v", p.Orphan, want)
 	}
 	files["60/environ"], files["60/status"] = "SLURM_TASK_PID=31\x00", "NSpid:\t60\t9\n" // a pid of its own namespace
 	s = fixture(t, files, map[string]string{"60/fd/3": path})
-	p = s.look(60, stat{'S', 1, 33, 30})
+	p = s.look(60, stat{'S', 1, 33, 30, false})
 	if want := (&Orphan{Worker: SpawnedWorker, Clue: ByGroup, Former: 33}); !reflect.DeepEqual(p.Orphan, want) {
 		t.Errorf("in a container: found %+v, want %+v", p.Orphan, want)
 	}
-	for _, not := range []stat{{'S', 1, 60, 60}, {'S', 31, 31, 30}, {'S', 99, 33, 30}} { // a daemon, a child, a parent unseen
+	for _, not := range []stat{{'S', 1, 60, 60, false}, {'S', 31, 31, 30, false}, {'S', 99, 33, 30, false}} { // a daemon, a child, a parent unseen
 		if p := s.look(60, not); p.Orphan != nil {
 			t.Errorf("%+v is an orphan: %+v", not, p.Orphan)
+		}
+	}
+}
+
+// A container's processes may all be of one session, whose leader is outside of it: then it is 0.
+func TestAnOrphanOfOneSessionIsKnownByItsGroup(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		terminal      string // of init: 34816 is pts/0
+		group, leader string
+		comm          string
+		orphan        bool
+	}{
+		{"its group's leader lives", "0", "33", "33 (train) S 1 33 0 0", "python3", true},
+		{"its group's leader has ended", "0", "33", "", "python3", true},
+		{"started by init", "0", "0", "", "python3", false},
+		{"in a pipeline of a shell", "34816", "33", "", "python3", false},
+		{"a worker by its name, of a shell's job", "34816", "33", "", "pt_data_worker", true},
+		{"a worker by its name, of a job that lives", "34816", "33", "33 (train) S 1 33 0 34816", "pt_data_worker", false},
+	} {
+		files := map[string]string{
+			"devices": "", "1/stat": "1 (init) S 0 0 0 " + c.terminal, "60/stat": "60 (x) S 1 " + c.group + " 0 " + c.terminal, "60/comm": c.comm + "\n",
+		}
+		if c.leader != "" {
+			files["33/stat"] = c.leader
+		}
+		s := fixture(t, files, map[string]string{"60/fd/3": node(t, "nvidia0", nvidiaMajor, 0)})
+		st, _ := s.stat(60, 60)
+		if p := s.look(60, st); (p.Orphan != nil) != c.orphan {
+			t.Errorf("%s: orphan %+v", c.name, p.Orphan)
 		}
 	}
 }

@@ -49,8 +49,9 @@ type Orphan struct {
 
 // orphan returns what is known of a process that has lost its parent, nil for any other. A child inherits its
 // parent's session, so one whose parent is of another session, and that did not begin its own, was handed to a
-// reaper: init, or a process that asked for orphans. In a container all may be one session: then the parent is init, and the leader of
-// the process group has ended.
+// reaper: init, or a process that asked for orphans. In a container all may be one session. There, what init did
+// not start has the process group of a former ancestor. But a shell with a terminal also puts "a | b" into a's
+// group: below such an init only a worker that is known by its name, and whose group's leader has ended, is one.
 func (s *scanner) orphan(pid uint32, folder string, st stat) *Orphan {
 	if st.session == pid || st.group == 0 {
 		return nil // a daemon, or what a service manager or shell has started
@@ -59,14 +60,17 @@ func (s *scanner) orphan(pid uint32, folder string, st stat) *Orphan {
 	if !ok {
 		return nil // a parent that this pid namespace does not show
 	}
-	moved := parent.session != st.session
-	leaderless := s.innerID(st.parent) == 1 && st.group != pid && !s.leads(st.group, st.group, st.session)
-	if !moved && !leaderless {
-		return nil
+	worker := workerOf(s.comm(pid, folder), s.arguments(pid, folder))
+	if parent.session == st.session {
+		if s.innerID(st.parent) != 1 || st.group == pid || st.group == parent.group {
+			return nil
+		}
+		if parent.terminal && (worker == NoWorker || s.leads(st.group, st.group, st.session)) {
+			return nil
+		}
 	}
-	o := &Orphan{}
-	o.Worker = workerOf(s.comm(pid, folder), s.arguments(pid, folder))
-	o.Forked = o.Worker == TorchWorker
+	o := &Orphan{Worker: worker}
+	o.Forked = worker == TorchWorker
 	s.former(o, pid, folder, st)
 	return o
 }

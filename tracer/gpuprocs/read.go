@@ -76,6 +76,7 @@ func majorOf(devices, name string) uint32 {
 type stat struct {
 	state                  byte
 	parent, group, session uint32
+	terminal               bool // it has a controlling terminal
 }
 
 // isKernel reports whether it is a thread of the kernel: it is kthreadd or its child.
@@ -93,7 +94,7 @@ func (s *scanner) stat(pid, thread uint32) (stat, bool) {
 	return parseStat(string(text))
 }
 
-// parseStat parses "42 (a name) S 1 42 42 …". The name may contain anything.
+// parseStat parses "42 (a name) S 1 42 42 34816 …". The name may contain anything.
 func parseStat(text string) (st stat, ok bool) {
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(f) < 4 || len(f[0]) != 1 || !strings.Contains(text, ")") {
@@ -107,6 +108,7 @@ func parseStat(text string) (st stat, ok bool) {
 		}
 		*to = uint32(n)
 	}
+	st.terminal = len(f) > 4 && f[4] != "0"
 	return st, true
 }
 

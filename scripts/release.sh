@@ -29,15 +29,20 @@ export GOFLAGS=-trimpath\ -buildvcs=false GOAMD64=v1 GOARM64=v8.0 LC_ALL=C TZ=UT
 umask 022
 
 # version: prints the version of the commit: that of its tag, or the next one with the commit's time,
-# such as 0.1.0-git20261123085202.f81a69a, which packages sort before 0.1.0.
+# which packages sort before that: 1.2.0-git20261123085202.f81a69a before 1.2.0, and
+# 1.2.0-rc1.git20261123085202.f81a69a before 1.2.0-rc2.
 version() {
-  local tag next
+  local tag next candidate
   if tag=$(git describe --exact-match --tags --match 'v[0-9]*' "$commit" 2>/dev/null); then
     echo "${tag#v}"
     return
   fi
   next=$(git show "$commit:packaging/changelog.yml" | sed -n 's/^- semver: //p' | head -n 1)
-  echo "$next-git$(git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h --abbrev=7 "$commit")"
+  case $next in
+    *-rc[1-9]*) candidate=${next##*-rc} next=${next%-rc*}-rc$((candidate - 1)). ;;
+    *) next+=- ;;
+  esac
+  echo "${next}git$(git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h --abbrev=7 "$commit")"
 }
 
 # tools: builds nfpm once, and puts compilers for each sysroot into a folder. Go writes the name of
@@ -121,7 +126,7 @@ man_pages() {
 # changelog: prints the changelog, with an entry for a version without a tag.
 changelog() {
   case $version in
-    *-git*) printf -- '- semver: %s\n  date: %s\n  packager: %s\n  deb: {urgency: medium, distributions: [unstable]}\n  changes:\n    - note: "Built from commit %s."\n' \
+    *[.-]git*) printf -- '- semver: %s\n  date: %s\n  packager: %s\n  deb: {urgency: medium, distributions: [unstable]}\n  changes:\n    - note: "Built from commit %s."\n' \
       "$version" "$date" "$(sed -n 's/^maintainer: //p' packaging/nfpm.yaml)" "$revision" ;;
   esac
   cat packaging/changelog.yml

@@ -111,7 +111,7 @@ debian11() {
   gzip --test "$root"/usr/share/man/man[17]/vramprof*.gz || return
   inside "$root" dpkg --purge vramprof >/dev/null || return
   cp $here/upgrade.sh "$cache"/new/*.deb "$root/src/" || return
-  quiet "$work/out" inside "$root" bash -c '/src/upgrade.sh /src/vramprof_*~git*.deb "$(ls /src/vramprof_*.deb | grep -v "~git")"'
+  quiet "$work/out" inside "$root" bash -c '/src/upgrade.sh /src/vramprof_*[~.]git*.deb "$(ls /src/vramprof_*.deb | grep -v "[~.]git")"'
 }
 
 unpacked() {

@@ -109,7 +109,7 @@ func TestDockerfileBuildsForOtherProcessors(t *testing.T) {
 	}
 	pattern := strings.Fields(last(t, "ADD"))[0]
 	for _, arch := range []string{"amd64", "arm64"} {
-		if ok, err := filepath.Match(strings.ReplaceAll(pattern, "${TARGETARCH}", arch), "vramprof-0.1.0-linux-"+arch+".tar.gz"); !ok || err != nil {
+		if ok, err := filepath.Match(strings.ReplaceAll(pattern, "${TARGETARCH}", arch), "vramprof-1.0.0-rc1-linux-"+arch+".tar.gz"); !ok || err != nil {
 			t.Errorf("%s does not match the tarball for %s: %v", pattern, arch, err)
 		}
 	}

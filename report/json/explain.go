@@ -52,10 +52,15 @@ type PurposeRow struct {
 	Parts     []PurposePiece `json:"parts,omitempty"`
 }
 
-// PurposePiece is a part of a row: of activations by module, of the cache by what becomes of it.
+// PurposePiece is a part of a row: of activations by module, of the KV cache by holder, of the cache by what becomes of
+// it, of what is not PyTorch's by the line that allocated it.
 type PurposePiece struct {
 	Cache  string `json:"cache,omitempty"`  // idle, held, small, streams, pools, pending
 	Module string `json:"module,omitempty"` // Block.forward (model.py:88)
+	Holder string `json:"holder,omitempty"` // worker.kv_caches[*]
+	Part   string `json:"part,omitempty"`   // of a library: communicators, handles; of CUDA graphs: their pool
+	Line   string `json:"line,omitempty"`   // load (serve.py:12)
+	Count  uint64 `json:"count,omitempty"`  // live allocations of line
 	Bytes  uint64 `json:"bytes"`
 }
 
@@ -105,7 +110,8 @@ func purposeRow(r *purpose.Row) PurposeRow {
 	x := PurposeRow{Purpose: string(r.Kind), Library: r.Library, Name: r.Name(), Bytes: r.Bytes, ByHolders: r.ByHolders, ByStacks: r.ByStacks}
 	for i := range r.Pieces {
 		piece := &r.Pieces[i]
-		x.Parts = append(x.Parts, PurposePiece{Cache: string(piece.Cache), Module: untrusted.Clean(piece.Module), Bytes: piece.Bytes})
+		x.Parts = append(x.Parts, PurposePiece{Cache: string(piece.Cache), Module: untrusted.Clean(piece.Module), Holder: untrusted.Clean(piece.Holder),
+			Part: piece.Part, Line: untrusted.Clean(piece.Line), Count: piece.Count, Bytes: piece.Bytes})
 	}
 	return x
 }

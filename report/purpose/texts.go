@@ -70,10 +70,18 @@ func (p *Piece) Name(kind Kind) string {
 	switch {
 	case kind == Cache:
 		return cacheNames[p.Cache]
-	case p.Module == "":
+	case p.Module != "":
+		return untrusted.Clean(p.Module)
+	case p.Holder != "":
+		return untrusted.Clean(p.Holder)
+	case kind == Activations:
 		return "no module"
+	case p.Part != "" && p.Line != "":
+		return p.Part + ": " + untrusted.Clean(p.Line)
+	case p.Part == "" && p.Line == "":
+		return "no line is known"
 	}
-	return untrusted.Clean(p.Module)
+	return p.Part + untrusted.Clean(p.Line)
 }
 
 // Known returns how the purpose of a row is known: "holders", "stacks", "holders 60%"; "" if the row is no
@@ -124,7 +132,7 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 }
 
 func (b *Balance) hasTensors() bool {
-	return slices.ContainsFunc(b.Rows, func(r Row) bool { return slices.Index(Kinds, r.Kind) <= slices.Index(Kinds, Tensors) })
+	return slices.ContainsFunc(b.Rows, func(r Row) bool { return r.Library == "" && slices.Index(Kinds, r.Kind) <= slices.Index(Kinds, Tensors) })
 }
 
 func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }

@@ -224,7 +224,7 @@ func (p *page) purposeRow(sign, name string, bytes, all int64, known string) {
 
 // pieces writes the largest parts of a row.
 func (p *page) pieces(r *purpose.Row, most int) {
-	if most == 0 || len(r.Pieces) == 1 && r.Pieces[0].Module == "" && r.Pieces[0].Cache == "" {
+	if most == 0 || len(r.Pieces) == 1 && !r.Pieces[0].HasName() {
 		return
 	}
 	column := min(nameColumn+14, p.width-14)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libraries.py: has NVIDIA's libraries take GPU memory, each in a function of its own. Prints "ready PID" and waits for
-its input to end."""
+"""libraries.py: has NVIDIA's libraries take GPU memory, each in a function of its own. Prints "loaded", waits for
+a line, prints "ready" and waits again."""
 import ctypes
-import os
 import sys
 
 N = 512
@@ -87,47 +86,33 @@ def solver():
     return h
 
 
-def sparse_handle():
-    h = pointer()
-    check(sparse.cusparseCreate(by(h)))
-    return h
-
-
 def random():
     g = pointer()
     check(rand.curandCreateGenerator(by(g), 101))  # XORWOW
-    check(rand.curandGenerateUniform(g, a, ctypes.c_size_t(N)))
+    check(rand.curandGenerateUniform(g, a, ctypes.c_size_t(N)))  # allocates its state
     return g
 
 
+ctypes.CDLL("libcuda.so.1")
 cuda = library("libcudart.so.12")
+nccl = library("libnccl.so.2")
+blas = library("libcublas.so.12")
+fft = library("libcufft.so.11")
+solve = library("libcusolver.so.11")
+rand = library("libcurand.so.10")
+print("loaded", flush=True)
+sys.stdin.readline()
 a, b, c = array(N * N), array(N * N), array(N * N)
-kept = []
-wanted = sys.argv[1:]
-if "nccl" in wanted:
-    nccl = library("libnccl.so.2")
-    comm = world()
-    part = tensor_parallel(comm)
-    reduce(comm)
-if "cublas" in wanted:
-    blas = library("libcublas.so.12")
-    h = handle()
-    multiply(h, None)
-    multiply(h, stream())
-if "cublaslt" in wanted:
-    lt = library("libcublasLt.so.12")
-    kept.append(light())
-if "cufft" in wanted:
-    fft = library("libcufft.so.11")
-    kept.append(transform(1 << 20))
-if "cusolver" in wanted:
-    solve = library("libcusolver.so.11")
-    kept.append(solver())
-if "cusparse" in wanted:
-    sparse = library("libcusparse.so.12")
-    kept.append(sparse_handle())
-if "curand" in wanted:
-    rand = library("libcurand.so.10")
-    kept.append(random())
-print("ready", os.getpid(), flush=True)
-sys.stdin.read()
+lt = library("libcublasLt.so.12")
+light()
+comm = world()
+part = tensor_parallel(comm)
+reduce(comm)
+h = handle()
+multiply(h, None)
+multiply(h, stream())
+plan = transform(1 << 20)
+s = solver()
+generator = random()
+print("ready", flush=True)
+sys.stdin.readline()

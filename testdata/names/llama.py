@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.py FOLDER MODEL CONTEXT: loads llama.cpp's libraries from FOLDER, has it load a small model and make a context of
-CONTEXT tokens, and evaluates a prompt, in steps: it prints a word and waits for a line of its input after each. The model
-is written to MODEL. llama.cpp's own log goes to stderr."""
+CONTEXT tokens, and evaluates a prompt. The model is written to MODEL. Prints "loaded", waits for a line, prints "ready" and
+waits again. On stderr are llama.cpp's own log, and "weights BYTES" and "kv BYTES" by the shapes of the tensors on the GPU."""
 import ctypes
 import glob
 import os
@@ -34,16 +34,19 @@ def write_model(path):
               number("llama.attention.head_count", HEADS), number("llama.attention.head_count_kv", HEADS),
               text("llama.attention.layer_norm_rms_epsilon") + struct.pack("<If", 6, 1e-5)]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values)) + b"".join(values)
-    at = 0
+    at = on_gpu = 0
     for name, shape, kind in tensors:
         head += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape) + struct.pack("<IQ", kind, at)
         size = 4 >> kind
         for n in shape:
             size *= n
         at += (size + 31) // 32 * 32
+        if name != "token_embd.weight":  # stays on the host
+            on_gpu += size
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % 32))
         f.truncate(f.tell() + at)
+    return on_gpu
 
 
 # Structures that llama.cpp takes and returns by value: longer than those of any version, of which only the first fields
@@ -64,11 +67,6 @@ def function(of, name, result, *arguments):
     f = getattr(of, name)
     f.restype, f.argtypes = result, arguments
     return f
-
-
-def step(word):
-    print(word, flush=True)
-    sys.stdin.readline()
 
 
 def load(path):
@@ -95,15 +93,19 @@ def evaluate(context, tokens):
 
 
 folder, path, tokens = sys.argv[1], sys.argv[2], int(sys.argv[3])
-write_model(path)
+weights = write_model(path)
 library(folder, "libggml-base.so")
 ggml = library(folder, "libggml.*so")
 llama = library(folder, "libllama.*so")
+ctypes.CDLL("libcuda.so.1")
+library(folder, "libggml-cuda.so")
+print("loaded", flush=True)
+sys.stdin.readline()
 function(ggml, "ggml_backend_load_all_from_path", None, ctypes.c_char_p)(folder.encode())
-step("begin")
 model = load(path)
-step("loaded")
 context = open_context(model, tokens)
-step("context")
 evaluate(context, 64)
-step("evaluated")
+print("weights", weights, file=sys.stderr)
+print("kv", 2 * 2 * LAYERS * WIDTH * tokens, file=sys.stderr)  # keys and values of 2 bytes
+print("ready", flush=True)
+sys.stdin.readline()

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/internal/simdriver"
+	reportjson "github.com/vramprof/vramprof/report/json"
+)
+
+// recorded runs a program that prints "loaded" when it has its libraries, and "ready" when it has memory, each time
+// waiting for a line. It returns what the memory is for, and what the program wrote to stderr.
+func recorded(t *testing.T, cmd *exec.Cmd) (*reportjson.ExplainedPart, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "run.vram")
+	var log output
+	cmd.Stderr = &log
+	target := startCommand(t, cmd)
+	if got := target.line(); got != "loaded" {
+		t.Fatalf("%q\n%s", got, log.String())
+	}
+	s := start(t, cmd.Env, "record", "--driver-objects", "-o", path, "-p", fmt.Sprint(target.pid())).ready()
+	fmt.Fprintln(target.stdin)
+	if got := target.line(); got != "ready" {
+		t.Fatalf("%q\n%s", got, log.String())
+	}
+	s.after(1500 * time.Millisecond) // a reading of the driver
+	s.stop()
+	env := cmd.Env
+	b := explained(t, env, path)
+	if b.NVML {
+		var sum int64
+		for i := range b.Rows {
+			sum += b.Rows[i].Bytes
+		}
+		if sum != b.Bytes {
+			t.Errorf("rows of %d bytes, NVML's figure is %d", sum, b.Bytes)
+		}
+	}
+	return b, log.String()
+}
+
+// rowNamed returns the row of a name; an empty one if there is none.
+func rowNamed(b *reportjson.ExplainedPart, name string) reportjson.PurposeRow {
+	for _, r := range b.Rows {
+		if r.Name == name {
+			return r
+		}
+	}
+	return reportjson.PurposeRow{}
+}
+
+// TestLlamasContextIsSplitAsItsLogSays: weights, KV cache and compute buffers of llama.cpp, for two sizes of the context.
+func TestLlamasContextIsSplitAsItsLogSays(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	sim := simdriver.Build(t, "--math", "535")
+	found, err := exec.Command("../../../../scripts/real-llama.sh", "--offline").Output()
+	folder := strings.TrimSpace(string(found))
+	if err != nil || strings.HasPrefix(folder, "skipped:") {
+		t.Skip(folder, err)
+	}
+	for _, tokens := range []int{4096, 12288} {
+		t.Run(fmt.Sprint(tokens), func(t *testing.T) {
+			script, _ := filepath.Abs("../../../../testdata/names/llama.py")
+			job := exec.Command("/usr/bin/python3", script, folder, filepath.Join(t.TempDir(), "model.gguf"), fmt.Sprint(tokens))
+			job.Env = sim.Env(t, "t4", 1)
+			b, out := recorded(t, job)
+			for _, c := range []struct{ row, log, shape, line string }{
+				{"weights (llama.cpp)", "model", "weights", "load (llama.py:"},
+				{"KV cache (llama.cpp)", "KV", "kv", "open_context (llama.py:"},
+				{"ggml compute buffers", "compute", "", "open_context (llama.py:"},
+			} {
+				row := rowNamed(b, c.row)
+				said := regexp.MustCompile(` CUDA0 ` + c.log + ` buffer size = +([0-9.]+) MiB`).FindStringSubmatch(out)
+				if said == nil {
+					t.Fatalf("llama.cpp's log has no %s buffer:\n%s", c.log, out)
+				}
+				if got := fmt.Sprintf("%.2f", float64(row.Bytes)/(1<<20)); got != said[1] {
+					t.Errorf("%s: %s MiB, llama.cpp says %s", c.row, got, said[1])
+				}
+				t.Logf("%s: %d bytes; llama.cpp says %s MiB", c.row, row.Bytes, said[1])
+				if c.shape != "" {
+					shape := regexp.MustCompile(`(?m)^` + c.shape + ` (\d+)$`).FindStringSubmatch(out)
+					if shape == nil || shape[1] != strconv.FormatInt(row.Bytes, 10) {
+						t.Errorf("%s: %d bytes, by its tensors' shapes %v", c.row, row.Bytes, shape)
+					}
+				}
+				if len(row.Parts) != 1 || !strings.HasPrefix(row.Parts[0].Line, c.line) {
+					t.Errorf("%s: %+v, want the line %s", c.row, row.Parts, c.line)
+				}
+			}
+			checkPart(t, b, "cuBLAS", "handles", "evaluate (llama.py:")
+			checkPart(t, b, "ggml pool", "", "evaluate (llama.py:")
+		})
+	}
+}
+
+// checkPart fails if a row has no part that a line allocated.
+func checkPart(t *testing.T, b *reportjson.ExplainedPart, row, part, line string) {
+	t.Helper()
+	for _, p := range rowNamed(b, row).Parts {
+		if p.Part == part && strings.HasPrefix(p.Line, line) && p.Bytes > 0 {
+			t.Logf("%s, %s: %d bytes by %s", row, part, p.Bytes, p.Line)
+			return
+		}
+	}
+	t.Errorf("%s: %+v, want %s by %s", row, rowNamed(b, row).Parts, part, line)
+}
+
+// TestNamesOfNVIDIAsLibraries: what each takes has its name, its part, and the line of the program that called it.
+func TestNamesOfNVIDIAsLibraries(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	sim := simdriver.Build(t, "--math", "535")
+	root := realtorch.Prepare(t) // its Python has the libc that NCCL needs
+	job := root.Command(sim.Env(t, "t4", 1), "../names/libraries.py")
+	job.Args[1] = filepath.Join(filepath.Dir(realtorch.Script("x")), "../names/libraries.py")
+	b, _ := recorded(t, job)
+	for _, c := range [][3]string{
+		{"NCCL", "communicators", "world (libraries.py:"},
+		{"NCCL", "driver's own", "world (libraries.py:"},
+		{"cuBLAS", "handles", "handle (libraries.py:"},
+		{"cuFFT", "plans", "transform (libraries.py:"},
+		{"cuSOLVER", "handles", "solver (libraries.py:"},
+		{"cuRAND", "generators", "random (libraries.py:"},
+		{"other CUDA", "", "array (libraries.py:"},
+	} {
+		checkPart(t, b, c[0], c[1], c[2])
+	}
+	if t.Failed() {
+		for _, r := range b.Rows {
+			t.Logf("%s %d %+v", r.Name, r.Bytes, r.Parts)
+		}
+	}
+}

@@ -38,6 +38,7 @@ type ExplainedPart struct {
 	Rows     []PurposeRow   `json:"rows"`
 	WalkedNS *int64         `json:"walked_ns"` // when holders were found, since at_ns: negative is earlier; null: never
 	Agreed   *PurposeAgreed `json:"agreement,omitempty"`
+	KVCache  *KVCacheUse    `json:"kv_cache_use,omitempty"` // as the process's inference server reported it
 	Notes    []string       `json:"notes"`
 }
 
@@ -70,21 +71,33 @@ type PurposeAgreed struct {
 	Same uint64 `json:"same_bytes"` // the same one
 }
 
-// WriteExplain writes what the memory of each process and GPU is for.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
+// KVCacheUse is how much of a KV cache is used.
+type KVCacheUse struct {
+	Engine  string  `json:"engine"`  // vLLM, SGLang, llama.cpp
+	Metric  string  `json:"metric"`  // vllm:kv_cache_usage_perc
+	Used    float64 `json:"used"`    // 0 to 1
+	Bytes   uint64  `json:"bytes"`   // that part of the rows with the purpose kv_cache
+	Engines int     `json:"engines"` // used is their mean
+	PID     uint32  `json:"pid"`     // the process that reported
+	Port    uint16  `json:"port"`
+}
+
+// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
+// nothing.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(NewExplain(s, st)); err != nil {
+	if err := e.Encode(NewExplain(s, st, use)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
 
 // NewExplain returns the report of WriteExplain.
-func NewExplain(s *ledger.Snapshot, st callstack.Stacks) ExplainReport {
+func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) ExplainReport {
 	r := ExplainReport{Version: ExplainVersion, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC().Format(time.RFC3339Nano), AtNS: report.Minus(s.End, s.Begin), Balances: []ExplainedPart{}}
-	for _, b := range purpose.Of(s, st) {
+	for _, b := range purpose.WithUse(s, st, use) {
 		p := &s.Processes[b.Process]
 		x := ExplainedPart{PID: p.PID, Comm: untrusted.Clean(p.Comm), UUID: untrusted.Clean(b.UUID), Bytes: b.Bytes, NVML: b.Read, Rows: []PurposeRow{}, Notes: []string{}}
 		if b.Device >= 0 {
@@ -96,6 +109,9 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks) ExplainReport {
 		}
 		if b.Both > 0 {
 			x.Agreed = &PurposeAgreed{b.Both, b.Same}
+		}
+		if u := b.Use; u != nil {
+			x.KVCache = &KVCacheUse{u.Engine, u.Metric, u.Used, uint64(u.Used * float64(b.KVCache())), u.Series, u.By, u.Port}
 		}
 		x.Notes = append(x.Notes, b.Notes(s)...)
 		for i := range b.Rows {

@@ -91,7 +91,19 @@ type Balance struct {
 	Bytes int64
 	Read  bool
 	Rows  []Row // by Kinds
+	Use   *Use  // of the process's KV cache; nil: nobody was asked
 	Doubt
+}
+
+// Use is how much of a KV cache is used, as the inference server reported it.
+type Use struct {
+	PID    uint32  // the process that has the cache
+	By     uint32  // the process that reported: this one or a parent
+	Port   uint16  // of its HTTP server
+	Engine string  // "vLLM"
+	Metric string  // "vllm:kv_cache_usage_perc"
+	Used   float64 // 0 to 1
+	Series int     // engines of the server, whose mean Used is
 }
 
 // Doubt is what the division of a Balance leaves open.

@@ -39,6 +39,27 @@ func OfProcess(s *ledger.Snapshot, st callstack.Stacks, process int) (list []Bal
 	return list
 }
 
+// WithUse is Of with what an inference server reported of the KV cache of one process; nil: nothing.
+func WithUse(s *ledger.Snapshot, st callstack.Stacks, use *Use) []Balance {
+	list := Of(s, st)
+	for i := range list {
+		if use != nil && s.Processes[list[i].Process].PID == use.PID {
+			list[i].Use = use
+		}
+	}
+	return list
+}
+
+// KVCache returns the bytes of KV caches in a balance.
+func (b *Balance) KVCache() (sum int64) {
+	for i := range b.Rows {
+		if b.Rows[i].Kind == KVCache {
+			sum += b.Rows[i].Bytes
+		}
+	}
+	return sum
+}
+
 // parts returns the parts of processes that run.
 func (d *divider) parts() (list []part) {
 	for _, x := range d.s.Parts() {

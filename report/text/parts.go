@@ -153,10 +153,11 @@ const (
 	nameColumn    = 30
 )
 
-// WriteExplain writes what the memory of each process and GPU is for.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
+// nothing.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options, screen Screen) error {
 	p := newPage(screen)
-	list := purpose.Of(s, st)
+	list := purpose.WithUse(s, st, use)
 	for i := range list {
 		if i > 0 {
 			p.line(plain, 0, "")

@@ -146,3 +146,37 @@ func TestNamesOfNVIDIAsLibraries(t *testing.T) {
 		}
 	}
 }
+
+// TestTheKVCacheIsNamedAndItsUseIsAsked: which tensors the cache is, by who keeps them, and on request how much of it the
+// engine reports as used. Without the flag nobody is asked.
+func TestTheKVCacheIsNamedAndItsUseIsAsked(t *testing.T) {
+	setup(t)
+	root := realtorch.Prepare(t)
+	for _, c := range []struct {
+		engine, holder, name, metric string
+		used                         float64
+	}{
+		{"vllm", "engine.kv_caches[*]", "vLLM", "vllm:kv_cache_usage_perc", 0.25},
+		{"sglang", "engine.token_to_kv_pool.", "SGLang", "sglang:token_usage", 0.5},
+	} {
+		env := root.Env(t, 1, 1<<30)
+		job := root.Command(env, filepath.Join(filepath.Dir(realtorch.Script("x")), "../names/engine.py"), c.engine)
+		target := startCommand(t, job)
+		var bytes uint64
+		if _, err := fmt.Sscanf(target.line(), "ready %d", &bytes); err != nil {
+			t.Fatal(err)
+		}
+		pid := fmt.Sprint(target.pid())
+		b := explained(t, env, "-p", pid, "--engine-metrics")
+		row := rowNamed(b, "KV cache")
+		if uint64(row.Bytes) != bytes || len(row.Parts) == 0 || !strings.HasPrefix(row.Parts[0].Holder, c.holder) {
+			t.Errorf("%s: %+v, want %d bytes of %s", c.engine, row, bytes, c.holder)
+		}
+		if u := b.KVCache; u == nil || u.Engine != c.name || u.Metric != c.metric || u.Used != c.used || u.Bytes != uint64(c.used*float64(bytes)) || u.PID != uint32(target.pid()) {
+			t.Errorf("%s: %+v", c.engine, b.KVCache)
+		}
+		if b := explained(t, env, "-p", pid); b.KVCache != nil {
+			t.Errorf("%s was asked without the flag", c.engine)
+		}
+	}
+}

@@ -41,7 +41,7 @@ var metrics = []struct{ name, engine string }{
 }
 
 // Read asks the ports that a process listens on, and those of its parents of the same user: workers of vLLM and SGLang
-// are children of the process that serves. An error says why nothing is known.
+// are children of the process that serves. An error has the reason why nothing is known.
 func Read(ctx context.Context, pid uint32) (*purpose.Use, error) {
 	inspected, asked := pid, 0
 	for range 1 + maxParents {

@@ -79,7 +79,7 @@ type KVCacheUse struct {
 	Bytes   uint64  `json:"bytes"`   // that part of the rows with the purpose kv_cache
 	Engines int     `json:"engines"` // used is their mean
 	PID     uint32  `json:"pid"`     // the process that reported
-	Port    uint16  `json:"port"`
+	Port    uint32  `json:"port"`
 }
 
 // WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
@@ -111,7 +111,7 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) Expla
 			x.Agreed = &PurposeAgreed{b.Both, b.Same}
 		}
 		if u := b.Use; u != nil {
-			x.KVCache = &KVCacheUse{u.Engine, u.Metric, u.Used, uint64(u.Used * float64(b.KVCache())), u.Series, u.By, u.Port}
+			x.KVCache = &KVCacheUse{u.Engine, u.Metric, u.Used, uint64(u.Used * float64(b.KVCache())), u.Series, u.By, uint32(u.Port)}
 		}
 		x.Notes = append(x.Notes, b.Notes(s)...)
 		for i := range b.Rows {

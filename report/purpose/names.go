@@ -65,7 +65,7 @@ var nameRules = []nameRule{
 	{Library, "NCCL", "", nil, nil, nil, re(`^p?nccl[A-Z]`), native("ncclGetUniqueId"), ""},
 	{Library, "NVSHMEM", "", nil, re(`^libnvshmem`), nil, nil, mapped("libnvshmem_host.so.3", ""), ""},
 	{Library, "cuBLAS", "handles", nil, re(`^libcublas`), nil, re(`^cublas(Lt|Xt)?Create`), mapped("libcublas.so.12", "cublasCreate_v2"), nvidia},
-	{Library, "cuBLAS", "workspaces", nil, re(`^libcublas`), nil, re(`^cublas[A-Z]`), mapped("libcublas.so.12", "cublasGemmEx"), nvidia},
+	{Library, "cuBLAS", "workspaces", nil, re(`^libcublas`), nil, re(`^cublas[A-Z]`), mapped("libcublas.so.12", "cublasGemmEx"), ""},
 	{Library, "cuBLAS", "", nil, re(`^libcublas`), nil, nil, mapped("libcublasLt.so.12", ""), nvidia},
 	{Library, "cuDNN", "handles", []string{"cuBLAS"}, re(`^libcudnn`), nil, re(`^cudnnCreate`), mapped("libcudnn.so.9", "cudnnCreate"), ""},
 	{Library, "cuDNN", "", []string{"cuBLAS"}, re(`^libcudnn`), nil, nil, mapped("libcudnn_engines_precompiled.so.9", ""), ""},
@@ -88,12 +88,12 @@ var nameRules = []nameRule{
 	{Library, "TensorFlow", "region", nil, re(`^libtensorflow|^_pywrap_tensorflow`), nil, re(`BFCAllocator::`), mapped("libtensorflow_framework.so.2", "tsl::BFCAllocator::Extend(unsigned long, unsigned long)"), ""},
 	{Library, "TensorFlow", "", []string{"cuBLAS", "cuDNN"}, re(`^libtensorflow|^_pywrap_tensorflow`), nil, nil, mapped("libtensorflow_cc.so.2", ""), ""},
 	{Library, "JAX, XLA", "region", nil, re(`^xla_(extension|cuda_plugin)|^libxla`), nil, re(`BFCAllocator::`), mapped("xla_cuda_plugin.so", "tsl::BFCAllocator::Extend(unsigned long, unsigned long)"), ""},
-	{Library, "JAX, XLA", "", []string{"cuBLAS", "cuDNN", "NCCL"}, re(`^xla_(extension|cuda_plugin)|^libxla`), nil, nil, mapped("xla_cuda_plugin.so", ""), ""},
+	{Library, "JAX, XLA", "", []string{"cuBLAS", "cuDNN"}, re(`^xla_(extension|cuda_plugin)|^libxla`), nil, nil, mapped("xla_cuda_plugin.so", ""), ""},
 	{Library, "RAPIDS", "pool", nil, re(`^lib(rmm|raft|cudf|cuml|cugraph)`), nil, re(`pool_memory_resource|arena_memory_resource`), mapped("librmm.so", "rmm::mr::detail::pool_memory_resource_impl::expand_pool(unsigned long)"), ""},
 	{Library, "RAPIDS", "", []string{"cuBLAS", "cuSOLVER", "cuSPARSE"}, re(`^lib(rmm|raft|cudf|cuml|cugraph)`), nil, nil, mapped("librmm.so", ""), ""},
 	{Library, "Faiss", "", []string{"cuBLAS"}, re(`^libfaiss|^_swigfaiss`), nil, nil, mapped("libfaiss.so", ""), ""},
 	{Library, "ggml", "", nil, re(`^libggml|^libllama`), nil, nil, mapped("libggml-cuda.so", ""), llama},
-	{Library, "ggml", "", nil, nil, nil, re(`^ggml_`), native("ggml_backend_cuda_init"), llama},
+	{Library, "ggml", "", nil, nil, nil, re(`^ggml_`), native("ggml_backend_cuda_init"), ""},
 
 	// Code that Python generates and loads as modules, and pools of Python's.
 	{Library, "Triton", "", nil, nil, re(`(^|/)triton/(runtime|compiler|backends)/`), nil, script("triton/compiler/compiler.py", "CompiledKernel._init_handles"), ""},
@@ -101,11 +101,11 @@ var nameRules = []nameRule{
 	{Library, "CuPy", "pool", nil, nil, nil, re(`^__pyx_\w*4cupy_4cuda_6memory_`), native("__pyx_f_4cupy_4cuda_6memory_22SingleDeviceMemoryPool__malloc"), ""},
 	{Library, "CuPy", "", []string{"cuBLAS", "cuFFT", "cuSOLVER", "cuSPARSE", "cuRAND"}, nil, re(`(^|/)cupy/`), nil, script("cupy/cuda/memory.py", "alloc"), ""},
 	{Library, "Numba", "arrays", nil, nil, re(`(^|/)numba/cuda/`), re(`memalloc|device_array|_memory_allocator`), script("numba/cuda/cudadrv/driver.py", "Context.memalloc"), numba},
-	{Library, "Numba", "", nil, nil, re(`(^|/)numba/cuda/`), nil, script("numba/cuda/cudadrv/driver.py", "Context.create_module_ptx"), numba},
+	{Library, "Numba", "", nil, nil, re(`(^|/)numba/cuda/`), nil, script("numba/cuda/cudadrv/driver.py", "Context.create_module_ptx"), ""},
 
 	// A pluggable allocator or the backend cudaMallocAsync: no tensors are reported.
 	{Torch, "", "", nil, re(`^libc10_cuda\.so`), nil, nil, mapped("libc10_cuda.so", ""), torch},
-	{Torch, "", "", nil, nil, nil, re(`CUDAPluggableAllocator`), native("torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator::malloc(unsigned long, signed char, CUstream_st*)"), torch},
+	{Torch, "", "", nil, nil, nil, re(`CUDAPluggableAllocator`), native("torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator::malloc(unsigned long, signed char, CUstream_st*)"), ""},
 }
 
 // ownerOfStack returns whose memory a stack allocates; nil if no rule fits. The frame nearest to the leaf that a rule

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/internal/simdriver"
 	reportjson "github.com/vramprof/vramprof/report/json"
@@ -179,4 +180,31 @@ func TestTheKVCacheIsNamedAndItsUseIsAsked(t *testing.T) {
 			t.Errorf("%s was asked without the flag", c.engine)
 		}
 	}
+}
+
+// TestNamesOfPython: arrays of Numba, and the memory of PyTorch's backend cudaMallocAsync, which reports no tensors, on the
+// fake CUDA.
+func TestNamesOfPython(t *testing.T) {
+	setup(t)
+	file := filepath.Join(t.TempDir(), "run.vram")
+	recordAll := func(t *testing.T, env []string, command ...string) *reportjson.ExplainedPart {
+		t.Helper()
+		start(t, env, append([]string{"record", "-o", file, "--"}, command...)...).wait()
+		defer os.Remove(file)
+		return explained(t, env, "--at", "peak", file)
+	}
+	t.Run("Numba", func(t *testing.T) {
+		if found, _ := filepath.Glob("/usr/lib/python3/dist-packages/numba/__init__.py"); found == nil || fakecuda.OnNVIDIA() {
+			t.Skip("no numba on the fake CUDA (scripts/install.sh test installs it)")
+		}
+		script, _ := filepath.Abs("../../../../testdata/holders/numba_arrays.py")
+		b := recordAll(t, fakecuda.Build(t).Env(t, 1, 1<<30), "/usr/bin/python3", script, filepath.Join(t.TempDir(), "truth"))
+		checkPart(t, b, "Numba", "arrays", "new (numba_arrays.py:")
+	})
+	t.Run("PyTorch", func(t *testing.T) {
+		root := realtorch.Prepare(t)
+		job := root.Command(append(root.Env(t, 1, 1<<30), "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"), "backends.py", t.TempDir(), "20")
+		b := recordAll(t, job.Env, job.Args...)
+		checkPart(t, b, "PyTorch, tensors unknown", "", "<module> (backends.py:")
+	})
 }

@@ -80,8 +80,23 @@ func (d *divider) parts() (list []part) {
 		x.OlderAllocated = report.Minus(t.Older, t.OlderAsleep+t.OlderMoved)
 		list = append(list, x)
 	}
+	list = append(list, d.unread(list)...)
 	list = slices.DeleteFunc(list, func(p part) bool { return d.s.Processes[p.Process].End != 0 || p.Unlisted > 0 })
 	slices.SortStableFunc(list, func(a, b part) int { return cmp.Compare(a.Process, b.Process) })
+	return list
+}
+
+// unread returns parts of what was allocated from CUDA by processes of which nothing else is known: NVML has no figure yet.
+func (d *divider) unread(known []part) (list []part) {
+	reports := report.ReportTensors(d.s)
+	for i := range d.s.Sites {
+		x := &d.s.Sites[i]
+		if !x.Kind.Owned() || x.LiveBytes == 0 || x.Segment && reports[x.Process] || slices.ContainsFunc(known, func(p part) bool { return p.Process == x.Process }) ||
+			slices.ContainsFunc(list, func(p part) bool { return p.Process == x.Process && p.Device == x.Device }) {
+			continue
+		}
+		list = append(list, part{Part: ledger.Part{Process: x.Process, Device: x.Device, UUID: report.GPUUUID(d.s, x.Process, x.Device, x.Kind)}})
+	}
 	return list
 }
 

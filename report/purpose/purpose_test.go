@@ -307,3 +307,19 @@ func TestApportionAddsUp(t *testing.T) {
 		t.Error("a total without weights")
 	}
 }
+
+// TestAProcessWithoutAFigureOfNVMLHasABalance: NVML lists a process some time after its first allocation.
+func TestAProcessWithoutAFigureOfNVMLHasABalance(t *testing.T) {
+	s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}, {PID: 8, End: 1}}, Sites: []ledger.Site{
+		{Process: 0, Kind: ledger.Device, Device: 0, LiveBytes: 5, Stack: 1}, {Process: 0, Kind: ledger.Device, Device: 0, LiveBytes: 2, Stack: 2},
+		{Process: 0, Kind: ledger.Device, Device: 1, LiveBytes: 3}, {Process: 0, Kind: ledger.Pinned, Device: 0, LiveBytes: 9}, {Process: 1, Kind: ledger.Device, LiveBytes: 4},
+	}}
+	st := reporttest.StackMap{1: {native("cuMemAlloc_v2"), mapped("libcublas.so.12", "cublasCreate_v2")}}
+	list := Of(s, st)
+	if len(list) != 2 || list[0].Bytes != 7 || list[1].Bytes != 3 || list[0].Read || list[0].Rows[0].Name() != "cuBLAS" || list[0].Rows[0].Bytes != 5 {
+		t.Errorf("%+v", list)
+	}
+	for i := range list {
+		checkRows(t, "no figure", &list[i])
+	}
+}

@@ -63,7 +63,11 @@ func (d *divider) driver(x *part, rows rowSet) {
 			row, piece := rows.row(key.kind, key.library), *found[key]
 			row.Bytes += int64(weights[i])
 			piece.Bytes = weights[i]
-			row.Pieces = append(row.Pieces, piece)
+			if piece.HasName() {
+				row.Pieces = append(row.Pieces, piece) // its name is new there
+			} else {
+				row.piece(piece)
+			}
 		}
 	}
 }

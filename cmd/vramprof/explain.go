@@ -12,11 +12,13 @@ import (
 
 	"github.com/vramprof/vramprof/internal/explain"
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/kvuse"
 	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/internal/source"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -34,6 +36,7 @@ func explainCommand(p *program) *cli.Command {
 			&cli.UintFlag{Name: "pid", Aliases: []string{"p"}, Usage: "read process `PID` now"},
 			&cli.StringFlag{Name: "at", Usage: "show the `MOMENT` of a capture (default: the end, or the peak if all processes have ended by then)"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+			&cli.BoolFlag{Name: "engine-metrics", Usage: "with -p, ask the ports that the process or a parent listens on, on loopback, for the /metrics of vLLM, SGLang or llama.cpp: how much of the KV cache is used"},
 			&cli.BoolFlag{Name: "no-names", Usage: "with -p, read classes of holders, not names of variables, attributes and keys"},
 			mineFlag(),
 		}, readFlags()),
@@ -51,8 +54,10 @@ func (p *program) explain(c *cli.Context) error {
 		}
 		return explainProcess(c, uint32(c.Uint("pid")))
 	}
-	if c.IsSet("no-names") {
-		return fault.Usage(fmt.Errorf("--no-names is only for -p, and %q is a capture", c.Args().First()))
+	for _, flag := range []string{"no-names", "engine-metrics"} {
+		if c.IsSet(flag) {
+			return fault.Usage(fmt.Errorf("--%s is only for -p, and %q is a capture", flag, c.Args().First()))
+		}
 	}
 	at, err := source.ParseMoment(c.String("at"))
 	if err != nil {
@@ -70,7 +75,7 @@ func (p *program) explain(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeExplain(c, s, mine(c, r))
+	return writeExplain(c, s, mine(c, r), nil)
 }
 
 func explainProcess(c *cli.Context, pid uint32) error {
@@ -84,13 +89,19 @@ func explainProcess(c *cli.Context, pid uint32) error {
 	for _, w := range s.Warnings {
 		fmt.Fprintln(c.App.ErrWriter, "vramprof:", w)
 	}
-	return writeExplain(c, s, nil)
+	var use *purpose.Use
+	if c.Bool("engine-metrics") {
+		if use, err = kvuse.Read(c.Context, pid); err != nil {
+			fmt.Fprintln(c.App.ErrWriter, "vramprof: no metrics of an inference server:", err)
+		}
+	}
+	return writeExplain(c, s, nil, use)
 }
 
-func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks) error {
+func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) error {
 	var out io.Writer = c.App.Writer
 	if c.Bool("json") {
-		return reportjson.WriteExplain(out, s, st)
+		return reportjson.WriteExplain(out, s, st, use)
 	}
-	return text.WriteExplain(out, s, st, report.Options{}, terminal.Screen())
+	return text.WriteExplain(out, s, st, use, report.Options{}, terminal.Screen())
 }

@@ -34,6 +34,7 @@ var Pages = []Page{
 	{Name: "holders", Subject: "who keeps the tensors of a running PyTorch", File: "docs/holders.md"},
 	{Name: "planes", Subject: "kinds of memory, planes, PyTorch, out-of-memory records, devices", File: "docs/planes.md"},
 	{Name: "oom", Subject: "records of out-of-memory errors", File: "docs/planes.md", Section: "Out-of-memory errors"},
+	{Name: "names", Subject: "what the memory outside PyTorch is: NCCL, cuBLAS, llama.cpp, KV caches", File: "docs/names.md"},
 	{Name: "formats", Subject: "pprof profiles and their labels, exports to other tools", File: "docs/formats.md"},
 	{Name: "pprof", Subject: "sample types, labels, and commands of go tool pprof", File: "docs/formats.md", Section: "Profiles"},
 	{Name: "json", Subject: "the JSON outputs and their schemas", File: "docs/json.md"},

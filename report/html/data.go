@@ -91,7 +91,7 @@ func (b *builder) purposes() []purposeData {
 			r := &rows[k]
 			row := purposeRow{Kind: string(r.Kind), Name: r.Name(), Bytes: r.Bytes, Known: r.Known()}
 			for n := range r.Pieces[:min(len(r.Pieces), maxPurposePieces)] {
-				if piece := &r.Pieces[n]; piece.Module != "" || piece.Cache != "" {
+				if piece := &r.Pieces[n]; piece.HasName() {
 					row.Pieces = append(row.Pieces, purposePiece{shorten(piece.Name(r.Kind)), piece.Bytes})
 				}
 			}

@@ -38,6 +38,7 @@ type ExplainedPart struct {
 	Rows     []PurposeRow   `json:"rows"`
 	WalkedNS *int64         `json:"walked_ns"` // when holders were found, since at_ns: negative is earlier; null: never
 	Agreed   *PurposeAgreed `json:"agreement,omitempty"`
+	KVCache  *KVCacheUse    `json:"kv_cache_use,omitempty"` // as the process's inference server reported it
 	Notes    []string       `json:"notes"`
 }
 
@@ -52,10 +53,15 @@ type PurposeRow struct {
 	Parts     []PurposePiece `json:"parts,omitempty"`
 }
 
-// PurposePiece is a part of a row: of activations by module, of the cache by what becomes of it.
+// PurposePiece is a part of a row: of activations by module, of the KV cache by holder, of the cache by what becomes of
+// it, of what is not PyTorch's by the line that allocated it.
 type PurposePiece struct {
 	Cache  string `json:"cache,omitempty"`  // idle, held, small, streams, pools, pending
 	Module string `json:"module,omitempty"` // Block.forward (model.py:88)
+	Holder string `json:"holder,omitempty"` // worker.kv_caches[*]
+	Part   string `json:"part,omitempty"`   // of a library: communicators, handles; of CUDA graphs: their pool
+	Line   string `json:"line,omitempty"`   // load (serve.py:12)
+	Count  uint64 `json:"count,omitempty"`  // live allocations of line
 	Bytes  uint64 `json:"bytes"`
 }
 
@@ -65,21 +71,33 @@ type PurposeAgreed struct {
 	Same uint64 `json:"same_bytes"` // the same one
 }
 
-// WriteExplain writes what the memory of each process and GPU is for.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
+// KVCacheUse is how much of a KV cache is used.
+type KVCacheUse struct {
+	Engine  string  `json:"engine"`  // vLLM, SGLang, llama.cpp
+	Metric  string  `json:"metric"`  // vllm:kv_cache_usage_perc
+	Used    float64 `json:"used"`    // 0 to 1
+	Bytes   uint64  `json:"bytes"`   // that part of the rows with the purpose kv_cache
+	Engines int     `json:"engines"` // used is their mean
+	PID     uint32  `json:"pid"`     // the process that reported
+	Port    uint32  `json:"port"`
+}
+
+// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
+// nothing.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(NewExplain(s, st)); err != nil {
+	if err := e.Encode(NewExplain(s, st, use)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
 
 // NewExplain returns the report of WriteExplain.
-func NewExplain(s *ledger.Snapshot, st callstack.Stacks) ExplainReport {
+func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) ExplainReport {
 	r := ExplainReport{Version: ExplainVersion, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC().Format(time.RFC3339Nano), AtNS: report.Minus(s.End, s.Begin), Balances: []ExplainedPart{}}
-	for _, b := range purpose.Of(s, st) {
+	for _, b := range purpose.WithUse(s, st, use) {
 		p := &s.Processes[b.Process]
 		x := ExplainedPart{PID: p.PID, Comm: untrusted.Clean(p.Comm), UUID: untrusted.Clean(b.UUID), Bytes: b.Bytes, NVML: b.Read, Rows: []PurposeRow{}, Notes: []string{}}
 		if b.Device >= 0 {
@@ -91,6 +109,9 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks) ExplainReport {
 		}
 		if b.Both > 0 {
 			x.Agreed = &PurposeAgreed{b.Both, b.Same}
+		}
+		if u := b.Use; u != nil {
+			x.KVCache = &KVCacheUse{u.Engine, u.Metric, u.Used, uint64(u.Used * float64(b.KVCache())), u.Series, u.By, uint32(u.Port)}
 		}
 		x.Notes = append(x.Notes, b.Notes(s)...)
 		for i := range b.Rows {
@@ -105,7 +126,8 @@ func purposeRow(r *purpose.Row) PurposeRow {
 	x := PurposeRow{Purpose: string(r.Kind), Library: r.Library, Name: r.Name(), Bytes: r.Bytes, ByHolders: r.ByHolders, ByStacks: r.ByStacks}
 	for i := range r.Pieces {
 		piece := &r.Pieces[i]
-		x.Parts = append(x.Parts, PurposePiece{Cache: string(piece.Cache), Module: untrusted.Clean(piece.Module), Bytes: piece.Bytes})
+		x.Parts = append(x.Parts, PurposePiece{Cache: string(piece.Cache), Module: untrusted.Clean(piece.Module), Holder: untrusted.Clean(piece.Holder),
+			Part: piece.Part, Line: untrusted.Clean(piece.Line), Count: piece.Count, Bytes: piece.Bytes})
 	}
 	return x
 }

@@ -11,7 +11,7 @@ import (
 
 func TestExplain(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteExplain(&out, reporttest.Explained(), reporttest.HeldStacks()); err != nil {
+	if err := WriteExplain(&out, reporttest.Explained(), reporttest.HeldStacks(), nil); err != nil {
 		t.Fatal(err)
 	}
 	reporttest.Golden(t, "explain.json", out.Bytes())
@@ -28,7 +28,7 @@ func TestExplainKeepsHostileNamesOffTerminals(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if err := WriteExplain(&out, s, st); err != nil {
+	if err := WriteExplain(&out, s, st, nil); err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Contains(out.Bytes(), []byte(`\u001b`)) || bytes.Contains(out.Bytes(), []byte("\x1b")) {

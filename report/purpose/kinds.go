@@ -57,7 +57,7 @@ type Row struct {
 	Bytes   int64
 	// How the purpose of tensors is known; the rest was divided as the rest of its kind.
 	ByHolders, ByStacks uint64
-	Pieces              []Piece // of Activations, of Cache, largest first: they add up to Bytes
+	Pieces              []Piece // largest first: they add up to Bytes; none where nothing more is known
 }
 
 // Name returns the name of a row for people: "weights", "NCCL", "KV cache (llama.cpp)".
@@ -71,10 +71,14 @@ func (r *Row) Name() string {
 	return r.Kind.Text()
 }
 
-// Piece is a part of a row. One of its fields names it.
+// Piece is a part of a row. Its other fields name it; all strings but Part are untrusted.
 type Piece struct {
 	Cache  report.CacheKind // of Cache; "" where its parts are unknown
-	Module string           // of Activations: "Block.forward (model.py:88)"; untrusted; "" in none, or where no stack is known
+	Module string           // of Activations: "Block.forward (model.py:88)"; "" in none, or where no stack is known
+	Holder string           // of KVCache: the path that keeps the tensors: "worker.kv_caches[*]"; "" where none is known
+	Part   string           // of libraries: what it is there: "communicators"; of Graphs: "pool 1.0"
+	Line   string           // what allocated it, of what is not PyTorch's: "load (serve.py:12)"; "" where no code of the user did
+	Count  uint64           // of a Line: live allocations
 	Bytes  uint64
 }
 
@@ -87,7 +91,19 @@ type Balance struct {
 	Bytes int64
 	Read  bool
 	Rows  []Row // by Kinds
+	Use   *Use  // of the process's KV cache; nil: nobody was asked
 	Doubt
+}
+
+// Use is how much of a KV cache is used, as the inference server reported it.
+type Use struct {
+	PID    uint32  // the process that has the cache
+	By     uint32  // the process that reported: this one or a parent
+	Port   uint16  // of its HTTP server
+	Engine string  // "vLLM"
+	Metric string  // "vllm:kv_cache_usage_perc"
+	Used   float64 // 0 to 1
+	Series int     // engines of the server, whose mean Used is
 }
 
 // Doubt is what the division of a Balance leaves open.
@@ -130,7 +146,8 @@ func (r rowSet) list() (list []Row) {
 			continue
 		}
 		slices.SortFunc(row.Pieces, func(a, b Piece) int {
-			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Module, b.Module), cmp.Compare(a.Cache, b.Cache))
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Module, b.Module), cmp.Compare(a.Cache, b.Cache), cmp.Compare(a.Holder, b.Holder),
+				cmp.Compare(a.Part, b.Part), cmp.Compare(a.Line, b.Line))
 		})
 		list = append(list, *row)
 	}
@@ -146,13 +163,21 @@ func (r *Row) piece(p Piece) {
 		return
 	}
 	for i := range r.Pieces {
-		if x := &r.Pieces[i]; x.Cache == p.Cache && x.Module == p.Module {
+		if x := &r.Pieces[i]; x.isNamedAs(&p) {
 			x.Bytes += p.Bytes
+			x.Count += p.Count
 			return
 		}
 	}
 	r.Pieces = append(r.Pieces, p)
 }
+
+func (p *Piece) isNamedAs(q *Piece) bool {
+	return p.Cache == q.Cache && p.Module == q.Module && p.Holder == q.Holder && p.Part == q.Part && p.Line == q.Line
+}
+
+// HasName reports whether anything is known of a piece.
+func (p *Piece) HasName() bool { return !p.isNamedAs(&Piece{}) }
 
 // apportion divides a total in proportion to weights, so that the shares add up to it; by largest remainder.
 // Without weights it returns nil.

@@ -39,6 +39,27 @@ func OfProcess(s *ledger.Snapshot, st callstack.Stacks, process int) (list []Bal
 	return list
 }
 
+// WithUse is Of with what an inference server reported of the KV cache of one process; nil: nothing.
+func WithUse(s *ledger.Snapshot, st callstack.Stacks, use *Use) []Balance {
+	list := Of(s, st)
+	for i := range list {
+		if use != nil && s.Processes[list[i].Process].PID == use.PID {
+			list[i].Use = use
+		}
+	}
+	return list
+}
+
+// KVCache returns the bytes of KV caches in a balance.
+func (b *Balance) KVCache() (sum int64) {
+	for i := range b.Rows {
+		if b.Rows[i].Kind == KVCache {
+			sum += b.Rows[i].Bytes
+		}
+	}
+	return sum
+}
+
 // parts returns the parts of processes that run.
 func (d *divider) parts() (list []part) {
 	for _, x := range d.s.Parts() {
@@ -59,8 +80,23 @@ func (d *divider) parts() (list []part) {
 		x.OlderAllocated = report.Minus(t.Older, t.OlderAsleep+t.OlderMoved)
 		list = append(list, x)
 	}
+	list = append(list, d.unread(list)...)
 	list = slices.DeleteFunc(list, func(p part) bool { return d.s.Processes[p.Process].End != 0 || p.Unlisted > 0 })
 	slices.SortStableFunc(list, func(a, b part) int { return cmp.Compare(a.Process, b.Process) })
+	return list
+}
+
+// unread returns parts of what was allocated from CUDA by processes of which nothing else is known: NVML has no figure yet.
+func (d *divider) unread(known []part) (list []part) {
+	reports := report.ReportTensors(d.s)
+	for i := range d.s.Sites {
+		x := &d.s.Sites[i]
+		if !x.Kind.Owned() || x.LiveBytes == 0 || x.Segment && reports[x.Process] || slices.ContainsFunc(known, func(p part) bool { return p.Process == x.Process }) ||
+			slices.ContainsFunc(list, func(p part) bool { return p.Process == x.Process && p.Device == x.Device }) {
+			continue
+		}
+		list = append(list, part{Part: ledger.Part{Process: x.Process, Device: x.Device, UUID: report.GPUUUID(d.s, x.Process, x.Device, x.Kind)}})
+	}
 	return list
 }
 

@@ -16,32 +16,71 @@ import (
 
 const mib = reporttest.MiB
 
-func TestEachLibraryRuleFitsItsExample(t *testing.T) {
-	for i := range libraryRules {
-		r := &libraryRules[i]
-		if got := libraryRuleOf(&r.example); got != r {
-			t.Errorf("%s: its example %+v fits %+v", r.name, r.example, got)
+func TestEachNameRuleFitsItsExample(t *testing.T) {
+	for i := range nameRules {
+		r := &nameRules[i]
+		if got := nameRuleOf(&r.example); got != r {
+			t.Errorf("%s %s: its example %+v fits %+v", r.name, r.part, r.example, got)
 		}
 	}
-	for _, f := range []callstack.Frame{mapped("libcuda.so.1"), mapped("libcudart.so.12"), native("main"), native("nccl"), script("train.py", "main"), {Function: "ncclX", Mark: true}} {
-		if got := libraryRuleOf(&f); got != nil {
+	for _, f := range []callstack.Frame{mapped("libcuda.so.1", ""), mapped("libcudart.so.12", ""), native("main"), native("nccl"), script("train.py", "main"), {Function: "ncclX", Mark: true}} {
+		if got := nameRuleOf(&f); got != nil {
 			t.Errorf("%+v fits %s", f, got.name)
 		}
 	}
 }
 
-func TestCallersShowWhatABufferOfGGMLIsFor(t *testing.T) {
-	for caller, want := range map[string]rowKey{
-		"llama_model::load_tensors(llama_model_loader&)":                             {Weights, "llama.cpp"},
-		"llama_kv_cache_unified::llama_kv_cache_unified(llama_model const&)":         {KVCache, "llama.cpp"},
-		"ggml_backend_sched_reserve":                                                 {Library, "ggml compute buffers"},
-		"ggml_cuda_pool_leg::alloc(unsigned long, unsigned long*)":                   {Library, "ggml pool"},
-		"llama_context::llama_context(llama_model const&, llama_context_params)":     {Library, "ggml"},
-		"void ggml_cuda_op_mul_mat<float>(ggml_backend_cuda_context&, ggml_tensor*)": {Library, "ggml"},
+func TestCallersShowWhatALibraryAllocatesFor(t *testing.T) {
+	cudart, main := native("cudaMalloc"), native("main")
+	ggml := func(caller string) []callstack.Frame {
+		return []callstack.Frame{cudart, mapped("libggml-cuda.so", ""), native("ggml_backend_buft_alloc_buffer"), native(caller), main}
+	}
+	type want struct {
+		kind       Kind
+		name, part string
+	}
+	for _, c := range []struct {
+		stack []callstack.Frame
+		want
+	}{
+		{ggml("llama_model::load_tensors(llama_model_loader&)"), want{Weights, "llama.cpp", ""}},
+		{ggml("llama_kv_cache_init(llama_kv_cache&, llama_model const&)"), want{KVCache, "llama.cpp", ""}},
+		{ggml("llama_kv_cache_unified::llama_kv_cache_unified(llama_model const&)"), want{KVCache, "llama.cpp", ""}},
+		{ggml("ggml_backend_sched_reserve"), want{Library, "ggml compute buffers", ""}},
+		{ggml("ggml_cuda_pool_leg::alloc(unsigned long, unsigned long*)"), want{Library, "ggml pool", ""}},
+		{ggml("llama_context::llama_context(llama_model const&, llama_context_params)"), want{Library, "ggml", ""}},
+		{ggml("void ggml_cuda_op_mul_mat<float>(ggml_backend_cuda_context&, ggml_tensor*)"), want{Library, "ggml", ""}},
+		{[]callstack.Frame{cudart, mapped("libcublasLt.so.12", ""), mapped("libcublas.so.12", "cublasCreate_v2"), mapped("libggml-cuda.so", ""), native("llama_decode"), main}, want{Library, "cuBLAS", "handles"}},
+		{[]callstack.Frame{cudart, mapped("libcublasLt.so.12", ""), mapped("libcublas.so.12", "cublasCreate_v2"), mapped("libcusolver.so.11", "cusolverDnCreate"), main}, want{Library, "cuSOLVER", "handles"}},
+		{[]callstack.Frame{cudart, mapped("libnccl.so.2", ""), mapped("libnccl.so.2", "ncclCommInitRankConfig"), main}, want{Library, "NCCL", "communicators"}},
+		{[]callstack.Frame{cudart, mapped("libnccl.so.2", ""), main}, want{Library, "NCCL", ""}},
+		{[]callstack.Frame{cudart, script("triton/compiler/compiler.py", "CompiledKernel._init_handles"), script("torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.launch")}, want{Library, "TorchInductor", ""}},
 	} {
-		stack := []callstack.Frame{native("cudaMalloc"), mapped("libggml-cuda.so"), native("ggml_backend_buft_alloc_buffer"), native(caller), native("main")}
-		if got, ok := libraryOf(stack); !ok || got != want {
-			t.Errorf("%s: %v", caller, got)
+		if got := ownerOfStack(c.stack); got == nil || (want{got.kind, got.name, got.part}) != c.want {
+			t.Errorf("%+v: %+v", c.want, got)
+		}
+	}
+}
+
+// TestADriversObjectIsNoWeight: what the driver takes while a model loads is its context.
+func TestADriversObjectIsNoWeight(t *testing.T) {
+	stacks := reporttest.StackMap{
+		1: {native("cudaMalloc"), mapped("libggml-cuda.so", ""), native("llama_model::load_tensors(llama_model_loader&)"), {Function: "load", File: "/home/ada/serve.py", Line: 12, Python: true}},
+		2: {native("cublasCreate_v2"), mapped("libcublas.so.12", "cublasCreate_v2"), {Function: "warm", File: "/home/ada/serve.py", Line: 20, Python: true}},
+	}
+	d := divider{stacks: newStackReader(nil, stacks)}
+	for _, c := range []struct {
+		site ledger.Site
+		want owner
+	}{
+		{ledger.Site{Stack: 1, Kind: ledger.Device, API: "cudaMalloc"}, owner{rowKey{Weights, "llama.cpp"}, "", "load (serve.py:12)"}},
+		{ledger.Site{Stack: 1, Kind: ledger.Internal, API: "cudaMalloc"}, owner{rowKey{Context, ""}, "", "load (serve.py:12)"}},
+		{ledger.Site{Stack: 2, Kind: ledger.Internal, API: "cuModuleLoadData"}, owner{rowKey{Library, "cuBLAS"}, driverObjects, "warm (serve.py:20)"}},
+		{ledger.Site{Stack: 2, Kind: ledger.Internal, API: "cuDevicePrimaryCtxRetain"}, owner{rowKey{Context, ""}, "", "warm (serve.py:20)"}},
+		{ledger.Site{Stack: 2, Kind: ledger.Graph, API: "cuGraphLaunch"}, owner{rowKey{Graphs, ""}, "", "warm (serve.py:20)"}},
+	} {
+		if got := d.ownerOf(&c.site); got != c.want {
+			t.Errorf("%+v: %+v", c.site, got)
 		}
 	}
 }
@@ -266,5 +305,21 @@ func TestApportionAddsUp(t *testing.T) {
 	}
 	if apportion(5, nil) != nil || apportion(5, []uint64{0}) != nil {
 		t.Error("a total without weights")
+	}
+}
+
+// TestAProcessWithoutAFigureOfNVMLHasABalance: NVML lists a process some time after its first allocation.
+func TestAProcessWithoutAFigureOfNVMLHasABalance(t *testing.T) {
+	s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}, {PID: 8, End: 1}}, Sites: []ledger.Site{
+		{Process: 0, Kind: ledger.Device, Device: 0, LiveBytes: 5, Stack: 1}, {Process: 0, Kind: ledger.Device, Device: 0, LiveBytes: 2, Stack: 2},
+		{Process: 0, Kind: ledger.Device, Device: 1, LiveBytes: 3}, {Process: 0, Kind: ledger.Pinned, Device: 0, LiveBytes: 9}, {Process: 1, Kind: ledger.Device, LiveBytes: 4},
+	}}
+	st := reporttest.StackMap{1: {native("cuMemAlloc_v2"), mapped("libcublas.so.12", "cublasCreate_v2")}}
+	list := Of(s, st)
+	if len(list) != 2 || list[0].Bytes != 7 || list[1].Bytes != 3 || list[0].Read || list[0].Rows[0].Name() != "cuBLAS" || list[0].Rows[0].Bytes != 5 {
+		t.Errorf("%+v", list)
+	}
+	for i := range list {
+		checkRows(t, "no figure", &list[i])
 	}
 }

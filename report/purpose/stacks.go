@@ -3,6 +3,7 @@
 package purpose
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/vramprof/vramprof/report/frames"
@@ -83,10 +84,11 @@ func moduleName(stack []callstack.Frame, t *phase.Trait) string {
 		return ""
 	}
 	f := &stack[c.Frame]
-	line := f.StartLine
-	if line == 0 {
-		line = f.Line
-	}
+	return lineOf(f, cmp.Or(f.StartLine, f.Line))
+}
+
+// lineOf returns "Block.forward (model.py:88)".
+func lineOf(f *callstack.Frame, line int) string {
 	name := frames.Name(f)
 	if file := frames.ShortFile(f.File); file != "" && line > 0 {
 		name += " (" + base(file) + ":" + strconv.Itoa(line) + ")"

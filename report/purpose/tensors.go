@@ -21,7 +21,7 @@ var partKinds = [modelpart.Kinds]Kind{
 // share is memory of one purpose.
 type share struct {
 	kind     Kind
-	module   string // of Activations
+	name     string // of Activations: the module; of KVCache: the path of the holder
 	byHolder bool
 	byStack  bool
 }
@@ -51,8 +51,11 @@ func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
 		if s.byStack {
 			row.ByStacks += bytes
 		}
-		if s.kind == Activations {
-			row.piece(Piece{Module: s.module, Bytes: bytes})
+		switch s.kind {
+		case Activations:
+			row.piece(Piece{Module: s.name, Bytes: bytes})
+		case KVCache:
+			row.piece(Piece{Holder: s.name, Bytes: bytes})
 		}
 	}
 }
@@ -76,12 +79,21 @@ func (d *divider) older(x *part, w *ledger.Walked, all sums) {
 			rest -= bytes
 			for kind, n := range dividedByPart(&w.Held[i], bytes) {
 				if n > 0 {
-					all[share{kind: partKinds[kind], byHolder: modelpart.Kind(kind) != modelpart.None}] += n
+					all[byPart(modelpart.Kind(kind), &w.Held[i])] += n
 				}
 			}
 		}
 	}
 	all[share{kind: Tensors}] += rest
+}
+
+// byPart returns what a part of a model is for, by its holder alone.
+func byPart(kind modelpart.Kind, h *ledger.Held) share {
+	s := share{kind: partKinds[kind], byHolder: kind != modelpart.None}
+	if s.kind == KVCache {
+		s.name = h.Path
+	}
+	return s
 }
 
 // dividedByPart divides bytes of a holder as a walk found its storages.
@@ -194,7 +206,7 @@ func exactly(h *ledger.Held, bytes uint64, by sums) sums {
 			}
 		}
 		if len(of) == 0 && n > 0 {
-			of[share{kind: partKinds[kind], byHolder: modelpart.Kind(kind) != modelpart.None}] = n
+			of[byPart(modelpart.Kind(kind), h)] = n
 		}
 		for s, m := range of.fit(n) {
 			out[s] += m
@@ -230,9 +242,10 @@ func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, doubt *Doubt)
 			all[share{kind: Inputs, byHolder: true, byStack: true}] += n
 			continue
 		}
-		s := share{kind: of, byHolder: true, byStack: stack.kind == of}
+		s := byPart(modelpart.Kind(kind), h)
+		s.byStack = stack.kind == of
 		if of == Activations {
-			s.module = stack.module
+			s.name = stack.module
 		}
 		all[s] += n
 		if stack.kind != Tensors {
@@ -251,7 +264,7 @@ func (all sums) byStack(bytes uint64, stack byStack) {
 	}
 	s := share{kind: stack.kind, byStack: stack.kind != Tensors}
 	if stack.kind == Activations {
-		s.module = stack.module
+		s.name = stack.module
 	}
 	all[s] += bytes
 }
@@ -278,7 +291,7 @@ func (all sums) fit(total uint64) sums {
 func sortedShares(all sums) []share {
 	keys := slices.Collect(maps.Keys(all))
 	slices.SortFunc(keys, func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.module, b.module), compareBool(a.byHolder, b.byHolder), compareBool(a.byStack, b.byStack))
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), compareBool(a.byHolder, b.byHolder), compareBool(a.byStack, b.byStack))
 	})
 	return keys
 }

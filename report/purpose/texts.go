@@ -70,10 +70,18 @@ func (p *Piece) Name(kind Kind) string {
 	switch {
 	case kind == Cache:
 		return cacheNames[p.Cache]
-	case p.Module == "":
+	case p.Module != "":
+		return untrusted.Clean(p.Module)
+	case p.Holder != "":
+		return untrusted.Clean(p.Holder)
+	case kind == Activations:
 		return "no module"
+	case p.Part != "" && p.Line != "":
+		return p.Part + ": " + untrusted.Clean(p.Line)
+	case p.Part == "" && p.Line == "":
+		return "no line is known"
 	}
-	return untrusted.Clean(p.Module)
+	return p.Part + untrusted.Clean(p.Line)
 }
 
 // Known returns how the purpose of a row is known: "holders", "stacks", "holders 60%"; "" if the row is no
@@ -117,14 +125,35 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 	if b.Both > 0 {
 		list = append(list, fmt.Sprintf("Holders and stack traces agree on %.1f%% of the %s of which both show the purpose; holders count.", 100*float64(b.Same)/float64(b.Both), format.Bytes(b.Both)))
 	}
+	if b.Use != nil {
+		list = append(list, b.Use.note(b.KVCache()))
+	}
 	if b.CacheRead != 0 {
 		list = append(list, "The cache is divided as it was read "+format.Span(distance(b.CacheRead, s.End))+" from this moment.")
 	}
 	return list
 }
 
+// note returns what a server reported, of a KV cache of so many bytes.
+func (u *Use) note(bytes int64) string {
+	text := fmt.Sprintf("%s reports that %.1f%% of its KV cache is used", u.Engine, 100*u.Used)
+	if bytes > 0 {
+		text = fmt.Sprintf("%s reports that %.1f%% of its KV cache is used: %s of %s", u.Engine, 100*u.Used, format.Bytes(uint64(u.Used*float64(bytes))), format.Bytes(uint64(bytes)))
+	}
+	from := fmt.Sprintf(" (%s on port %d, process %d", u.Metric, u.Port, u.By)
+	if u.Series > 1 {
+		from += fmt.Sprintf(", mean of %d engines", u.Series)
+	}
+	if bytes <= 0 {
+		from += "; no tensor is known to be one"
+	}
+	return text + from + ")."
+}
+
 func (b *Balance) hasTensors() bool {
-	return slices.ContainsFunc(b.Rows, func(r Row) bool { return slices.Index(Kinds, r.Kind) <= slices.Index(Kinds, Tensors) })
+	return slices.ContainsFunc(b.Rows, func(r Row) bool {
+		return r.Library == "" && slices.Index(Kinds, r.Kind) <= slices.Index(Kinds, Tensors)
+	})
 }
 
 func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }

@@ -17,7 +17,7 @@ import (
 func explainText(t *testing.T, s *ledger.Snapshot, st callstack.Stacks, width int) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := WriteExplain(&out, s, st, report.Options{}, Screen{Width: width}); err != nil {
+	if err := WriteExplain(&out, s, st, nil, report.Options{}, Screen{Width: width}); err != nil {
 		t.Fatal(err)
 	}
 	reporttest.CheckText(t, out.String(), width)

@@ -153,10 +153,11 @@ const (
 	nameColumn    = 30
 )
 
-// WriteExplain writes what the memory of each process and GPU is for.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
+// nothing.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options, screen Screen) error {
 	p := newPage(screen)
-	list := purpose.Of(s, st)
+	list := purpose.WithUse(s, st, use)
 	for i := range list {
 		if i > 0 {
 			p.line(plain, 0, "")
@@ -224,7 +225,7 @@ func (p *page) purposeRow(sign, name string, bytes, all int64, known string) {
 
 // pieces writes the largest parts of a row.
 func (p *page) pieces(r *purpose.Row, most int) {
-	if most == 0 || len(r.Pieces) == 1 && r.Pieces[0].Module == "" && r.Pieces[0].Cache == "" {
+	if most == 0 || len(r.Pieces) == 1 && !r.Pieces[0].HasName() {
 		return
 	}
 	column := min(nameColumn+14, p.width-14)

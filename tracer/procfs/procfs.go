@@ -141,6 +141,18 @@ func parseUser(status string) uint32 {
 	return ledger.NoUser
 }
 
+// Parent returns the pid of the parent of a process, 0 if it has none or is gone.
+func Parent(pid uint32) uint32 {
+	status, _ := ReadWaiting(pid, "status", 4096) // the kernel itself holds it
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "PPid:" {
+			parent, _ := strconv.ParseUint(fields[1], 10, 32)
+			return uint32(parent)
+		}
+	}
+	return 0
+}
+
 // StartTicks returns when a process was started, in clock ticks since boot, and 0 for one that is
 // gone. It never changes: together with the pid it identifies a process.
 func StartTicks(pid uint32) uint64 {

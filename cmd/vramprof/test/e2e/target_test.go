@@ -36,7 +36,9 @@ func startTarget(t *testing.T, env []string, program string, args ...string) *ta
 
 func startCommand(t *testing.T, cmd *exec.Cmd) *target {
 	t.Helper()
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

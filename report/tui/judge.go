@@ -65,6 +65,14 @@ func (b *books) growthText() string {
 	return ""
 }
 
+// judgementOf returns what was judged, nil if nothing was yet.
+func (v *Verdicts) judgementOf() *report.Judgement {
+	if v == nil {
+		return nil
+	}
+	return v.judgement
+}
+
 // of returns the verdict on the line of a site, nil if it has none yet.
 func (v *Verdicts) of(s *ledger.Snapshot, x *ledger.Site) *judged {
 	if v == nil {

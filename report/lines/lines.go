@@ -35,14 +35,27 @@ type key struct {
 	stack   uint64 // of a site whose line is not known: it may be another one
 }
 
-// Of sums sites of a snapshot by line: those that Judgement.Headline names. Rows with most that is awake come
+// Book makes rows of one snapshot.
+type Book struct {
+	s    *ledger.Snapshot
+	st   callstack.Stacks
+	j    *report.Judgement
+	kept []*report.Kept
+}
+
+// New returns the book of a snapshot. The judgement says which line is a site's, see Judgement.Headline; it may be nil.
+func New(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement) *Book {
+	return &Book{s, st, j, report.KeptBy(s)}
+}
+
+// Rows sums sites of the snapshot by line. Rows with most that is awake come
 // first, those of imported memory last.
-func Of(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, list []ledger.Site) []Row {
-	at, kept := map[key]int{}, report.KeptBy(s)
+func (b *Book) Rows(list []ledger.Site) []Row {
+	at := map[key]int{}
 	var rows []Row
 	for i := range list {
 		x := &list[i]
-		stack, head := j.Headline(s, st, x)
+		stack, head := b.j.Headline(b.s, b.st, x)
 		k := key{report.LineKeyOf(&stack[head]), x.Process, x.Device, x.Kind, x.Segment, 0}
 		if f := &stack[head]; f.File == "" && f.Mapping == nil {
 			k.stack = x.Stack
@@ -56,8 +69,8 @@ func Of(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, list []led
 		rows[n].Sites = append(rows[n].Sites, *x)
 	}
 	for i := range rows {
-		rows[i].sum(s, st, kept)
-		rows[i].Calls = callsOf(s, st, j, rows[i].Sites)
+		b.sum(&rows[i])
+		rows[i].Calls = b.calls(rows[i].Sites)
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Compare(counted(&b.Site), counted(&a.Site))
@@ -65,13 +78,10 @@ func Of(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, list []led
 	return rows
 }
 
-func callsOf(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, sites []ledger.Site) []apart.Call {
-	if len(sites) < 2 {
-		return nil
-	}
+func (b *Book) calls(sites []ledger.Site) []apart.Call {
 	var calls apart.Calls
 	for i := range sites[:min(len(sites), apart.MostStacks)] {
-		stack, head := j.Headline(s, st, &sites[i])
+		stack, head := b.j.Headline(b.s, b.st, &sites[i])
 		calls.Add(stack, head, sites[i].LiveBytes)
 	}
 	return calls.Names()
@@ -86,14 +96,14 @@ func counted(x *ledger.Site) int64 {
 }
 
 // sum sets what follows from the sites.
-func (r *Row) sum(s *ledger.Snapshot, st callstack.Stacks, kept []*report.Kept) {
+func (b *Book) sum(r *Row) {
 	slices.SortStableFunc(r.Sites, func(a, b ledger.Site) int { return cmp.Compare(b.LiveBytes, a.LiveBytes) })
 	r.Site = r.Sites[0]
 	r.Owners = slices.Clone(r.Owners)
 	apis := []string{r.API}
 	for i := range r.Sites {
 		x := &r.Sites[i]
-		for _, mark := range report.Marks(s, st, x) {
+		for _, mark := range report.Marks(b.s, b.st, x) {
 			if !slices.Contains(r.Marks, mark) {
 				r.Marks = append(r.Marks, mark)
 			}
@@ -124,7 +134,7 @@ func (r *Row) sum(s *ledger.Snapshot, st callstack.Stacks, kept []*report.Kept) 
 		}
 	}
 	r.API = strings.Join(apis[:min(len(apis), mostAPIs)], ", ")
-	r.Module = moduleOf(kept[r.Process].OfSites(r.Pointers()), r.LiveBytes)
+	r.Module = moduleOf(b.kept[r.Process].OfSites(r.Pointers()), r.LiveBytes)
 }
 
 const mostAPIs = 4

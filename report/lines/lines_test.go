@@ -41,7 +41,7 @@ func TestSitesOfOneLineAreOneRow(t *testing.T) {
 	other.Process = 1
 	s.Sites = append(s.Sites, other)
 
-	rows := lines.Of(s, st, nil, s.Sites)
+	rows := lines.New(s, st, nil).Rows(s.Sites)
 	if len(rows) != 3 || rows[0].Process != 1 || rows[1].Kind != ledger.Device {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
@@ -71,7 +71,7 @@ func TestSitesWithoutALineStayApart(t *testing.T) {
 	for stack := range uint64(3) {
 		s.Sites = append(s.Sites, ledger.Site{Stack: stack + 4, API: "cudaMalloc", Kind: ledger.Device, LiveBytes: 1})
 	}
-	if rows := lines.Of(s, none{}, nil, s.Sites); len(rows) != 3 {
+	if rows := lines.New(s, none{}, nil).Rows(s.Sites); len(rows) != 3 {
 		t.Errorf("%d rows", len(rows))
 	}
 }
@@ -101,7 +101,7 @@ func TestARowHasTheNameOfTheModuleWhoseMemoryItIs(t *testing.T) {
 		held.Parts[c.kind] = 80
 		s.Walks = []ledger.Walked{{Process: 0, Held: []ledger.Held{held}}}
 		s.Sites = []ledger.Site{{Stack: 1, Kind: ledger.Tensor, LiveBytes: 100, LiveObjects: 1, Holders: []ledger.SiteHolder{{Holder: 0, Bytes: 80}}}}
-		if got := lines.Of(s, modules{}, nil, s.Sites)[0].Module; got != c.want {
+		if got := lines.New(s, modules{}, nil).Rows(s.Sites)[0].Module; got != c.want {
 			t.Errorf("%s: %q, want %q", c.path, got, c.want)
 		}
 	}

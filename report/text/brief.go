@@ -67,8 +67,9 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 		p.classes[siteKeyOf(&s.Sites[i])] = v.Class
 		p.objects[siteKeyOf(&s.Sites[i])] = v.Library
 	}
+	book := lines.New(s, st, p.judged)
 	for i, list := range [][]ledger.Site{p.gpu, p.managed, p.host} {
-		p.rows[i] = lines.Of(s, st, p.judged, list)
+		p.rows[i] = book.Rows(list)
 	}
 	doubts := report.Doubts(s)
 	p.most, p.full, p.evidence, p.used = min(p.limit(mostSites), len(p.rows[0])), p.limit(briefVerdicts), briefLines, briefLines

@@ -246,17 +246,8 @@ func (t *siteTable) site(rank int, r *lines.Row, narrow bool) {
 	if len(r.Marks) > 0 {
 		text += incomplete
 	}
-	text += briefFrame(f, max(t.width-format.Width(text), 1))
-	for _, about := range aboutRow(r) {
-		if room := t.width - format.Width(text) - 2; room >= leastAbout {
-			text += ", " + format.Cut(about, room)
-		}
-	}
-	t.line(plain, 0, text)
+	t.line(plain, 0, t.withAbout(text+briefFrame(f, max(t.width-format.Width(text), 1)), aboutRow(r)...))
 }
-
-// leastAbout is the least room for what tells the stacks of a line apart.
-const leastAbout = 12
 
 // failures writes the allocations that failed, in one line each.
 func (p *brief) failures() {

@@ -54,7 +54,7 @@ func endedPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 
 func peakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
 	list, _, _ := report.DivideLeaks(report.Leaks(s, report.Options{}))
-	rows := lines.Of(s, st, nil, list)
+	rows := lines.New(s, st, nil).Rows(list)
 	for i := range rows[:min(len(rows), o.Top)] {
 		x := &rows[i]
 		siteHead(p, i+1, x)

@@ -71,7 +71,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, j *report.Judge
 	if cache := report.Sum(s, s.Sites).Cache; cache.Bytes > 0 {
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+format.Bytes(cache.Bytes)+" of cache")
 	}
-	leakList(p, s, st, o, lines.Of(s, st, j, gpu), sum.Own.Bytes)
+	leakList(p, s, st, o, lines.New(s, st, j).Rows(gpu), sum.Own.Bytes)
 	asleepSites(p, s, st, o.Limit())
 	cacheSites(p, s, st, o.Limit())
 	for _, x := range []struct {
@@ -82,7 +82,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, j *report.Judge
 			sum := report.Sum(s, x.list)
 			p.line(plain, 0, "")
 			leakHead(p, x.name+older, &sum, n)
-			leakList(p, s, st, o, lines.Of(s, st, j, x.list), sum.Own.Bytes)
+			leakList(p, s, st, o, lines.New(s, st, j).Rows(x.list), sum.Own.Bytes)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (lis
 // SiteLines returns one site as WriteLeaks writes it, with its whole stack. Rank is its number among
 // others. No line is wider than width columns, at least 20. The judgement may be nil.
 func SiteLines(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, x *ledger.Site, rank, width int) []Line {
-	p, r := newPage(Screen{Width: width}), &lines.Of(s, st, j, []ledger.Site{*x})[0]
+	p, r := newPage(Screen{Width: width}), &lines.New(s, st, j).Rows([]ledger.Site{*x})[0]
 	leakLine(p, s, st, report.KeptBy(s)[x.Process].OfSites(r.Pointers()), rank, r, 0)
 	leakStacks(p, st, report.Options{}, r)
 	return p.lines

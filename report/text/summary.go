@@ -79,7 +79,7 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	p.text(bold, 0, title)
 	p.line(plain, 0, "")
 	kept := report.KeptBy(s)
-	rows := lines.Of(s, st, nil, list)
+	rows := lines.New(s, st, nil).Rows(list)
 	for i := range rows[:min(len(rows), o.Top)] {
 		r := &rows[i]
 		x := &r.Site

@@ -73,10 +73,31 @@ func siteHead(p *page, rank int, r *lines.Row) {
 	p.list(dim, siteIndent, ", ", aboutRow(r)...)
 }
 
+// callsText returns "in GELU.forward, Linear.forward", "" of none.
+func callsText(list []apart.Call) string {
+	if text := apart.CallsText(list); text != "" {
+		return "in " + text
+	}
+	return ""
+}
+
+// leastAbout is the least room for what tells the stacks of a line apart.
+const leastAbout = 12
+
+// withAbout adds texts about a row to its line, as far as there is room.
+func (p *page) withAbout(line string, about ...string) string {
+	for _, text := range about {
+		if room := p.width - format.Width(line) - 2; room >= leastAbout && text != "" {
+			line += ", " + format.Cut(text, room)
+		}
+	}
+	return line
+}
+
 // aboutRow returns "in GELU.forward, Linear.forward" and "of model.blocks.*.mlp".
 func aboutRow(r *lines.Row) (list []string) {
-	if text := apart.CallsText(r.Calls); text != "" {
-		list = append(list, "in "+text)
+	if text := callsText(r.Calls); text != "" {
+		list = append(list, text)
 	}
 	if r.Module != "" {
 		list = append(list, "of "+r.Module)

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// What "Static Analysis Results Interchange Format (SARIF) Version 2.1.0" says of the objects that WriteSARIF writes:
+// The properties of objects that WriteSARIF writes, by "Static Analysis Results Interchange Format (SARIF) Version 2.1.0":
 // properties that an object must have, begin with "!". Its schema allows no others than those of the standard; listed
 // are those that we may write. The schema itself is not kept here: nobody has examined its terms.
 var sarifObjects = map[string][]string{

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apart finds the line of code that tells stacks apart. Where a helper allocates for everybody, its
-// line is the innermost of the user's own in all stacks, those that leak and those that do not: the line that
-// says which leaks is a caller of it.
+// line is the innermost of the user's own in all stacks, those that leak and those that do not. What tells them
+// apart is a caller of it.
 package apart
 
 import (

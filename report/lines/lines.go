@@ -43,7 +43,7 @@ type Book struct {
 	kept []*report.Kept
 }
 
-// New returns the book of a snapshot. The judgement says which line is a site's, see Judgement.Headline; it may be nil.
+// New returns the book of a snapshot. The headlines of sites are those of the judgement, which may be nil: see Judgement.Headline.
 func New(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement) *Book {
 	return &Book{s, st, j, report.KeptBy(s)}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -20,8 +21,9 @@ type Row struct {
 	Plane                       string
 	Bytes                       int64
 	Objects, Allocs, AllocBytes uint64
-	Incomplete                  bool        // incomplete: see Marks
-	Kept                        []HeldShare // of memory from before the attach: who keeps it
+	Incomplete                  bool         // incomplete: see Marks
+	Kept                        []HeldShare  // of memory from before the attach: who keeps it
+	Calls                       []apart.Call // by what the stacks of the line differ
 }
 
 // Rows sums shares of memory by line of the user's own code, process, device and plane.
@@ -34,11 +36,15 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 	}
 	at, kept := map[key]int{}, KeptBy(s)
 	var rows []Row
+	var calls []apart.Calls
 	for _, h := range Holdings(s) {
 		f, kind := callstack.Frame{Function: h.Mark, Mark: true}, ledger.Device
+		var stack []callstack.Frame
+		head := 0
 		if h.Site != nil {
-			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
-			f, kind = stack[frames.Headline(stack)], h.Site.Kind
+			stack = frames.Visible(st, h.Site.Stack, h.Site.API)
+			head = frames.Headline(stack)
+			f, kind = stack[head], h.Site.Kind
 		} else if h.Plane == PlaneTensor {
 			kind = ledger.Tensor
 		}
@@ -47,7 +53,10 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		if !ok {
 			i = len(rows)
 			at[k] = i
-			rows = append(rows, Row{Frame: f, Process: h.Process, Device: k.device, Plane: h.Plane})
+			rows, calls = append(rows, Row{Frame: f, Process: h.Process, Device: k.device, Plane: h.Plane}), append(calls, apart.Calls{})
+		}
+		if h.Site != nil && h.Mark == "" {
+			calls[i].Add(stack, head, uint64(max(h.Live, 0)))
 		}
 		r := &rows[i]
 		r.Bytes += h.Live
@@ -60,6 +69,9 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 			r.Allocs += h.Site.AllocObjects
 			r.AllocBytes += h.Site.AllocBytes
 		}
+	}
+	for i := range rows {
+		rows[i].Calls = calls[i].Names()
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.AllocBytes, a.AllocBytes))

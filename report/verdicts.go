@@ -25,13 +25,18 @@ type Judgement struct {
 	Advice []string        // sentences on what to do, with the evidence; clean of control characters
 	Brief  []string        // Advice without the evidence
 
-	sites int // of the snapshot
+	headOf []int // by site of the snapshot
+	heads  map[ledger.SiteID]int
 }
 
 // Judge judges each line of code that allocates.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 	list := verdict.Judge(s, st)
-	j := &Judgement{Groups: verdict.JudgeLines(s, list), sites: len(s.Sites)}
+	j := &Judgement{Groups: verdict.JudgeLines(s, list), headOf: make([]int, len(list)), heads: map[ledger.SiteID]int{}}
+	for i := range list {
+		j.headOf[i] = list[i].Head
+		j.heads[s.IDOf(&s.Sites[i])] = list[i].Head
+	}
 	j.GPUs = balancesOf(s, st, j.Groups)
 	for _, a := range verdict.Advise(s, st, list) {
 		brief := a
@@ -44,6 +49,18 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 		j.Brief, j.Advice = append(j.Brief, text), append(j.Advice, adviceText(&a))
 	}
 	return j
+}
+
+// Headline returns the stack of a site as reports show it, and the index of its headline: see
+// verdict.JudgeLines. Without a judgement of the site (nil) it is that of frames.Headline.
+func (j *Judgement) Headline(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (stack []callstack.Frame, at int) {
+	stack = frames.Visible(st, x.Stack, x.API)
+	if j != nil {
+		if at, ok := j.heads[s.IDOf(x)]; ok && at < len(stack) {
+			return stack, at
+		}
+	}
+	return stack, frames.Headline(stack)
 }
 
 // Leaking counts the lines that leak.
@@ -61,11 +78,12 @@ type SiteVerdict struct {
 	Class   string // leaking, growing, cache, steady, one-off
 	Library string // what one of NVIDIA's libraries took for itself: "cuBLAS workspace"; or ""
 	Text    string // the evidence, and the time until the GPU is full; one line, clean of control characters
+	Head    int    // the index of its headline in the stack, see Judgement.Headline
 }
 
 // Sites returns the verdict on each site, in the order of Snapshot.Sites.
 func (j *Judgement) Sites() []SiteVerdict {
-	list := make([]SiteVerdict, j.sites)
+	list := make([]SiteVerdict, len(j.headOf))
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		text := untrusted.Clean(g.Evidence)
@@ -76,7 +94,7 @@ func (j *Judgement) Sites() []SiteVerdict {
 			text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
 		}
 		for _, site := range g.Sites {
-			list[site] = SiteVerdict{Class: g.Class.String(), Text: text}
+			list[site] = SiteVerdict{Class: g.Class.String(), Text: text, Head: j.headOf[site]}
 			if g.Object.OfLibrary() {
 				list[site].Library = g.Object.String()
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -20,6 +21,7 @@ type Held struct {
 	Plane   string
 	Bytes   int64
 	Keepers []Keeper // who keeps it, as far as that is known
+	Below   []string // what the line called, see frames.Below
 }
 
 // Keeper is a holder with a part of some memory.
@@ -57,12 +59,13 @@ func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
 		if all {
 			process = -1
 		}
-		f := callstack.Frame{Function: h.Mark, Mark: true}
+		f, below := callstack.Frame{Function: h.Mark, Mark: true}, []string(nil)
 		if h.Mark == "" {
 			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
-			f = stack[frames.Headline(stack)]
+			head := frames.Headline(stack)
+			f, below = stack[head], frames.Below(stack, head)
 		}
-		list[process] = append(list[process], Held{f, h.Plane, h.Live, keepers(kept[h.Process].Divide(s, &h))})
+		list[process] = append(list[process], Held{f, h.Plane, h.Live, keepers(kept[h.Process].Divide(s, &h)), below})
 	}
 	return list
 }
@@ -181,7 +184,8 @@ type Row struct {
 	Max    int64
 	// Of the column that is furthest from the median: its bytes less the median.
 	Difference int64
-	Odd        []int // columns that are unlike the others
+	Odd        []int        // columns that are unlike the others
+	Calls      []apart.Call // by what the stacks of the line differ, in all columns
 
 	keepers [][]Keeper // by column; nil without any
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
@@ -25,6 +26,7 @@ type comparedLine struct {
 	planes []string
 	bytes  int64
 	kept   []Keeper
+	called []Held // what Row.Calls is made of
 }
 
 // comparedFunction is all lines of one function, by column.
@@ -106,6 +108,7 @@ func (f *comparedFunction) add(column int, h *Held) {
 	}
 	x.bytes += h.Bytes
 	x.kept = append(x.kept, h.Keepers...)
+	x.called = append(x.called, *h)
 	if !slices.Contains(x.planes, h.Plane) {
 		x.planes = append(x.planes, h.Plane)
 	}
@@ -187,6 +190,7 @@ func (f *comparedFunction) moved(columns []Column, sets [][]int) bool {
 func (f *comparedFunction) row(in func(column, line int) bool) Row {
 	r := Row{Bytes: make([]int64, len(f.lines))}
 	most := int64(0)
+	var calls apart.Calls
 	for k, lines := range f.lines {
 		for _, line := range slices.Sorted(maps.Keys(lines)) {
 			x := lines[line]
@@ -195,6 +199,11 @@ func (f *comparedFunction) row(in func(column, line int) bool) Row {
 			}
 			r.Bytes[k] += x.bytes
 			r.keep(k, x.kept)
+			for i := range x.called {
+				if below := x.called[i].Below; below != nil { // else nothing is known, as in a profile
+					calls.AddNames(below, uint64(max(x.called[i].Bytes, 0)))
+				}
+			}
 			if r.Planes == nil || x.bytes > most {
 				most, r.Frame = x.bytes, x.frame
 			}
@@ -209,5 +218,6 @@ func (f *comparedFunction) row(in func(column, line int) bool) Row {
 		r.Frame.Function = f.key.name
 	}
 	slices.Sort(r.Planes)
+	r.Calls = calls.Names()
 	return r
 }

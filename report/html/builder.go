@@ -132,4 +132,5 @@ type entry struct {
 	alloc, allocObjects uint64
 	age                 int64
 	series              []int64
+	calls               []string // of the stack
 }

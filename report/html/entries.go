@@ -10,6 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -108,13 +109,17 @@ func allocated(h *report.Holding) (bytes, objects uint64) {
 
 func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	x := h.Site
-	s := b.stack(x.Stack, x.API)
+	head := 0
+	if index < len(b.in.Verdicts) && index != noVerdict && h.Mark == "" {
+		head = b.in.Verdicts[index].Head
+	}
+	s := b.stackWith(x.Stack, x.API, head)
 	path := s.frames
 	if h.Mark != "" {
 		path = append(slices.Clip(path), b.mark(h.Mark))
 	}
 	e.node, e.head = b.tree.leaf(path), s.head
-	e.below, e.callee = s.below, s.callee
+	e.below, e.callee, e.calls = s.below, s.callee, s.calls
 	e.kind, e.api = b.text(format.Kind(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
 	e.age = b.age(x)
 	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
@@ -150,7 +155,7 @@ func (b *builder) columns(place []int32) {
 	ints := func() []int { return make([]int, 0, n) }
 	c := &b.p.Entries
 	*c = entryColumns{
-		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Device: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(), Below: ints(), Callee: ints(),
+		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Device: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(), Below: ints(), Callee: ints(), Row: ints(),
 		Live: make([]int64, 0, n), Objects: make([]uint64, 0, n), Alloc: make([]uint64, 0, n), AllocObjects: make([]uint64, 0, n), Age: make([]int64, 0, n),
 		Series: make([][]int64, 0, n),
 	}
@@ -176,6 +181,32 @@ func (b *builder) columns(place []int32) {
 		c.Callee = append(c.Callee, e.callee)
 		if b.over != nil {
 			c.Series = append(c.Series, e.series)
+		}
+	}
+	b.rows(c)
+}
+
+// rowKey is what entries of one row of the table have in common.
+type rowKey struct{ head, process, gpu, plane, kind int }
+
+// rows writes which entries are one row: those of one line of code.
+func (b *builder) rows(c *entryColumns) {
+	first, calls := map[rowKey]int{}, map[int]*apart.Calls{}
+	c.Calls = make([]int, len(b.entries))
+	for i := range b.entries {
+		e := &b.entries[i]
+		key := rowKey{e.head, e.process, e.gpu, e.plane, e.kind}
+		n, ok := first[key]
+		if !ok {
+			n = i
+			first[key], calls[n] = n, &apart.Calls{}
+		}
+		c.Row = append(c.Row, n)
+		calls[n].AddNames(e.calls, uint64(max(e.live, 0)))
+	}
+	for i, n := range c.Row {
+		if n == i {
+			c.Calls[i] = b.text(shorten(apart.CallsText(calls[n].Names())))
 		}
 	}
 }

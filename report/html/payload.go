@@ -97,6 +97,8 @@ type entryColumns struct {
 	Incomplete   []int     `json:"incomplete"` // what its figures or its stack lack
 	Below        []int     `json:"below"`      // frames at the leaf that profiles leave out
 	Callee       []int     `json:"callee"`     // and what the code above them called
+	Row          []int     `json:"row"`        // the first entry of the same line of code, process, GPU, plane and kind
+	Calls        []int     `json:"calls"`      // of the first entry of a row: by what the stacks of the row differ
 	Series       [][]int64 `json:"series"`     // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
 }
 

@@ -31,8 +31,9 @@ type frameFiles struct{ dir, object, simple string }
 
 // stackKey names a stack; one of id 0 is made of the call's name.
 type stackKey struct {
-	id  uint64
-	api string
+	id   uint64
+	api  string
+	head int // index of a headline that was judged; else 0
 }
 
 // stack is a list of frames, outermost first, and its headline. Profiles leave out the last below of
@@ -41,7 +42,8 @@ type stack struct {
 	frames []int
 	head   int
 	below  int
-	callee int // a string
+	callee int      // a string
+	calls  []string // what head called, see frames.Below
 }
 
 func (b *builder) frame(k frameKey) int { return b.frameIn(k, frameFiles{simple: k.name}) }
@@ -68,9 +70,12 @@ func (b *builder) mark(text string) int {
 	return b.frame(frameKey{name: text, class: int(frames.Remark)})
 }
 
-// stack returns the frames of a stack id, as reports show them.
-func (b *builder) stack(id uint64, api string) stack {
-	key := stackKey{id: id}
+// stack returns the frames of a stack id, as reports show them, with the headline of frames.Headline.
+func (b *builder) stack(id uint64, api string) stack { return b.stackWith(id, api, 0) }
+
+// stackWith is stack with the headline at an index, if it is not 0.
+func (b *builder) stackWith(id uint64, api string, head int) stack {
+	key := stackKey{id: id, head: head}
 	if id == 0 {
 		key.api = api
 	}
@@ -79,7 +84,11 @@ func (b *builder) stack(id uint64, api string) stack {
 		return s
 	}
 	list := frames.Visible(b.in.Stacks, id, api)
-	s.head = b.frameOf(&list[frames.Headline(list)])
+	if head <= 0 || head >= len(list) {
+		head = frames.Headline(list)
+	}
+	s.head = b.frameOf(&list[head])
+	s.calls = frames.Below(list, head)
 	below, callee := frames.Leaf(list)
 	s.below, s.callee = min(below, maxDepth/2-1), b.text(shorten(callee))
 	for i := len(list) - 1; i >= 0; i-- {

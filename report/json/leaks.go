@@ -40,6 +40,7 @@ type LeaksReport struct {
 	AsleepBytes   uint64          `json:"asleep_bytes"` // of tensors without physical memory; not in live_bytes
 	CacheBytes    uint64          `json:"cache_bytes"`  // unused memory that PyTorch keeps for later tensors; not in live_bytes
 	SiteCount     int             `json:"site_count"`   // selected sites; the largest are in sites
+	Lines         []LineReport    `json:"lines"`        // the selected sites by line of code, in the order of sites
 	Sites         []SiteReport    `json:"sites"`        // largest first: first of GPUs, then of imported memory, managed memory, and the host
 	Asleep        []SiteReport    `json:"asleep"`       // sites of tensors without physical memory, largest first
 	Verdicts      []VerdictReport `json:"verdicts"`     // of each line of code that allocates, the worst first
@@ -88,7 +89,7 @@ type SiteReport struct {
 	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session, or of a process that began in it, at most in the last hour; by low-water marks
 	GrowthRate     int64         `json:"growth_bytes_per_minute"` // likewise
 	History        []uint64      `json:"history"`                 // live bytes at even steps of the session, or of a process that began in its second half
-	Headline       int           `json:"headline"`                // index into stack: the user's own code
+	Headline       int           `json:"headline"`                // index into stack: the user's own code; of a leak, the innermost line that tells it from what does not leak
 	Stack          []FrameReport `json:"stack"`                   // innermost frame, the CUDA call, first
 	Owners         []OwnerReport `json:"owners,omitempty"`        // of imported memory: who allocated it, if traced
 	MoreOwners     bool          `json:"more_owners,omitempty"`   // there are more owners than listed
@@ -211,21 +212,21 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 		Sites: []SiteReport{}, Asleep: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
 		Balances: []BalanceReport{}, GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{}, Losses: lossesReport(&s.Stats),
 	}
-	kept := report.KeptBy(s)
+	kept, j := report.KeptBy(s), report.Judge(s, st)
+	r.Lines = append([]LineReport{}, lineReports(s, st, j, o, gpu, managed, host)...)
 	for _, list := range [][]ledger.Site{gpu, managed, host} {
 		for i := range list[:min(len(list), o.Limit())] {
-			r.Sites = append(r.Sites, siteReport(s, st, o, kept, &list[i]))
+			r.Sites = append(r.Sites, siteReport(s, st, j, o, kept, &list[i]))
 		}
 	}
 	asleep := report.AsleepSites(s)
 	for _, x := range asleep[:min(len(asleep), o.Limit())] {
-		r.Asleep = append(r.Asleep, siteReport(s, st, o, kept, x))
+		r.Asleep = append(r.Asleep, siteReport(s, st, j, o, kept, x))
 	}
 	addTorch(r, s, st, o, kept)
 	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, st, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
-	j := report.Judge(s, st)
-	r.Verdicts, r.Advice = verdictReports(s, j, kept)
+	r.Verdicts, r.Advice = verdictReports(s, st, j, kept)
 	r.Growth = growthReports(s, st, j)
 	for i := range s.Processes {
 		r.Waste = append(r.Waste, wasteReports(s.Processes[i].PID, report.WasteOf(s, i))...)
@@ -271,9 +272,9 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	return r
 }
 
-func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept []*report.Kept, x *ledger.Site) SiteReport {
+func siteReport(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, o report.Options, kept []*report.Kept, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
-	stack := frames.Visible(st, x.Stack, x.API)
+	stack, head := j.Headline(s, st, x)
 	oldest, _ := report.Age(s, x)
 	return SiteReport{
 		Holders: shareReports(kept[x.Process].OfSites([]*ledger.Site{x})),
@@ -284,7 +285,7 @@ func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept 
 		Plane: report.WholePlane(x), Kind: format.Kind(x.Kind), API: untrusted.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
 		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: report.PerMinute(x.Growth, s.GrowthSpan(x.Process)),
-		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),
+		History: append([]uint64{}, x.History...), Headline: head, Stack: stackReport(stack),
 	}
 }
 

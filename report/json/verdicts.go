@@ -6,6 +6,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -29,14 +30,20 @@ type VerdictReport struct {
 	LiveCount   uint64      `json:"live_count"`
 	Line        FrameReport `json:"line"`
 
+	Calls  []CalleeReport `json:"calls,omitempty"`  // as in lines
+	Module string         `json:"module,omitempty"` // likewise
+
 	Holders []HeldShareReport `json:"holders,omitempty"` // who keeps live_bytes, as in a site
 }
 
-func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept) (list []VerdictReport, advice []string) {
+func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, kept []*report.Kept) (list []VerdictReport, advice []string) {
 	list, advice = []VerdictReport{}, []string{}
+	book := lines.New(s, st, j)
 	for i := range j.Groups {
 		g := &j.Groups[i]
+		calls, module := groupLine(s, book, g.Sites)
 		list = append(list, VerdictReport{
+			Calls: calls, Module: module,
 			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, NeedsNS: uint64(max(g.Needs, 0)), UntilFullNS: uint64(max(g.UntilFull, 0)),
 			Evidence: untrusted.Clean(g.Evidence), Object: g.Object.String(), Process: g.Process, PID: s.Processes[g.Process].PID,
 			Device: format.Device(g.Device, g.Kind), Kind: format.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,

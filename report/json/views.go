@@ -60,6 +60,7 @@ type RowReport struct {
 	AllocatedCount uint64 `json:"allocated_count"`
 	Incomplete     bool   `json:"incomplete,omitempty"` // the summary's sites have the reason
 
+	Calls   []CalleeReport    `json:"calls,omitempty"`   // by which the stacks of the line differ, most bytes first
 	Holders []HeldShareReport `json:"holders,omitempty"` // of memory from before the attach: who keeps it; they add up to live_bytes
 }
 
@@ -168,7 +169,7 @@ func newViewReport(v View, o report.Options) *ViewReport {
 			r.Rows = append(r.Rows, RowReport{
 				FrameReport: stackReport([]callstack.Frame{x.Frame})[0], Process: x.Process, PID: s.Processes[x.Process].PID, Device: x.Device, Plane: x.Plane,
 				LiveBytes: x.Bytes, LiveCount: x.Objects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.Allocs, Incomplete: x.Incomplete,
-				Holders: shareReports(x.Kept),
+				Calls: calleeReports(x.Calls), Holders: shareReports(x.Kept),
 			})
 		}
 	case "stats":

@@ -73,7 +73,7 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 		"Live host memory: 1.00 GiB in 3 allocations ¹ from 3 sites\n",
 		"\nnot counted, as it is imported: 3 allocations, 4.25 GiB\n",
 		"\nof which freed by the end of a process: 1 allocation, 10.0 MiB\n",
-		"more sites of imported memory (-T shows more)\n",
+		"more lines of imported memory (-T shows more)\n",
 		"\njob [900] ended 29s ago and gave back the 100 MiB shown for it\n",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -11,6 +11,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -41,6 +42,7 @@ type brief struct {
 
 	judged             *report.Judgement
 	gpu, managed, host []ledger.Site
+	rows               [3][]lines.Row     // of gpu, managed, host
 	classes            map[siteKey]string // verdicts on sites
 	objects            map[siteKey]string // what libraries took for themselves
 	most               int                // sites to list
@@ -65,8 +67,12 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 		p.classes[siteKeyOf(&s.Sites[i])] = v.Class
 		p.objects[siteKeyOf(&s.Sites[i])] = v.Library
 	}
+	book := lines.New(s, st, p.judged)
+	for i, list := range [][]ledger.Site{p.gpu, p.managed, p.host} {
+		p.rows[i] = book.Rows(list)
+	}
 	doubts := report.Doubts(s)
-	p.most, p.full, p.evidence, p.used = min(p.limit(mostSites), len(p.gpu)), p.limit(briefVerdicts), briefLines, briefLines
+	p.most, p.full, p.evidence, p.used = min(p.limit(mostSites), len(p.rows[0])), p.limit(briefVerdicts), briefLines, briefLines
 	for {
 		p.page = newPage(screen)
 		p.write(doubts)
@@ -289,8 +295,7 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	p.shortened(sign, strings.Fields(untrusted.Clean(g.Evidence)), p.evidence)
 
 	x := &p.s.Sites[g.Sites[0]]
-	stack := frames.Visible(p.st, x.Stack, x.API)
-	own := frames.Headline(stack)
+	stack, own := frames.Visible(p.st, x.Stack, x.API), g.Head
 	now := shownVerdict{rank, g.Process, g.Device, callersOf(stack, own), report.KeptText(groupHolders(p.s, p.kept[g.Process], g), g.LiveBytes)}
 	same := before.rank > 0 && before.process == now.process && before.device == now.device
 	called, kept := before.rank > 0 && now.callers != "" && now.callers == before.callers, same && now.holder != "" && now.holder == before.holder

@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -37,8 +37,8 @@ func (p *brief) sites() {
 		p.text(plain, 0, "not counted: "+strings.Join(list, ", "))
 	}
 	t := p.siteTable()
-	t.write(p.gpu, p.most)
-	for _, x := range []struct {
+	t.write(p.rows[0], p.most)
+	for i, x := range []struct {
 		name string
 		list []ledger.Site
 	}{{"Live managed memory", p.managed}, {"Live host memory", p.host}} {
@@ -46,7 +46,7 @@ func (p *brief) sites() {
 			sum := report.Sum(p.s, x.list)
 			p.line(plain, 0, "")
 			leakHead(p.page, x.name+older, &sum, p.notes)
-			t.write(x.list, p.limit(briefApart))
+			t.write(p.rows[i+1], p.limit(briefApart))
 		}
 	}
 }
@@ -109,11 +109,14 @@ func siteKeyOf(x *ledger.Site) siteKey {
 // siteTable chooses the columns for the sites that are listed.
 func (p *brief) siteTable() *siteTable {
 	t := &siteTable{brief: p}
-	listed := slices.Concat(p.gpu[:min(len(p.gpu), p.most)], p.managed[:min(len(p.managed), p.limit(briefApart))], p.host[:min(len(p.host), p.limit(briefApart))])
+	listed := slices.Clone(p.rows[0][:min(len(p.rows[0]), p.most)])
+	for _, rows := range p.rows[1:] {
+		listed = append(listed, rows[:min(len(rows), p.limit(briefApart))]...)
+	}
 	process, device := map[int]bool{}, map[[2]int]bool{}
 	t.half = t.s.SessionGrowthSpan()
 	for i := range listed {
-		x := &listed[i]
+		x := &listed[i].Site
 		if half := t.s.GrowthSpan(x.Process); i == 0 {
 			t.half = half
 		} else if half != t.half {
@@ -126,7 +129,7 @@ func (p *brief) siteTable() *siteTable {
 	}
 	t.pids, t.devices = len(process) > 1, len(device) > len(process)
 	for i := range listed {
-		if n := format.Width(t.place(&listed[i])); n > 0 {
+		if n := format.Width(t.place(&listed[i].Site)); n > 0 {
 			t.places = max(t.places, n+2)
 		}
 	}
@@ -194,7 +197,7 @@ func (p *brief) narrow() bool {
 	return p.width < siteIndent+liveColumns+countColumns+changeColumns+classColumns+2+narrowFrame
 }
 
-func (t *siteTable) write(list []ledger.Site, most int) {
+func (t *siteTable) write(list []lines.Row, most int) {
 	header := t.header()
 	narrow := t.narrow() || t.width-format.Width(header) < narrowFrame
 	if len(list) > 0 && !narrow && !t.begun {
@@ -205,21 +208,20 @@ func (t *siteTable) write(list []ledger.Site, most int) {
 		most++
 	}
 	for i := range list[:min(len(list), most)] {
-		x := &list[i]
-		stack := frames.Visible(t.st, x.Stack, x.API)
-		t.site(i+1, x, stack[frames.Headline(stack)], narrow)
+		t.site(i+1, &list[i], narrow)
 	}
 	if len(list) > most {
 		t.text(plain, siteIndent, moreText(t.s, list[most:])+" (-T shows more)")
 	}
 }
 
-func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow bool) {
+func (t *siteTable) site(rank int, r *lines.Row, narrow bool) {
+	x, f := &r.Site, r.Frame
 	live := format.Bytes(report.Awake(x))
 	if x.LiveBytes == 0 {
 		live = "unknown"
 	}
-	count, change, class := humanize.Comma(int64(x.LiveObjects)), t.change(x), t.classes[siteKeyOf(x)]
+	count, change, class := humanize.Comma(int64(x.LiveObjects)), t.change(x), t.classes[siteKeyOf(&r.Sites[0])]
 	if narrow {
 		change += " in the " + t.changeName()
 		if t.o.Older > 0 {
@@ -228,22 +230,23 @@ func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow boo
 		f.Function = frames.ShortName(&f)
 		t.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(live, liveColumns), f)
 		list := []string{format.Count(x.LiveObjects, format.Noun(x.Kind)), change, class, t.place(x)}
-		if name := t.objects[siteKeyOf(x)]; name != "" {
+		if name := t.objects[siteKeyOf(&r.Sites[0])]; name != "" {
 			list = append(list, name)
 		}
+		list = append(list, aboutRow(r)...)
 		t.list(dim, siteIndent, ", ", list...)
 		return
 	}
 	text := t.row(fmt.Sprintf("%d.", rank), live, count, change, class, t.place(x))
 	if !report.InSums(x.Kind) {
 		text += "(" + format.Kind(x.Kind) + ") "
-	} else if name := t.objects[siteKeyOf(x)]; name != "" {
+	} else if name := t.objects[siteKeyOf(&r.Sites[0])]; name != "" {
 		text += "(" + name + ") "
 	}
-	if len(report.Marks(t.s, t.st, x)) > 0 {
+	if len(r.Marks) > 0 {
 		text += incomplete
 	}
-	t.line(plain, 0, text+briefFrame(f, max(t.width-format.Width(text), 1)))
+	t.line(plain, 0, t.withAbout(text+briefFrame(f, max(t.width-format.Width(text), 1)), aboutRow(r)...))
 }
 
 // failures writes the allocations that failed, in one line each.

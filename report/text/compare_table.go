@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -63,13 +64,13 @@ func (p *comparedPage) tableColumns() []comparedColumn {
 
 func (p *comparedPage) table() {
 	columns := p.tableColumns()
-	row := func(s Style, cell func(x *comparedColumn) string, f *callstack.Frame) {
+	row := func(s Style, cell func(x *comparedColumn) string, f *callstack.Frame, calls []apart.Call) {
 		line := ""
 		for i := range columns {
 			line += format.Pad(cell(&columns[i]), -columns[i].width)
 		}
 		line += "  "
-		p.line(s, 0, line+frames.Text(f, p.width-format.Width(line)))
+		p.line(s, 0, p.withAbout(line+frames.Text(f, p.width-format.Width(line)), callsText(calls)))
 	}
 	write := func(s Style, r *compare.Row) {
 		if columns == nil {
@@ -77,11 +78,11 @@ func (p *comparedPage) table() {
 			return
 		}
 		f := comparedFrame(r)
-		row(s, func(x *comparedColumn) string { return x.figure(r) }, &f)
+		row(s, func(x *comparedColumn) string { return x.figure(r) }, &f, r.Calls)
 		p.movedLines(r)
 	}
 	if columns != nil {
-		row(dim, func(x *comparedColumn) string { return x.name }, &callstack.Frame{Function: "line", Mark: true})
+		row(dim, func(x *comparedColumn) string { return x.name }, &callstack.Frame{Function: "line", Mark: true}, nil)
 	}
 	write(bold, &p.Total)
 	for i := range p.Rows[:min(len(p.Rows), p.top)] {

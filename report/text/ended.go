@@ -9,6 +9,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -53,15 +54,15 @@ func endedPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 
 func peakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
 	list, _, _ := report.DivideLeaks(report.Leaks(s, report.Options{}))
-	for i := range list[:min(len(list), o.Top)] {
-		x := &list[i]
-		stack := frames.Visible(st, x.Stack, x.API)
-		siteHead(p, i+1, x, stack[frames.Headline(stack)])
+	rows := lines.New(s, st, nil).Rows(list)
+	for i := range rows[:min(len(rows), o.Top)] {
+		x := &rows[i]
+		siteHead(p, i+1, x)
 		p.list(plain, siteIndent, ", ", format.Count(x.LiveObjects, format.Noun(x.Kind)), whereText(x.Device, x.Kind))
-		p.marked(report.Marks(s, st, x))
+		p.marked(x.Marks)
 	}
-	if len(list) > o.Top {
-		p.text(plain, siteIndent, moreText(s, list[o.Top:]))
+	if len(rows) > o.Top {
+		p.text(plain, siteIndent, moreText(s, rows[o.Top:]))
 	}
 }
 

@@ -5,6 +5,7 @@ package text
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -27,7 +29,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	j := report.Judge(s, st)
 	balancePart(p, j)
 	verdictPart(p, s, j, o.Limit())
-	leakSites(p, s, st, o, n)
+	leakSites(p, s, st, j, o, n)
 	keptParts(p, s, n, o)
 	wasteParts(p, s, o.Limit())
 	failures(p, s, st, o)
@@ -43,7 +45,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	return p.writeTo(w)
 }
 
-func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, n *notes) {
+func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, o report.Options, n *notes) {
 	gpu, managed, host := report.DivideLeaks(report.Leaks(s, o))
 	sum := report.Sum(s, gpu)
 	older := ""
@@ -69,7 +71,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 	if cache := report.Sum(s, s.Sites).Cache; cache.Bytes > 0 {
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+format.Bytes(cache.Bytes)+" of cache")
 	}
-	leakList(p, s, st, o, gpu, sum.Own.Bytes)
+	leakList(p, s, st, o, lines.New(s, st, j).Rows(gpu), sum.Own.Bytes)
 	asleepSites(p, s, st, o.Limit())
 	cacheSites(p, s, st, o.Limit())
 	for _, x := range []struct {
@@ -80,7 +82,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 			sum := report.Sum(s, x.list)
 			p.line(plain, 0, "")
 			leakHead(p, x.name+older, &sum, n)
-			leakList(p, s, st, o, x.list, sum.Own.Bytes)
+			leakList(p, s, st, o, lines.New(s, st, j).Rows(x.list), sum.Own.Bytes)
 		}
 	}
 }
@@ -93,12 +95,13 @@ func leakHead(p *page, what string, sum *report.Sums, n *notes) {
 	}
 }
 
-func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, list []ledger.Site, sum uint64) {
+func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, list []lines.Row, sum uint64) {
 	kept := report.KeptBy(s)
 	for i := range list[:min(len(list), o.Limit())] {
 		p.line(plain, 0, "")
 		x := &list[i]
-		leakSite(p, s, st, kept[x.Process].OfSites([]*ledger.Site{x}), i+1, x, sum)
+		leakLine(p, s, st, kept[x.Process].OfSites(x.Pointers()), i+1, x, sum)
+		leakStacks(p, st, o, x)
 	}
 	if len(list) > o.Limit() {
 		p.line(plain, 0, "")
@@ -108,10 +111,10 @@ func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 
 const siteIndent = 4
 
-func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.HeldShare, rank int, x *ledger.Site, sum uint64) {
-	stack := frames.Visible(st, x.Stack, x.API)
-	own := frames.Headline(stack)
-	siteHead(p, rank, x, stack[own])
+// leakLine writes a row without its stacks.
+func leakLine(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.HeldShare, rank int, r *lines.Row, sum uint64) {
+	x := &r.Site
+	siteHead(p, rank, r)
 	amount := format.Count(x.LiveObjects, format.Noun(x.Kind))
 	if report.InSums(x.Kind) && sum > 0 {
 		amount = format.Share(report.Awake(x), sum) + " in " + amount
@@ -125,8 +128,28 @@ func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.He
 	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), growthText(s, x))
 	p.keptLine(kept, x.LiveBytes)
-	p.marked(report.Marks(s, st, x))
-	p.stack(stack, own)
+	p.marked(r.Marks)
+}
+
+// leakStacks writes the stacks of a row, where there are several each with its share.
+func leakStacks(p *page, st callstack.Stacks, o report.Options, r *lines.Row) {
+	for i := range r.Sites[:min(len(r.Sites), o.Limit())] {
+		x := &r.Sites[i]
+		if len(r.Sites) > 1 {
+			p.text(plain, siteIndent, format.Bytes(report.Awake(x))+" in "+format.Count(x.LiveObjects, format.Noun(x.Kind))+":")
+		}
+		stack := frames.Visible(st, x.Stack, x.API)
+		p.stack(stack, headOf(stack, &r.Frame))
+	}
+	if more := len(r.Sites) - o.Limit(); more > 0 {
+		p.text(plain, siteIndent, format.Count(uint64(more), "more stack")+" (-T shows more)")
+	}
+}
+
+// headOf returns where a row's line is in a stack.
+func headOf(stack []callstack.Frame, f *callstack.Frame) int {
+	key := report.LineKeyOf(f)
+	return slices.IndexFunc(stack, func(f callstack.Frame) bool { return report.LineKeyOf(&f) == key })
 }
 
 const sparkColumns = 24
@@ -243,9 +266,10 @@ func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (lis
 }
 
 // SiteLines returns one site as WriteLeaks writes it, with its whole stack. Rank is its number among
-// others. No line is wider than width columns, at least 20.
-func SiteLines(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, rank, width int) []Line {
-	p := newPage(Screen{Width: width})
-	leakSite(p, s, st, report.KeptBy(s)[x.Process].OfSites([]*ledger.Site{x}), rank, x, 0)
+// others. No line is wider than width columns, at least 20. The judgement may be nil.
+func SiteLines(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, x *ledger.Site, rank, width int) []Line {
+	p, r := newPage(Screen{Width: width}), &lines.New(s, st, j).Rows([]ledger.Site{*x})[0]
+	leakLine(p, s, st, report.KeptBy(s)[x.Process].OfSites(r.Pointers()), rank, r, 0)
+	leakStacks(p, st, report.Options{}, r)
 	return p.lines
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
-	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -79,17 +79,18 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	p.text(bold, 0, title)
 	p.line(plain, 0, "")
 	kept := report.KeptBy(s)
-	for i := range list[:min(len(list), o.Top)] {
-		x := &list[i]
-		stack := frames.Visible(st, x.Stack, x.API)
-		siteHead(p, i+1, x, stack[frames.Headline(stack)])
+	rows := lines.New(s, st, nil).Rows(list)
+	for i := range rows[:min(len(rows), o.Top)] {
+		r := &rows[i]
+		x := &r.Site
+		siteHead(p, i+1, r)
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{format.Count(x.LiveObjects, format.Noun(x.Kind)), growthText(s, x)}, owner...)...)
 		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
-		p.keptLine(kept[x.Process].OfSites([]*ledger.Site{x}), x.LiveBytes)
-		p.marked(report.Marks(s, st, x))
+		p.keptLine(kept[x.Process].OfSites(r.Pointers()), x.LiveBytes)
+		p.marked(r.Marks)
 	}
-	if len(list) > o.Top {
-		p.text(plain, siteIndent, moreText(s, list[o.Top:]))
+	if len(rows) > o.Top {
+		p.text(plain, siteIndent, moreText(s, rows[o.Top:]))
 	}
 }

@@ -45,6 +45,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 		process, count := &s.Processes[r.Process], humanize.Comma(int64(r.Objects))
 		if c.narrow {
 			p.headLine(plain, format.SignedBytes(r.Bytes), r.Frame)
+			p.list(dim, siteIndent, ", ", callsText(r.Calls))
 			p.list(dim, siteIndent, ", ", format.Join(count, objects), format.Bytes(r.AllocBytes)+" allocated", format.Process(process), report.PlaneName(r.Plane), r.Device)
 			p.heldShares(r.Kept, o.Limit())
 			continue
@@ -53,7 +54,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 		if r.Incomplete {
 			text += incomplete
 		}
-		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-format.Width(text)))
+		p.line(plain, 0, p.withAbout(text+frames.Text(&r.Frame, p.width-format.Width(text)), callsText(r.Calls)))
 		p.heldShares(r.Kept, o.Limit())
 	}
 	if len(list) > o.Limit() {

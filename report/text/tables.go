@@ -8,8 +8,10 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -60,12 +62,47 @@ func (p *page) headLine(s Style, figure string, f callstack.Frame) {
 	p.line(s, siteIndent, frames.Text(&f, p.width-siteIndent))
 }
 
-func siteHead(p *page, rank int, x *ledger.Site, f callstack.Frame) {
+// siteHead writes a row's line, and below it what tells its stacks apart and whose the memory is.
+func siteHead(p *page, rank int, r *lines.Row) {
+	x := &r.Site
 	size := format.Bytes(report.Awake(x))
 	if x.LiveBytes == 0 {
 		size = "unknown"
 	}
-	p.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(size, 8), f)
+	p.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(size, 8), r.Frame)
+	p.list(dim, siteIndent, ", ", aboutRow(r)...)
+}
+
+// callsText returns "in GELU.forward, Linear.forward", "" of none.
+func callsText(list []apart.Call) string {
+	if text := apart.CallsText(list); text != "" {
+		return "in " + text
+	}
+	return ""
+}
+
+// leastAbout is the least room for what tells the stacks of a line apart.
+const leastAbout = 12
+
+// withAbout adds texts about a row to its line, as far as there is room.
+func (p *page) withAbout(line string, about ...string) string {
+	for _, text := range about {
+		if room := p.width - format.Width(line) - 2; room >= leastAbout && text != "" {
+			line += ", " + format.Cut(text, room)
+		}
+	}
+	return line
+}
+
+// aboutRow returns "in GELU.forward, Linear.forward" and "of model.blocks.*.mlp".
+func aboutRow(r *lines.Row) (list []string) {
+	if text := callsText(r.Calls); text != "" {
+		list = append(list, text)
+	}
+	if r.Module != "" {
+		list = append(list, "of "+r.Module)
+	}
+	return list
 }
 
 const (

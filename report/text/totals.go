@@ -11,19 +11,27 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// moreText returns "2 more sites with 3.0 MiB, 1 more site of imported memory".
-func moreText(s *ledger.Snapshot, list []ledger.Site) string {
-	sum := report.Sum(s, list)
-	var parts []string
-	if sum.Own.Sites > 0 {
-		parts = append(parts, format.Count(sum.Own.Sites, "more site")+" with "+format.Bytes(sum.Own.Bytes))
+// moreText returns "2 more lines with 3.0 MiB, 1 more line of imported memory".
+func moreText(s *ledger.Snapshot, rows []lines.Row) string {
+	var own, imported, bytes uint64
+	for i := range rows {
+		if !report.InSums(rows[i].Kind) {
+			imported++
+			continue
+		}
+		own, bytes = own+1, bytes+report.Sum(s, rows[i].Sites).Own.Bytes
 	}
-	if sum.Imported.Sites > 0 {
-		parts = append(parts, format.Count(sum.Imported.Sites, "more site")+" of imported memory")
+	var parts []string
+	if own > 0 {
+		parts = append(parts, format.Count(own, "more line")+" with "+format.Bytes(bytes))
+	}
+	if imported > 0 {
+		parts = append(parts, format.Count(imported, "more line")+" of imported memory")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -221,7 +221,7 @@ func (d *reading) sum() {
 		}
 		frame := int32(0)
 		if h.Site != nil {
-			d.paths[i] = d.names.of(d.Stacks, h.Site.Stack, h.Site.API)
+			d.paths[i] = d.names.of(d.Stacks, h.Site.Stack, h.Site.API, d.headOf(h))
 			frame = d.paths[i].head
 		}
 		if h.Mark != "" {
@@ -249,6 +249,15 @@ func (d *reading) sum() {
 		}
 	}
 	d.lines = slices.DeleteFunc(d.lines, func(l line) bool { return l.own == 0 && l.total == 0 && l.count == 0 })
+}
+
+// headOf returns where the headline of a site was judged to be, 0 if it was not. Memory without a verdict of
+// its own, as a cache, has that of frames.Headline.
+func (d *reading) headOf(h *report.Holding) int {
+	if j := d.Judged.of(d.s, h.Site); j != nil && h.Mark == "" {
+		return d.Judged.heads[d.s.IDOf(h.Site)]
+	}
+	return 0
 }
 
 // place returns the plane and the GPU of a holding. Memory that is in no GPU's sum makes none known.

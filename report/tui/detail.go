@@ -108,7 +108,7 @@ func (d *detail) shareLines(x *scene, k int32) []string {
 		list = append(list, x.p.paintAll(classStyle(j.class), wrap("", strings.TrimSpace(classMark(j.class))+": "+tidy(j.text), width))...)
 		list = append(list, "")
 	}
-	for _, l := range text.SiteLines(b.Snapshot, b.Stacks, h.Site, d.at+1, max(width, 20)) {
+	for _, l := range text.SiteLines(b.Snapshot, b.Stacks, b.Judged.judgementOf(), h.Site, d.at+1, max(width, 20)) {
 		list = append(list, x.p.line(&l, width))
 	}
 	return list

@@ -18,6 +18,7 @@ type Verdicts struct {
 	judgement *report.Judgement
 	at        uint64 // end of the snapshot, ns
 	sites     map[ledger.SiteID]*judged
+	heads     map[ledger.SiteID]int // index of the headline in the stack, of those that frames.Headline does not name
 }
 
 // judged is the verdict on one line of code.
@@ -28,12 +29,15 @@ type judged struct {
 
 // Judge judges each line of code that allocates. It may be called in any goroutine.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
-	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[ledger.SiteID]*judged, len(s.Sites))}
+	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[ledger.SiteID]*judged, len(s.Sites)), heads: map[ledger.SiteID]int{}}
 	for i := range v.judgement.Groups {
 		g := &v.judgement.Groups[i]
 		j := &judged{class: g.Class, text: evidence(g)}
 		for _, n := range g.Sites {
 			v.sites[s.IDOf(&s.Sites[n])] = j
+			if g.Class == verdict.Leaking {
+				_, v.heads[s.IDOf(&s.Sites[n])] = v.judgement.Headline(s, st, &s.Sites[n])
+			}
 		}
 	}
 	return v
@@ -63,6 +67,14 @@ func (b *books) growthText() string {
 		}
 	}
 	return ""
+}
+
+// judgementOf returns what was judged, nil if nothing was yet.
+func (v *Verdicts) judgementOf() *report.Judgement {
+	if v == nil {
+		return nil
+	}
+	return v.judgement
 }
 
 // of returns the verdict on the line of a site, nil if it has none yet.

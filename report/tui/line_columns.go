@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
@@ -120,7 +121,13 @@ func (b *books) gpuLabel(gpu int) string {
 
 func (b *books) lineText(r *lineRow, width int) string {
 	if r.node < 0 {
-		return frames.Text(&b.frames[r.frame], width)
+		text := frames.Text(&b.frames[r.frame], width)
+		if room := width - format.Width(text) - len(", in "); room >= leastCalls {
+			if calls := b.callsText(r); calls != "" {
+				text += ", in " + format.Cut(calls, room)
+			}
+		}
+		return text
 	}
 	sign := "  "
 	if r.branches {
@@ -135,6 +142,24 @@ func (b *books) lineText(r *lineRow, width int) string {
 		return front + format.Cut(r.label, room)
 	}
 	return front + frames.Text(&b.frames[r.frame], room)
+}
+
+// leastCalls is the least room for what tells the stacks of a line apart.
+const leastCalls = 8
+
+// callsText returns "GELU.forward, Linear.forward", by which the stacks of a row differ.
+func (b *books) callsText(r *lineRow) string {
+	var calls apart.Calls
+	left := apart.MostStacks
+	for _, i := range r.indices() {
+		for k := b.lines[i].first; k >= 0 && left > 0; k = b.next[k] {
+			if h := &b.holdings[k]; b.paths[k] != nil && h.Mark == "" {
+				calls.AddNames(b.paths[k].below, uint64(max(h.Live, 0)))
+				left--
+			}
+		}
+	}
+	return apart.CallsText(calls.Names())
 }
 
 const spaces = "                                                                                                    "

@@ -75,8 +75,9 @@ const maxStacks = 1 << 17
 
 // stackKey is a site's stack. Without frames the called function stands for it.
 type stackKey struct {
-	id  uint64
-	api string
+	id   uint64
+	api  string
+	head int // index of the headline, if it was judged; else 0
 }
 
 // lines are what a stack means for the views, as numbers of frames.
@@ -85,6 +86,8 @@ type lines struct {
 	own  []int32 // the user's own lines in it, each once, with head
 	path []int32 // for the tree, outermost first: own frames, and the library function that they call
 	leaf int32   // comes after path in stacks of driver allocations; -1: it is in path
+	// What head called, outermost first: see frames.Below.
+	below []string
 }
 
 // names keeps the lines of stacks: most stay the same from moment to moment.
@@ -106,9 +109,9 @@ func (n *names) trim() {
 	}
 }
 
-// of returns the lines of a stack.
-func (n *names) of(st callstack.Stacks, id uint64, api string) *lines {
-	key := stackKey{id: id}
+// of returns the lines of a stack. Head is the index of its headline; 0: that of frames.Headline.
+func (n *names) of(st callstack.Stacks, id uint64, api string, head int) *lines {
+	key := stackKey{id: id, head: head}
 	if id == 0 {
 		key.api = api
 	}
@@ -119,16 +122,21 @@ func (n *names) of(st callstack.Stacks, id uint64, api string) *lines {
 	if st != nil {
 		list = frames.Visible(st, id, api)
 	}
-	l := n.read(list)
+	l := n.read(list, head)
 	if id == 0 || len(list) != 2 || list[1].Function != noStack { // one that is not known yet may be later
 		n.stacks[key] = l
 	}
 	return l
 }
 
-func (n *names) read(list []callstack.Frame) *lines {
-	head := frames.Headline(list)
+func (n *names) read(list []callstack.Frame, head int) *lines {
+	if head <= 0 || head >= len(list) {
+		head = frames.Headline(list)
+	}
 	l := &lines{head: n.line(&list[head]), leaf: -1}
+	for _, name := range frames.Below(list, head) {
+		l.below = append(l.below, tidy(name))
+	}
 	l.own = append(l.own, l.head)
 	for i := range list {
 		if f := &list[i]; i != head && frames.IsUser(f) {

@@ -31,7 +31,8 @@ func keyOf(x *ledger.Site, f *callstack.Frame) groupKey {
 // JudgeLines judges the lines that allocate, from the verdicts that Judge gave of the same
 // snapshot. The worst come first: by class, then, of what grows, by rate, else by live bytes.
 //
-// The line is the innermost one of the user's own code, as frames.Headline has it. Where a whole
+// The line is the innermost one of the user's own code, as frames.Headline has it. Where a helper allocates for
+// code that leaks and for code that does not, it is the innermost line that tells them apart, see package apart. Where a whole
 // graph is kept, each line of its forward pass grows: the one with most memory in it comes first,
 // and Advise names the lines that they have in common. What the threads of a backward pass allocate
 // has no line; it comes after those that have one, unless it grows a hundred times as fast: the
@@ -94,7 +95,7 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 			}
 		}
 	}
-	g.Object, g.Line, g.User = first.Object, first.Line, first.User
+	g.Object, g.Line, g.Head, g.User = first.Object, first.Line, first.Head, first.User
 	for _, i := range g.Sites {
 		if verdicts[i].Object != g.Object {
 			g.Object = j.mainObject(g, verdicts)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -366,7 +367,7 @@ func (v *series) harmless() Class {
 }
 
 // Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil), Line is the
-// called function alone.
+// called function alone. See JudgeLines for the line.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 	j := newJudge(s, st)
 	list, proven := make([]Verdict, len(s.Sites)), objects{}
@@ -376,8 +377,9 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 		j.hearHolders(x.Process, []int{i}, &v)
 		stack := j.stack(x)
 		v.Object = proven.find(stack, x.Kind)
-		v.Line, v.User = headline(stack)
+		v.headed(stack, frames.Headline(stack))
 		list[i] = v
 	}
+	j.tellApart(list)
 	return list
 }

@@ -45,6 +45,7 @@ type Verdict struct {
 	Evidence  string        // one line without a full stop, and without text of the traced process
 	Object    Object        // only where the stack proves it
 	Line      callstack.Frame
+	Head      int  // the index of Line in the stack that frames.Visible returns, of a Group in that of its first site
 	User      bool // Line is in the user's own code, not in a library's
 
 	byLevel bool // the floor or the mean proves the rate, not survivors
@@ -123,10 +124,9 @@ func (j *judge) stack(x *ledger.Site) []callstack.Frame {
 	return frames.Visible(j.st, id, x.API)
 }
 
-// headline returns the line to show first, and whether it is the user's.
-func headline(stack []callstack.Frame) (callstack.Frame, bool) {
-	at := frames.Headline(stack)
-	return stack[at], isUser(stack, at)
+// headed sets the headline of a verdict.
+func (v *Verdict) headed(stack []callstack.Frame, at int) {
+	v.Line, v.Head, v.User = stack[at], at, isUser(stack, at)
 }
 
 // Group sums what one line of a process allocates of one kind on one device. A line of a model has

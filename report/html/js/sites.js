@@ -1,16 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// sites.js: the table of sites, and the selected site.
+// sites.js: the table of sites, one row for each line of code, and the selected site.
+
+// lineOf returns the entries of the row of an entry, most bytes first.
+const lineOf = (e) => sites.lines?.get(data.entries.row[e]) || [e];
+
+// linesOf makes rows of entries, and returns the first of each.
+function linesOf(list) {
+  const lines = sites.lines = new Map();
+  for (const e of list) {
+    const row = data.entries.row[e];
+    if (lines.has(row)) lines.get(row).push(e);
+    else lines.set(row, [e]);
+  }
+  return [...lines.values()].map((line) => line.sort((a, b) => sites.bytes[b] - sites.bytes[a] || a - b)[0]);
+}
+
+const lineBytes = (e) => lineOf(e).reduce((sum, x) => sum + sites.bytes[x], 0);
+const lineAt = (e, m) => lineOf(e).reduce((sum, x) => sum + levelAt(x, m), 0);
+
+// lineObjects returns null if the count of one is unknown.
+const lineObjects = (e) => lineOf(e).reduce((sum, x) => (sum === null || objectsOf(x) === null ? null : sum + objectsOf(x)), 0);
 
 // Columns of the table: key, heading, value to sort by, whether it is a number, the cell.
 const siteColumns = [
-  ["bytes", "Bytes", (e) => sites.bytes[e], true, (e) => bytesText(sites.bytes[e])],
-  ["share", "Share", (e) => sites.bytes[e], true, (e) => shareText(sites.bytes[e], sites.tree.sum[0])],
-  ["objects", "Objects", (e) => objectsOf(e) ?? -1, true, (e) => {
-    const n = objectsOf(e);
+  ["bytes", "Bytes", (e) => lineBytes(e), true, (e) => bytesText(lineBytes(e))],
+  ["share", "Share", (e) => lineBytes(e), true, (e) => shareText(lineBytes(e), sites.tree.sum[0])],
+  ["objects", "Objects", (e) => lineObjects(e) ?? -1, true, (e) => {
+    const n = lineObjects(e);
     return n === null || n === 0 && !data.entries.kind[e] ? "–" : countText(n);
   }],
   ["head", "Site", (e) => book.names[data.entries.head[e]], false, (e) => siteButton(e)],
-  ["history", "Over time", (e) => (book.start ? levelAt(e, book.moments - 1) - levelAt(e, 0) : 0), true, (e) => sparkline(e)],
+  ["history", "Over time", (e) => (book.start ? lineAt(e, book.moments - 1) - lineAt(e, 0) : 0), true, (e) => sparkline(e)],
   ["plane", "Plane", (e) => data.entries.plane[e], false, (e) => planeChip(data.entries.plane[e])],
   ["process", "Process", (e) => data.entries.process[e], false, (e) => data.processes[data.entries.process[e]].name],
   ["gpu", "GPU", (e) => data.entries.gpu[e], false, (e) => gpuText(data.entries.gpu[e])],
@@ -18,16 +38,22 @@ const siteColumns = [
 ];
 
 sites.table = {
-  id: "sites", select, selected: () => state.entry, folded: (e) => folds(sites.tree) && isBefore(e),
+  id: "sites", lines: linesOf, line: lineOf, select, selected: () => state.entry, folded: (e) => folds(sites.tree) && isBefore(e),
   columns: () => siteColumns.filter(([key]) => (key !== "verdict" || data.verdicts) && (key !== "history" || data.chart)),
 };
 
 function siteButton(e) {
   const frame = data.entries.head[e];
-  return element("button", { type: "button", class: "link site", "aria-pressed": String(state.entry === e), onclick: (event) => {
+  return element("button", { type: "button", class: "link site", "aria-pressed": String(lineOf(e).includes(state.entry)), onclick: (event) => {
     event.stopPropagation();
     select(e);
-  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame]));
+  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame] + callsText(e)));
+}
+
+// callsText returns ", in GELU.forward, Linear.forward", by which the stacks of a row differ.
+function callsText(e) {
+  const text = data.strings[data.entries.calls[data.entries.row[e]]];
+  return text && lineOf(e).length > 1 ? ", in " + text : "";
 }
 
 // incompleteSign precedes a site whose figures or stack are incomplete.
@@ -45,16 +71,18 @@ function verdictChip(e) {
   return element("span", { class: "verdict v-" + name, title: text }, text);
 }
 
-// sparkline draws what a site held over the session.
+// sparkline draws what the sites of a row held over the session.
 function sparkline(e) {
   const width = 84, height = 20;
-  let top = 0;
-  for (let k = book.start[e]; k < book.start[e + 1]; k++) top = Math.max(top, book.level[k]);
+  const steps = new Set();
+  for (const x of lineOf(e)) for (let k = book.start[x]; k < book.start[x + 1]; k++) steps.add(book.step[k]);
+  const levels = [...steps].sort((a, b) => a - b).map((m) => [m, lineAt(e, m)]);
+  const top = Math.max(0, ...levels.map(([, level]) => level));
   if (top === 0) return "";
   const first = book.times[0], length = Math.max(book.times[book.moments - 1] - first, 1);
   const x = (m) => (width * (book.times[m] - first) / length).toFixed(1), y = (v) => (height - 1 - (height - 3) * Math.max(v, 0) / top).toFixed(1);
   let path = `M0 ${y(0)}`;
-  for (let k = book.start[e]; k < book.start[e + 1]; k++) path += `H${x(book.step[k])}V${y(book.level[k])}`;
+  for (const [m, level] of levels) path += `H${x(m)}V${y(level)}`;
   path += `H${width}`;
   return drawing("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
     drawing("path", { class: "fill", d: path + `V${height}H0Z` }), drawing("path", { class: "stroke", d: path }));
@@ -108,6 +136,10 @@ function showSelected() {
     ["Process", data.processes[d.process[e]].name],
     ["GPU", gpuText(d.gpu[e])],
   ];
+  const line = lineOf(e), at = line.indexOf(e);
+  if (line.length > 1 && at >= 0) {
+    facts.push(["Stack", element("span", {}, `${at + 1} of ${line.length} `, element("button", { type: "button", class: "link", id: "selected-next", onclick: () => select(line[(at + 1) % line.length]) }, "next"))]);
+  }
   fillFacts(byId("selected-facts"), facts);
   showKeepersOf(e);
   const verdict = byId("selected-verdict");

@@ -4,12 +4,18 @@
 const pageRows = 25;
 
 // rowsShown returns the entries with bytes that are not folded, in order; during a search, the
-// matching ones.
+// matching ones. Where several make one row, it is the first of table.line(e).
 function rowsShown(g) {
   const count = g.bytes.length, list = [];
   for (let e = 0; e < count; e++) {
     if (g.bytes[e] !== 0 && (g.searching ? found(g, e) : !g.table.folded?.(e))) list.push(e);
   }
+  return sorted(g, g.table.lines ? g.table.lines(list) : list);
+}
+
+// sorted returns entries in the order that was chosen.
+function sorted(g, list) {
+  const count = g.bytes.length;
   const [, , of, number] = g.table.columns().find(([key]) => key === g.sort) || g.table.columns()[0], sign = g.down ? -1 : 1;
   if (number) {
     const value = new Float64Array(count);
@@ -54,7 +60,7 @@ function sortBy(g, key, number) {
 }
 
 function rowOf(g, e, columns) {
-  const row = element("tr", { class: g.table.selected() === e ? "selected" : null },
+  const row = element("tr", { class: (g.table.line ? g.table.line(e) : [e]).includes(g.table.selected()) ? "selected" : null },
     ...columns.map(([key, , , number, cell]) => element("td", { class: (number ? "number " : "") + "c-" + key }, cell(e))));
   row.addEventListener("click", () => g.table.select(e));
   return row;

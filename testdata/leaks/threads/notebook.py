@@ -13,7 +13,7 @@ Out = {}
 
 
 def run_cell(number, cell):
-    result = cell()
+    result = cell()  # site: leak
     if result is not None:
         Out[number] = result
 

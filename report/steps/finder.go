@@ -25,15 +25,6 @@ type Finder struct {
 	all      bool // the stack of each tensor is known
 }
 
-// mark is what the stack of an allocation shows.
-type mark struct {
-	phase     phase.Phase
-	context   uint32 // 0: unknown
-	module    bool   // it calls a module
-	optimizer bool
-	inStep    bool
-}
-
 type contextKey struct {
 	file, function string
 	line           int

@@ -11,7 +11,7 @@ import (
 // segmenter divides the runs of a process into steps, by one kind of evidence.
 type segmenter struct {
 	points  []uint64
-	judge   *track
+	lines   *lines
 	open    []*Run // of the step under way
 	passes  int    // its backward passes
 	marked  bool
@@ -90,7 +90,7 @@ func (x *segmenter) divide(runs []*Run, number uint64) Detail {
 	runs = x.evaluations(runs)
 	lead := 0
 	for i, r := range runs {
-		if r.Phase == phase.Setup || r.Phase == phase.Evaluation && !x.judge.isUsual(r.context) {
+		if r.Phase == phase.Setup || r.Phase == phase.Evaluation && !x.lines.isUsual(r.context) {
 			lead = i + 1
 		} else if r.Phase > phase.Data {
 			break
@@ -107,7 +107,7 @@ func (x *segmenter) divide(runs []*Run, number uint64) Detail {
 func (x *segmenter) evaluations(runs []*Run) []*Run {
 	list, after := slices.Clone(runs), false
 	for i, r := range runs {
-		if x.judge.withoutGradients(r, after) {
+		if x.lines.withoutGradients(r, after) {
 			same := *r
 			same.Phase = phase.Evaluation
 			list[i], after = &same, true

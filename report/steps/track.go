@@ -17,9 +17,7 @@ type track struct {
 	levels   []uint64 // now; 0 until the allocator reports
 	run      *Run     // the one under way
 	blocks   map[uint64]block
-	lines    map[uint32]*line // by context
-	ran      []uint32         // contexts that ran a forward pass since the last backward pass
-	interval uint32           // counts these times, from 1 on
+	lines    *lines
 	grads    gradients
 	burst    burst
 	inside   bool // the latest forward pass was in an optimizer's step
@@ -28,22 +26,13 @@ type track struct {
 	bursts, cycles, zeros, periods segmenter
 }
 
-// block is a live sampled tensor.
-type block struct {
-	size     uint64
-	context  uint32 // of a forward pass
-	interval uint32
-	backward bool   // allocated in a backward pass
-	born     uint32 // how many tensors its backward pass had allocated before
-}
-
-// line is a line that calls models.
-type line struct {
-	allocated, live uint64 // in the current interval
-	interval        uint32 // the latest in which it ran
-	ran             uint32 // how many intervals
-	module          bool
-	judged, saved   bool // what it allocated was seen, or not, when a backward pass began
+// mark is what the stack of an allocation shows.
+type mark struct {
+	phase     phase.Phase
+	context   uint32 // 0: unknown
+	module    bool   // it calls a module
+	optimizer bool
+	inStep    bool
 }
 
 // burst follows the steps of optimizers.
@@ -57,9 +46,9 @@ type burst struct {
 }
 
 func newTrack(pid uint32, from uint64, points []uint64) *track {
-	t := &track{pid: pid, from: from, to: from, blocks: map[uint64]block{}, lines: map[uint32]*line{}, interval: 1}
+	t := &track{pid: pid, from: from, to: from, blocks: map[uint64]block{}, lines: newLines()}
 	for _, x := range t.all() {
-		x.points, x.judge, x.stride = points, t, 1
+		x.points, x.lines, x.stride = points, t.lines, 1
 	}
 	return t
 }
@@ -82,14 +71,14 @@ func (t *track) alloc(e *ledger.Event, m mark) {
 	}
 	t.total(e)
 	t.remove(e.Address)
-	b := block{size: e.Size, interval: t.interval}
+	b := block{size: e.Size, interval: t.lines.interval}
 	switch phaseNow := t.phase(); {
 	case m.phase == phase.Backward || m.phase == phase.Unknown && phaseNow == phase.Backward:
 		b.backward, b.born = true, t.grads.allocated()
 		t.grads.live += e.Size
 	case m.phase == phase.Forward && m.context != 0:
 		b.context = m.context
-		t.forward(m, e.Size)
+		t.lines.allocated(m.context, m.module, e.Size)
 	}
 	if len(t.blocks) < maxBlocks {
 		t.blocks[e.Address] = b
@@ -118,13 +107,10 @@ func (t *track) remove(address uint64) {
 		return
 	}
 	delete(t.blocks, address)
-	switch x := t.lines[b.context]; {
-	case b.backward:
-		if t.grads.free(b) {
-			t.cleared()
-		}
-	case x != nil && b.interval == t.interval:
-		x.live -= min(x.live, b.size)
+	if !b.backward {
+		t.lines.freed(b)
+	} else if t.grads.free(b) {
+		t.cleared()
 	}
 }
 
@@ -203,55 +189,14 @@ func (t *track) begin(time uint64, m mark) {
 	}
 }
 
-// forward books an allocation of a forward pass.
-func (t *track) forward(m mark, size uint64) {
-	x := t.lines[m.context]
-	if x == nil {
-		x = &line{}
-		t.lines[m.context] = x
-	}
-	if x.interval != t.interval {
-		x.interval, x.allocated, x.live = t.interval, 0, 0
-		x.ran++
-		t.ran = append(t.ran, m.context)
-	}
-	x.module = x.module || m.module
-	x.allocated += size
-	x.live += size
-}
-
-// passBegan judges which lines ran without gradients: nothing is left of what they allocated. One of those
-// that ran must have been for this backward pass.
+// passBegan notes that a backward pass begins.
 func (t *track) passBegan() {
 	for _, x := range t.all() {
 		x.passes++
 	}
 	t.zeros.unmark()
-	var most uint64
-	for _, c := range t.ran {
-		most = max(most, t.lines[c].live)
-	}
-	for _, c := range t.ran {
-		x := t.lines[c]
-		x.judged = true
-		x.saved = x.saved || x.live == most || x.live >= x.allocated/8
-	}
-	t.ran = t.ran[:0]
-	t.interval++
+	t.lines.judge()
 	t.grads.begin()
-}
-
-// withoutGradients reports whether a run is a forward pass that no backward pass follows: of a model, or of a
-// function such as a loss after one.
-func (t *track) withoutGradients(r *Run, after bool) bool {
-	x := t.lines[r.context]
-	return r.Phase == phase.Forward && x != nil && (x.module || after) && x.judged && !x.saved
-}
-
-// isUsual reports whether a line runs in most steps, such as the teacher of a distillation.
-func (t *track) isUsual(context uint32) bool {
-	x := t.lines[context]
-	return x != nil && 2*x.ran > t.interval
 }
 
 // boundary notes that a forward pass, or what comes before it, follows a backward pass.

@@ -17,6 +17,8 @@ import (
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/replay"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -70,7 +72,11 @@ func (p *program) explain(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeExplain(c, s, mine(c, r))
+	found, err := replay.Steps(r, s, steps.MaxEvents)
+	if err != nil {
+		return err
+	}
+	return writeExplain(c, s, mine(c, r), report.Options{Steps: found})
 }
 
 func explainProcess(c *cli.Context, pid uint32) error {
@@ -84,13 +90,13 @@ func explainProcess(c *cli.Context, pid uint32) error {
 	for _, w := range s.Warnings {
 		fmt.Fprintln(c.App.ErrWriter, "vramprof:", w)
 	}
-	return writeExplain(c, s, nil)
+	return writeExplain(c, s, nil, report.Options{})
 }
 
-func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks) error {
+func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks, o report.Options) error {
 	var out io.Writer = c.App.Writer
 	if c.Bool("json") {
-		return reportjson.WriteExplain(out, s, st)
+		return reportjson.WriteExplain(out, s, st, o)
 	}
-	return text.WriteExplain(out, s, st, report.Options{}, terminal.Screen())
+	return text.WriteExplain(out, s, st, o, terminal.Screen())
 }

@@ -25,6 +25,7 @@ type ExplainReport struct {
 	Time     string          `json:"time"`  // of the moment, RFC 3339
 	AtNS     uint64          `json:"at_ns"` // since the session began
 	Balances []ExplainedPart `json:"balances"`
+	Steps    []StepsReport   `json:"steps,omitempty"` // of a capture: the steps of each training, by process and device; of processes that have ended too
 }
 
 // ExplainedPart is one process on one GPU.
@@ -66,18 +67,18 @@ type PurposeAgreed struct {
 }
 
 // WriteExplain writes what the memory of each process and GPU is for.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(NewExplain(s, st)); err != nil {
+	if err := e.Encode(NewExplain(s, st, o)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
 
 // NewExplain returns the report of WriteExplain.
-func NewExplain(s *ledger.Snapshot, st callstack.Stacks) ExplainReport {
+func NewExplain(s *ledger.Snapshot, st callstack.Stacks, o report.Options) ExplainReport {
 	r := ExplainReport{Version: ExplainVersion, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC().Format(time.RFC3339Nano), AtNS: report.Minus(s.End, s.Begin), Balances: []ExplainedPart{}}
 	for _, b := range purpose.Of(s, st) {
 		p := &s.Processes[b.Process]
@@ -97,6 +98,9 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks) ExplainReport {
 			x.Rows = append(x.Rows, purposeRow(&b.Rows[i]))
 		}
 		r.Balances = append(r.Balances, x)
+	}
+	for i := range s.Processes {
+		r.Steps = append(r.Steps, stepsReports(s, i, o)...)
 	}
 	return r
 }

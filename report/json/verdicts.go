@@ -6,6 +6,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -29,10 +30,11 @@ type VerdictReport struct {
 	LiveCount   uint64      `json:"live_count"`
 	Line        FrameReport `json:"line"`
 
-	Holders []HeldShareReport `json:"holders,omitempty"` // who keeps live_bytes, as in a site
+	Holders []HeldShareReport `json:"holders,omitempty"`        // who keeps live_bytes, as in a site
+	PerStep uint64            `json:"bytes_per_step,omitempty"` // of a training whose steps are known
 }
 
-func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept) (list []VerdictReport, advice []string) {
+func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept, o report.Options) (list []VerdictReport, advice []string) {
 	list, advice = []VerdictReport{}, []string{}
 	for i := range j.Groups {
 		g := &j.Groups[i]
@@ -42,6 +44,9 @@ func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept
 			Device: format.Device(g.Device, g.Kind), Kind: format.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})
+		if x := o.Steps.Of(s.Processes[g.Process].PID, s.Processes[g.Process].Begin, s.Processes[g.Process].End); x != nil && g.Class >= verdict.Growing {
+			list[i].PerStep = x.PerStep(g.Rate.Value)
+		}
 	}
 	return list, append(advice, j.Advice...)
 }

@@ -9,14 +9,27 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Steps returns the steps of the trainings in a capture, up to the moment of a snapshot, with the phases of those
-// that have the peaks of the snapshot, its moment, or more moments in ns of the capture's clock. It plays the
-// capture from its begin on, which takes a second for some million events.
-func Steps(r *capture.Reader, s *ledger.Snapshot, more ...uint64) ([]steps.Steps, error) {
-	points := append(append(more, s.End), ledger.PeakTimes(s, timeline.MaxPeaks)...)
-	f := steps.NewFinder(r, points)
-	if err := r.Player().PlayTo(s.End, f); err != nil {
+// BriefEvents is the most events of a capture in which steps are looked for beside another report.
+const BriefEvents = 1_000_000
+
+// Steps returns the steps of the trainings in a capture, with the phases of those that have its peaks, the moment
+// of a snapshot, or more moments, in ns of the capture's clock. It plays the whole capture, unless it has more than so many
+// events. Errors are those of reading the capture.
+func Steps(r *capture.Reader, s *ledger.Snapshot, most uint64, more ...uint64) (*steps.Session, error) {
+	if n := r.Events(); n > most {
+		return &steps.Session{Skipped: n}, nil
+	}
+	points := append(more, s.End)
+	if s.End < r.End() {
+		last, err := r.Snapshot(r.End())
+		if err != nil {
+			return nil, err
+		}
+		s = last
+	}
+	f := steps.NewFinder(r, append(points, ledger.PeakTimes(s, timeline.MaxPeaks)...))
+	if err := r.Player().PlayTo(r.End(), f); err != nil {
 		return nil, err
 	}
-	return f.Steps(), nil
+	return &steps.Session{List: f.Steps()}, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/report/purpose/phase"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // By is how steps are recognized.
@@ -158,6 +159,17 @@ func (s *Steps) Step(number uint64) *Step {
 	return nil
 }
 
+// HighTime returns when a step had most on the device that had most of all. ok is false for a step that is
+// unknown, or joined with others.
+func (s *Steps) HighTime(number uint64) (at uint64, ok bool) {
+	x := s.Step(number)
+	k, _ := s.high()
+	if x == nil || x.Count != 1 || k >= len(x.HighTime) {
+		return 0, false
+	}
+	return x.HighTime[k], true
+}
+
 // Index returns the index of a device in levels, or -1.
 func (s *Steps) Index(device int32) int { return slices.Index(s.Devices, device) }
 
@@ -175,6 +187,14 @@ func (s *Steps) Within(from, to uint64) (n uint64) {
 		}
 	}
 	return n
+}
+
+// Main returns the device that had most, or ledger.UnknownDevice.
+func (s *Steps) Main() int32 {
+	if k, _ := s.high(); k < len(s.Devices) {
+		return s.Devices[k]
+	}
+	return ledger.UnknownDevice
 }
 
 // high returns the device with the most, and how much that is.

@@ -150,6 +150,18 @@ func (d *Detail) shown() []*Run {
 	return d.Runs
 }
 
+// Phases returns the parts of a step that are in one phase each.
+func (d *Detail) Phases() (list []Run) {
+	for _, r := range d.shown() {
+		if n := len(list); n > 0 && list[n-1].Phase == r.Phase {
+			list[n-1].To = r.To
+			continue
+		}
+		list = append(list, Run{Phase: r.Phase, From: r.From, To: r.To})
+	}
+	return list
+}
+
 // Between returns what ran before a step as a step.
 func (d *Detail) Between() *Detail { return &Detail{Number: d.Number, Open: d.Open, Lead: d.Lead} }
 

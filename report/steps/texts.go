@@ -85,6 +85,14 @@ func (s *Steps) evidence() string {
 	return s.By.String() + " at " + strings.Join(lines, ", ")
 }
 
+// Name returns "step 17", or "between" for what ran between two steps.
+func (p *Place) Name() string {
+	if p.Between {
+		return "between"
+	}
+	return fmt.Sprintf("step %d", p.Step)
+}
+
 // PlaceText returns "in step 17 of 24, in backward", "in evaluation after step 6 of 12".
 func (s *Steps) PlaceText(p Place) string {
 	of := fmt.Sprintf("step %d of %d", p.Step, s.Count)

@@ -303,18 +303,19 @@ func (p *page) curveRoom() int {
 }
 
 // curve writes a name, values over time and their range: the curve has a line of its own where there is no room.
-// It is scaled from the lowest value on, which is far above 0 where weights stay.
+// It is scaled from the lowest value on, which is far above 0 where weights stay, unless all are nearly the same.
 func (p *page) curve(name string, times, values []uint64) {
 	least, most := slices.Min(values), slices.Max(values)
 	figure := format.Bytes(most)
 	if from := format.Bytes(least); from != figure {
 		figure = from + " to " + figure
 	}
+	base := min(least, most-most/20)
 	above := make([]uint64, len(values))
 	for i, v := range values {
-		above[i] = v - least + 1
+		above[i] = v - base + 1
 	}
-	curve := bars(times, above, p.curveRoom(), most-least+1)
+	curve := bars(times, above, p.curveRoom(), most-base+1)
 	if p.curveRoom() == p.width {
 		p.pair(plain, name, figure)
 		p.line(plain, 0, curve)
@@ -325,9 +326,9 @@ func (p *page) curve(name string, times, values []uint64) {
 
 // oneStep writes a step as a curve, its phases below it, and what each phase had.
 func (p *page) oneStep(at steps.Place, k int) {
-	d, name := at.Detail, fmt.Sprintf("step %d", at.Step)
+	d := at.Detail
 	if at.Between {
-		d, name = d.Between(), "between"
+		d = d.Between()
 	}
 	points := d.Curve(k)
 	from, to := d.Span()
@@ -341,7 +342,7 @@ func (p *page) oneStep(at steps.Place, k int) {
 	times, values = append(times, to), append(values, values[len(values)-1])
 	room := p.curveRoom()
 	p.line(plain, 0, "")
-	p.curve(name, times, values)
+	p.curve(at.Name(), times, values)
 	letters := make([]byte, room)
 	for c := range letters {
 		letters[c] = steps.Letter(d.PhaseAt(from + uint64((float64(c)+0.5)/float64(room)*float64(to-from))))

@@ -25,6 +25,7 @@ type program struct {
 	peakAt uint64
 	silent bool // sends nothing
 	pid    uint32
+	record *[]ledger.Event // gets what is sent, too
 }
 
 func newProgram(points ...uint64) *program {
@@ -109,6 +110,9 @@ func (p *program) free(lists ...[]uint64) {
 
 func (p *program) send(e ledger.Event) {
 	e.Kind, e.Space, e.PID, e.Time, e.Told, e.Allocated, e.Reserved = ledger.Tensor, ledger.Blocks, p.pid, p.time, ledger.ToldAllocated, p.total, p.total
+	if p.record != nil {
+		*p.record = append(*p.record, e)
+	}
 	if !p.silent {
 		p.f.Apply(&e)
 	}
@@ -615,4 +619,26 @@ func TestAnyEventsAreBounded(t *testing.T) {
 			s.Within(0, 1<<64-1)
 		}
 	}
+}
+
+// BenchmarkFinder plays the events of a training.
+func BenchmarkFinder(b *testing.B) {
+	p := newProgram()
+	var events []ledger.Event
+	p.record = &events
+	for range 1000 {
+		p.free(p.train(30, 100))
+		p.step(40)
+	}
+	b.ResetTimer()
+	for range b.N {
+		f := NewFinder(p, nil)
+		for i := range events {
+			f.Apply(&events[i])
+		}
+		if list := f.Steps(); len(list) != 1 || list[0].Count != 1000 {
+			b.Fatal(list)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 }

@@ -265,7 +265,7 @@ func (p *page) stepLine(s *ledger.Snapshot, b *purpose.Balance, o report.Options
 	p.paragraph("", text)
 }
 
-// otherSteps writes the steps of processes that hold no memory at the moment, or says why no steps are known.
+// otherSteps writes the steps of processes that hold no memory at the moment, or why no steps are known.
 func (p *page) otherSteps(s *ledger.Snapshot, list []purpose.Balance, o report.Options) {
 	for i := range s.Processes {
 		shown := slices.ContainsFunc(list, func(b purpose.Balance) bool { return b.Process == i })

@@ -14,7 +14,7 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// stepsTruth is what a training of testdata/realtorch/steps.py says of itself.
+// stepsTruth is what a training of testdata/realtorch/steps.py measures itself.
 type stepsTruth struct {
 	PID    uint32
 	Steps  uint64
@@ -42,7 +42,7 @@ func (s *stepsTruth) peak() (most phaseTruth) {
 	return most
 }
 
-// TestStepsAndPhasesAreTheJobs: two trainings say which steps and phases they had, one with an optimizer that
+// TestStepsAndPhasesAreTheJobs: two trainings print their steps and phases, one with an optimizer that
 // allocates, the other with four backward passes in each step and an evaluation that needs most. The number of
 // steps, the step and phase of the peak, and the peak itself agree exactly; so does the most that each step had.
 func TestStepsAndPhasesAreTheJobs(t *testing.T) {

@@ -21,7 +21,8 @@ type Finder struct {
 	contexts map[contextKey]uint32
 	callers  []callstack.Frame // by context, from 1 on
 	running  map[uint32]*track // by pid
-	ended    []*track
+	ended    []Steps
+	kept     int  // runs of details; segmenters share it
 	all      bool // the stack of each tensor is known
 }
 
@@ -44,7 +45,7 @@ func (f *Finder) Apply(e *ledger.Event) {
 	case e.Op == ledger.Exit || e.Op == ledger.Exec:
 		if t := f.running[e.PID]; t != nil {
 			delete(f.running, e.PID)
-			f.ended = append(f.ended, t)
+			f.end(t)
 		}
 	case e.Space != ledger.Blocks || e.Device == ledger.CPUDevice:
 	case e.Op == ledger.Alloc && e.Kind == ledger.Tensor:
@@ -68,10 +69,10 @@ func (f *Finder) Tell(in ledger.Input) {
 func (f *Finder) track(e *ledger.Event) *track {
 	t := f.running[e.PID]
 	if t == nil {
-		if e.Op != ledger.Alloc || len(f.running)+len(f.ended) >= maxProcesses {
+		if e.Op != ledger.Alloc || len(f.running) >= maxProcesses {
 			return nil
 		}
-		t = newTrack(e.PID, e.Time, f.points)
+		t = newTrack(e.PID, e.Time, f.points, &f.kept)
 		f.running[e.PID] = t
 	}
 	t.to = max(t.to, e.Time)
@@ -122,22 +123,26 @@ func (f *Finder) context(caller *callstack.Frame) uint32 {
 	return n
 }
 
-// Steps returns the steps of all processes that have any, by process and time. The Finder must not be used
-// afterwards.
-func (f *Finder) Steps() (list []Steps) {
-	for _, t := range f.running {
-		f.ended = append(f.ended, t)
+// end keeps the steps of a process that has ended.
+func (f *Finder) end(t *track) {
+	s, ok := t.finish(f.all)
+	if !ok || len(f.ended) >= maxEnded {
+		return
 	}
-	for _, t := range f.ended {
-		if s, ok := t.finish(f.all); ok {
-			for _, context := range t.burst.seen {
-				if context > 0 && len(s.Optimizers) < maxFrames && s.By == Optimizer {
-					s.Optimizers = append(s.Optimizers, f.callers[context])
-				}
-			}
-			list = append(list, s)
+	for _, context := range t.burst.seen {
+		if context > 0 && s.By == Optimizer {
+			s.Optimizers = append(s.Optimizers, f.callers[context])
 		}
 	}
-	slices.SortFunc(list, func(a, b Steps) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.From, b.From)) })
-	return list
+	f.ended = append(f.ended, s)
+}
+
+// Steps returns the steps of all processes that have any, by process and time. The Finder must not be used
+// afterwards.
+func (f *Finder) Steps() []Steps {
+	for _, t := range f.running {
+		f.end(t)
+	}
+	slices.SortFunc(f.ended, func(a, b Steps) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.From, b.From)) })
+	return f.ended
 }

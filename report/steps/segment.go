@@ -12,6 +12,7 @@ import (
 type segmenter struct {
 	points  []uint64
 	lines   *lines
+	kept    *int   // runs of details of all processes
 	open    []*Run // of the step under way
 	passes  int    // its backward passes
 	marked  bool
@@ -189,7 +190,8 @@ func (x *segmenter) detail(d Detail, s Step) {
 		from = d.Lead[0].From
 	}
 	i, _ := slices.BinarySearch(x.points, from)
-	if i < len(x.points) && x.points[i] < s.To {
+	if n := len(d.Lead) + len(d.Runs); i < len(x.points) && x.points[i] < s.To && *x.kept+n <= maxKept && len(x.details) < maxDetails-2 {
+		*x.kept += n
 		x.details = append(x.details, d)
 	}
 	if most := slices.Max(append([]uint64{0}, s.High...)); most > x.most {

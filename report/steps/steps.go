@@ -105,7 +105,9 @@ const (
 	maxPoints    = 64      // of a run and device
 	maxDetails   = 48      // of a process
 	maxDevices   = 64      // of a process
-	maxProcesses = 4096    // with PyTorch
+	maxProcesses = 256     // with PyTorch at one moment
+	maxEnded     = 1024    // processes with steps
+	maxKept      = 1 << 18 // runs of all details
 	maxBlocks    = 1 << 20 // live sampled tensors that are remembered
 	maxContexts  = 1 << 12 // lines that call models and optimizers
 	maxFrames    = 8       // of Optimizers

@@ -45,10 +45,10 @@ type burst struct {
 	broken  bool     // optimizers do not take turns
 }
 
-func newTrack(pid uint32, from uint64, points []uint64) *track {
+func newTrack(pid uint32, from uint64, points []uint64, kept *int) *track {
 	t := &track{pid: pid, from: from, to: from, blocks: map[uint64]block{}, lines: newLines()}
 	for _, x := range t.all() {
-		x.points, x.lines, x.stride = points, t.lines, 1
+		x.points, x.lines, x.kept, x.stride = points, t.lines, kept, 1
 	}
 	return t
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
 	reportjson "github.com/vramprof/vramprof/report/json"
@@ -52,10 +53,12 @@ func TestStepsAndPhasesAreTheJobs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "steps.vram")
 	cmd := exec.Command(binary(t), append([]string{"record", "--holders=off", "--no-oom", "-o", file, "--"}, root.Command(env, "steps.py").Args...)...)
 	cmd.Env, cmd.Stderr = env, os.Stderr
+	begin := time.Now()
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("recorded in %v", time.Since(begin).Round(time.Millisecond))
 	seen, all := 0, stepsOf(t, file)
 	for line := range strings.Lines(string(out)) {
 		var truth stepsTruth

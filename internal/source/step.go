@@ -12,7 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// stepTime returns when a step held most: of the process whose steps hold most, in ns of the capture's clock.
+// stepTime returns when a step held most: of the process whose steps hold most, in ns of the
+// capture's clock.
 func stepTime(r *capture.Reader, number uint64) (uint64, error) {
 	last, err := r.Snapshot(r.End())
 	if err != nil {

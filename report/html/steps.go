@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// stepsData is the steps of a process on the GPU on which its tensors had most, and the step of their peak.
+// stepsData is the steps of a process on the GPU on which its tensors had most, and the step of
+// their peak.
 type stepsData struct {
 	Title   string   `json:"title"`
 	Texts   []string `json:"texts"`

@@ -9,7 +9,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// stepsPage: a bar for each step, and the step of the peak above its phases, with the peak's phase by name, at any width.
+// stepsPage: a bar for each step, and the step of the peak above its phases, with the peak's phase
+// by name, at any width.
 func stepsPage(t *testing.T, b *browser) {
 	in := Input{Snapshot: reporttest.Explained(), Stacks: reporttest.HeldStacks(), Steps: reporttest.Steps()}
 	for _, width := range []int{400, 1200} {

@@ -9,7 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// StepsReport is the steps of a training: one process on one GPU. Bytes are of all tensors; times are since the session began.
+// StepsReport is the steps of a training: one process on one GPU. Bytes are of all tensors; times
+// are since the session began.
 type StepsReport struct {
 	PID    uint32 `json:"pid"`
 	Comm   string `json:"comm"`

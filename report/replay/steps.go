@@ -12,9 +12,9 @@ import (
 // BriefEvents is the most events of a capture in which steps are looked for beside another report.
 const BriefEvents = 1_000_000
 
-// Steps returns the steps of the trainings in a capture, with the phases of those that have its peaks, the moment
-// of a snapshot, or more moments, in ns of the capture's clock. It plays the whole capture, unless it has more than so many
-// events. Errors are those of reading the capture.
+// Steps returns the steps of the trainings in a capture, with the phases of those that have its
+// peaks, the moment of a snapshot, or more moments, in ns of the capture's clock. It plays the
+// whole capture, unless it has more than so many events. Errors are those of reading the capture.
 func Steps(r *capture.Reader, s *ledger.Snapshot, most uint64, more ...uint64) (*steps.Session, error) {
 	if n := r.Events(); n > most {
 		return &steps.Session{Skipped: n}, nil

@@ -21,8 +21,8 @@ func stepFrame(file, function string, line int) callstack.Frame {
 	return callstack.Frame{File: "/opt/" + file, Function: function, Line: line, Python: true}
 }
 
-// Steps are those of the job of Held: 57 steps of a second, of which the 41st has most and each keeps 12 MiB, and two
-// evaluations.
+// Steps are those of the job of Held: 57 steps of a second, of which the 41st has most and each
+// keeps 12 MiB, and two evaluations.
 func Steps() *steps.Session {
 	j := stepJob{time: 1001 * Second, total: 30 * GiB}
 	j.f = steps.NewFinder(stepStacks, []uint64{1060 * Second, 1000*Second + 43*Second + 320*Second/1000})

@@ -15,8 +15,8 @@ type Session struct {
 	Skipped uint64 // events of a session that has too many to look; 0: it was looked
 }
 
-// Of returns the steps of a process that was seen from one time to another, or still runs for 0; nil without
-// any. A nil Session has none.
+// Of returns the steps of a process that was seen from one time to another, or still runs for 0;
+// nil without any. A nil Session has none.
 func (s *Session) Of(pid uint32, begin, end uint64) *Steps {
 	if s == nil {
 		return nil
@@ -41,8 +41,8 @@ func (s *Session) Most() *Steps {
 	return best
 }
 
-// Peak returns where in the steps a device, by its index, had most at a moment that was asked for, and how much
-// that was. ok is false without such a moment.
+// Peak returns where in the steps a device, by its index, had most at a moment that was asked for,
+// and how much that was. ok is false without such a moment.
 func (s *Steps) Peak(device int) (p Place, bytes uint64, ok bool) {
 	for i := range s.details {
 		d := &s.details[i]
@@ -56,8 +56,8 @@ func (s *Steps) Peak(device int) (p Place, bytes uint64, ok bool) {
 	return p, bytes, ok
 }
 
-// Highs returns the most that a device, by its index, had in each step, or in neighbors that were joined; the
-// times are the numbers of the steps.
+// Highs returns the most that a device, by its index, had in each step, or in neighbors that were
+// joined; the times are the numbers of the steps.
 func (s *Steps) Highs(device int) (numbers, bytes []uint64) {
 	for i := range s.List {
 		x := &s.List[i]
@@ -73,8 +73,8 @@ const (
 	mostGrowth  = 64 // steps that are compared
 )
 
-// Growth returns by how much more a device, by its index, has after each step: the middle of all pairs of
-// steps of the last three quarters. It is 0 where a quarter of them or more do not grow.
+// Growth returns by how much more a device, by its index, has after each step: the middle of all
+// pairs of steps of the last three quarters. It is 0 where a quarter of them or more do not grow.
 func (s *Steps) Growth(device int) uint64 {
 	list := s.List[len(s.List)/4:]
 	if len(list) < leastGrowth {
@@ -174,7 +174,8 @@ func (d *Detail) Span() (from, to uint64) {
 	return list[0].From, max(list[len(list)-1].To, list[0].From)
 }
 
-// Curve returns the levels of a device, by its index, over a step: at rising times, each until the next.
+// Curve returns the levels of a device, by its index, over a step: at rising times, each until the
+// next.
 func (d *Detail) Curve(device int) []Point {
 	var list []Point
 	for _, r := range d.shown() {

@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Finder finds steps in what a session tells its books. It is a ledger.Books, and not for several goroutines
-// at once. Its memory is bounded, however long the session is.
+// Finder finds steps in what a session tells its books. It is a ledger.Books, and not for several
+// goroutines at once. Its memory is bounded, however long the session is.
 type Finder struct {
 	stacks   callstack.Stacks
 	points   []uint64
@@ -97,7 +97,7 @@ func (f *Finder) mark(id uint64) mark {
 
 func (f *Finder) read(stack []callstack.Frame) mark {
 	t := f.phases.Of(stack)
-	m := mark{phase: t.Phase, module: len(t.Calls) > 0, optimizer: t.Phase == phase.Step && t.Optimizer, inStep: t.InStep}
+	m := mark{phase: t.Phase, module: len(t.Calls) > 0, optimizer: t.Phase == phase.Step && t.Optimizer, inStep: t.InStep, read: len(stack) > 0}
 	switch {
 	case t.Phase == phase.Recompute:
 		m.phase = phase.Backward
@@ -137,8 +137,8 @@ func (f *Finder) end(t *track) {
 	f.ended = append(f.ended, s)
 }
 
-// Steps returns the steps of all processes that have any, by process and time. The Finder must not be used
-// afterwards.
+// Steps returns the steps of all processes that have any, by process and time. The Finder must not
+// be used afterwards.
 func (f *Finder) Steps() []Steps {
 	for _, t := range f.running {
 		f.end(t)

@@ -2,11 +2,13 @@
 
 package steps
 
-// gradients follows what backward passes allocated and left. Frees have no stack, so gradients show by how
-// long they live: those of the last layers from the first half of the pass to beyond its end.
+// gradients follows what backward passes allocated and left. Frees have no stack, so gradients
+// show by how long they live: those of the last layers from the first half of the pass to beyond
+// its end.
 type gradients struct {
 	live    uint64 // what backward passes allocated
 	level   uint64 // live after the last pass; 0: cleared
+	base    uint64 // live when they were cleared last: what else is kept, such as graphs
 	inPass  bool
 	count   uint32  // allocations of the pass
 	freed   []block // since its last allocation
@@ -40,15 +42,15 @@ func (g *gradients) free(b block) bool {
 
 // fell reports whether nearly all is gone that was there after the pass.
 func (g *gradients) fell() bool {
-	if g.level == 0 || g.live > g.level/8 {
+	if g.level <= g.base || g.live > g.base+(g.level-g.base)/8 {
 		return false
 	}
-	g.level = 0
+	g.level, g.base = 0, g.live
 	return true
 }
 
-// end ends a pass, and reports whether its gradients are cleared already: between its last allocation and
-// the next of the program.
+// end ends a pass, and reports whether its gradients are cleared already: between its last
+// allocation and the next of the program.
 func (g *gradients) end() bool {
 	g.inPass = false
 	g.level = g.live

@@ -56,8 +56,8 @@ func (l *lines) freed(b block) {
 	}
 }
 
-// judge is called when a backward pass begins. Lines ran without gradients if little is left of what they
-// allocated. One of those that ran must have been for this backward pass.
+// judge is called when a backward pass begins. Lines ran without gradients if little is left of
+// what they allocated. One of those that ran must have been for this backward pass.
 func (l *lines) judge() {
 	var most uint64
 	for _, c := range l.ran {
@@ -72,8 +72,8 @@ func (l *lines) judge() {
 	l.interval++
 }
 
-// withoutGradients reports whether a run is a forward pass that no backward pass follows: of a model, or of a
-// function such as a loss after one.
+// withoutGradients reports whether a run is a forward pass that no backward pass follows: of a
+// model, or of a function such as a loss after one.
 func (l *lines) withoutGradients(r *Run, after bool) bool {
 	x := l.by[r.context]
 	return r.Phase == phase.Forward && x != nil && (x.module || after) && x.judged && !x.saved

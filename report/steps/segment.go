@@ -58,7 +58,8 @@ func (x *segmenter) mark() { x.marked, x.at, x.before = true, len(x.open), x.pas
 // unmark notes that it did not.
 func (x *segmenter) unmark() { x.marked = false }
 
-// close ends the step under way before the run open[n]. The backward passes after a mark are of the next.
+// close ends the step under way before the run open[n]. The backward passes after a mark are of
+// the next.
 func (x *segmenter) close(n int) {
 	passes, rest := x.passes, 0
 	if x.marked && n == x.at {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package steps finds the steps of trainings in the events of a session, and their phases: what each step had
-// at most, and one step as a curve. Its evidence is, in this order, what optimizers allocate in their steps,
-// gradients that are dropped (zero_grad), and backward passes that follow each other. Without any of these a
-// process has no steps: a server answers requests.
+// Package steps finds the steps of trainings in the events of a session, and their phases: what
+// each step had at most, and one step as a curve. Its evidence is, in this order, what optimizers
+// allocate in their steps, gradients that are dropped (zero_grad), and backward passes that follow
+// each other. Without any of these a process has no steps: a server answers requests.
 //
-// A step ends with the optimizer's step, or with the gradients' end, so that what runs in between, such as an
-// evaluation, comes before the next. Captures have the stacks of sampled tensors only: what no sampled tensor
-// shows is not found.
+// A step ends with the optimizer's step, or with the gradients' end, so that what runs in between,
+// such as an evaluation, comes before the next. Captures have the stacks of sampled tensors only:
+// what no sampled tensor shows is not found.
 package steps
 
 import (
@@ -38,7 +38,8 @@ type Sure uint8
 const (
 	// Gradient accumulation would show as several steps.
 	Guess Sure = iota + 1
-	// Steps differ in their number of backward passes, or no optimizer shows them: some may be missing.
+	// Steps differ in their number of backward passes, or no optimizer shows them: some may be
+	// missing.
 	Likely
 	// All steps have the same number of backward passes, or the stack of each tensor is known.
 	Certain
@@ -161,8 +162,8 @@ func (s *Steps) Step(number uint64) *Step {
 	return nil
 }
 
-// HighTime returns when a step had most on the device that had most of all. ok is false for a step that is
-// unknown, or joined with others.
+// HighTime returns when a step had most on the device that had most of all. ok is false for a step
+// that is unknown, or joined with others.
 func (s *Steps) HighTime(number uint64) (at uint64, ok bool) {
 	x := s.Step(number)
 	k, _ := s.high()

@@ -464,6 +464,18 @@ func TestDroppedGradientsEndAStep(t *testing.T) {
 	})
 }
 
+// A leak of what backward passes allocate does not hide that the rest is dropped.
+func TestDroppedGradientsBesideALeak(t *testing.T) {
+	p := newProgram()
+	for range 40 {
+		g := p.train(30, 100)
+		p.alloc(own, 20)     // kept
+		p.alloc(backward, 3) // likewise
+		p.free(append(g, p.alloc(nil, 7)...))
+	}
+	check(t, p.found(t), ZeroGrad, Likely, 40, 1)
+}
+
 // Momentum is allocated in the first step only.
 func TestAnOptimizerThatAllocatesOnceIsNoEvidence(t *testing.T) {
 	p := newProgram()
@@ -493,7 +505,8 @@ func TestGradientsThatStayLeaveOnlyThePeriod(t *testing.T) {
 	check(t, p.found(t), Period, Guess, 14, 1)
 }
 
-// An optimizer that evaluates a closure several times has steps only where something else shows their ends.
+// An optimizer that evaluates a closure several times has steps only where something else shows
+// their ends.
 func TestClosuresAreNoSteps(t *testing.T) {
 	p := newProgram()
 	inside := append(slices.Clone(forward(30)), lbfgs...)
@@ -617,6 +630,20 @@ func TestAnyEventsAreBounded(t *testing.T) {
 				s.At(at)
 			}
 			s.Within(0, 1<<64-1)
+			for k := range len(s.Devices) + 1 {
+				s.Highs(k)
+				s.Growth(k)
+				if at, _, ok := s.Peak(k); ok && at.Detail != nil {
+					for _, d := range []*Detail{at.Detail, at.Detail.Between()} {
+						d.Parts(k)
+						d.Curve(k)
+						d.Phases()
+					}
+					s.PlaceText(at)
+				}
+			}
+			s.PerStep(1e300)
+			s.Text()
 		}
 	}
 }

@@ -33,7 +33,8 @@ func Letter(p phase.Phase) byte {
 	return '.'
 }
 
-// Text returns "24 steps of 42ms, certain by optimizer.step at train.py:45", and what is to be known of them.
+// Text returns "24 steps of 42ms, certain by optimizer.step at train.py:45", and what is to be
+// known of them.
 func (s *Steps) Text() string {
 	text := format.Count(s.Count, "step")
 	if s.Each > 0 {

@@ -33,6 +33,7 @@ type mark struct {
 	module    bool   // it calls a module
 	optimizer bool
 	inStep    bool
+	read      bool // there are frames
 }
 
 // burst follows the steps of optimizers.
@@ -73,7 +74,7 @@ func (t *track) alloc(e *ledger.Event, m mark) {
 	t.remove(e.Address)
 	b := block{size: e.Size, interval: t.lines.interval}
 	switch phaseNow := t.phase(); {
-	case m.phase == phase.Backward || m.phase == phase.Unknown && phaseNow == phase.Backward:
+	case m.phase == phase.Backward || !m.read && phaseNow == phase.Backward:
 		b.backward, b.born = true, t.grads.allocated()
 		t.grads.live += e.Size
 	case m.phase == phase.Forward && m.context != 0:
@@ -229,7 +230,8 @@ func (t *track) cleared() {
 	t.grads.cleared = true
 }
 
-// burstEnded notes that an optimizer's step has ended. Optimizers that take turns, each once, share a step.
+// burstEnded notes that an optimizer's step has ended. Optimizers that take turns, each once,
+// share a step.
 func (t *track) burstEnded() {
 	b := &t.burst
 	b.open = false

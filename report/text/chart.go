@@ -215,8 +215,8 @@ func stepsOf(s *ledger.Snapshot, process int, o report.Options) *steps.Steps {
 	return o.Steps.Of(p.PID, p.Begin, p.End)
 }
 
-// stepPart writes the steps of a process on a device: how they are known, where the peak lies, memory by step, and the step
-// of the peak, or of the moment shown, as a curve with its phases.
+// stepPart writes the steps of a process on a device: how they are known, where the peak lies,
+// memory by step, and the step of the peak, or of the moment shown, as a curve with its phases.
 func (p *page) stepPart(s *ledger.Snapshot, x *steps.Steps, device int32, title string) {
 	if x == nil {
 		return
@@ -265,7 +265,8 @@ func (p *page) stepLine(s *ledger.Snapshot, b *purpose.Balance, o report.Options
 	p.paragraph("", text)
 }
 
-// otherSteps writes the steps of processes that hold no memory at the moment, or why no steps are known.
+// otherSteps writes the steps of processes that hold no memory at the moment, or why no steps are
+// known.
 func (p *page) otherSteps(s *ledger.Snapshot, list []purpose.Balance, o report.Options) {
 	for i := range s.Processes {
 		shown := slices.ContainsFunc(list, func(b purpose.Balance) bool { return b.Process == i })
@@ -302,8 +303,9 @@ func (p *page) curveRoom() int {
 	return p.width
 }
 
-// curve writes a name, values over time and their range: the curve has a line of its own where there is no room.
-// It is scaled from the lowest value on, which is far above 0 where weights stay, unless all are nearly the same.
+// curve writes a name, values over time and their range: the curve has a line of its own where
+// there is no room. It is scaled from the lowest value on, which is far above 0 where weights
+// stay, unless all are nearly the same.
 func (p *page) curve(name string, times, values []uint64) {
 	least, most := slices.Min(values), slices.Max(values)
 	figure := format.Bytes(most)
@@ -362,7 +364,8 @@ func (p *page) oneStep(at steps.Place, k int) {
 // phaseColumn returns the columns of the names of phases.
 func (p *page) phaseColumn() int { return min(nameColumn, p.width-29) }
 
-// phaseRow writes "> B backward          36ms   160 MiB  -109 MiB": its time, the most in it, and what it changes.
+// phaseRow writes "> B backward          36ms   160 MiB  -109 MiB": its time, the most in it, and
+// what it changes.
 func (p *page) phaseRow(x *steps.Part, here bool) {
 	column := p.phaseColumn()
 	mark := "  "

@@ -35,7 +35,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainShowsStepsAndPhases: the steps by name, memory by step, and the step of the peak as a curve.
+// TestExplainShowsStepsAndPhases: the steps by name, memory by step, and the step of the peak as a
+// curve.
 func TestExplainShowsStepsAndPhases(t *testing.T) {
 	for _, width := range []int{44, 80, 120} {
 		var out bytes.Buffer

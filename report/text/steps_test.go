@@ -12,7 +12,8 @@ import (
 	"github.com/vramprof/vramprof/report/steps"
 )
 
-// TestLeaksGrowByStep: 80 MiB a second are 80 MiB a step of a second, and nothing is said without steps.
+// TestLeaksGrowByStep: 80 MiB a second are 80 MiB a step of a second, and nothing is said without
+// steps.
 func TestLeaksGrowByStep(t *testing.T) {
 	s, st := reporttest.Held(), reporttest.HeldStacks()
 	for name, write := range map[string]func(*bytes.Buffer, report.Options) error{

@@ -43,9 +43,10 @@ func (s *stepsTruth) peak() (most phaseTruth) {
 	return most
 }
 
-// TestStepsAndPhasesAreTheJobs: two trainings print their steps and phases, one with an optimizer that
-// allocates, the other with four backward passes in each step and an evaluation that needs most. The number of
-// steps, the step and phase of the peak, and the peak itself agree exactly; so does the most that each step had.
+// TestStepsAndPhasesAreTheJobs: two trainings print their steps and phases, one with an optimizer
+// that allocates, the other with four backward passes in each step and an evaluation that needs
+// most. The number of steps, the step and phase of the peak, and the peak itself agree exactly; so
+// does the most that each step had.
 func TestStepsAndPhasesAreTheJobs(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
@@ -58,7 +59,7 @@ func TestStepsAndPhasesAreTheJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("recorded in %v", time.Since(begin).Round(time.Millisecond))
+	t.Logf("recorded in %v, %v of processor time", time.Since(begin).Round(time.Millisecond), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	seen, all := 0, stepsOf(t, file)
 	for line := range strings.Lines(string(out)) {
 		var truth stepsTruth

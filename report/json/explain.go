@@ -25,7 +25,8 @@ type ExplainReport struct {
 	Time     string          `json:"time"`  // of the moment, RFC 3339
 	AtNS     uint64          `json:"at_ns"` // since the session began
 	Balances []ExplainedPart `json:"balances"`
-	Steps    []StepsReport   `json:"steps,omitempty"` // of a capture: the steps of each training, by process and device; of processes that have ended too
+	Steps    []StepsReport   `json:"steps,omitempty"`                // of a capture: the steps of each training, by process and device; of processes that have ended too
+	Skipped  uint64          `json:"steps_skipped_events,omitempty"` // events of a capture that has too many to look for steps
 }
 
 // ExplainedPart is one process on one GPU.
@@ -98,6 +99,9 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks, o report.Options) Expla
 			x.Rows = append(x.Rows, purposeRow(&b.Rows[i]))
 		}
 		r.Balances = append(r.Balances, x)
+	}
+	if o.Steps != nil {
+		r.Skipped = o.Steps.Skipped
 	}
 	for i := range s.Processes {
 		r.Steps = append(r.Steps, stepsReports(s, i, o)...)

@@ -60,13 +60,14 @@ def main(kind):
             train(model, optimizer, step, [16] * 4)
         if step % 6 == 0:
             evaluate(model, step, 512 if kind == "accumulate" and step == 6 else 16)
-    print(json.dumps(dict(pid=os.getpid(), steps=steps, phases=phases)), flush=True)
+    return json.dumps(dict(pid=os.getpid(), steps=steps, phases=phases))
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        main(sys.argv[1])
+        print(main(sys.argv[1]))
     else:
         other = subprocess.Popen([sys.executable, __file__, "accumulate"])
-        main("adam")
-        sys.exit(other.wait())
+        text, failed = main("adam"), other.wait()
+        print(text)  # after the other: long lines of two processes mix
+        sys.exit(failed)

@@ -5,6 +5,7 @@ package report
 import (
 	"time"
 
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -16,6 +17,7 @@ type Options struct {
 	// Summary: paths of records of out-of-memory errors, by pid.
 	Records map[uint32]string
 	Job     bool             // summary: the processes are those of a job: all that have ended, by rank
+	Steps   *steps.Session   // the steps of its trainings; nil: unknown
 	Since   *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
 }
 

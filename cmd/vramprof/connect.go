@@ -19,8 +19,6 @@ import (
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/internal/views"
 	"github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // connectFlag returns the flag of commands that can ask a running vramprof serve.
@@ -102,16 +100,16 @@ func reportRemote(c *cli.Context) error {
 }
 
 // leaksRemote is where leaks --connect gets the books from.
-func leaksRemote(c *cli.Context) (*ledger.Snapshot, callstack.Stacks, func(), error) {
+func leaksRemote(c *cli.Context) (from leaksFrom, err error) {
 	r, err := connectTo(c)
 	if err == nil && c.IsSet("oom-dir") {
 		err = fault.Usage(errors.New("--oom-dir and --connect exclude each other"))
 	}
 	if err != nil {
-		return nil, nil, nil, err
+		return from, err
 	}
 	s, err := r.Books(c.Context, true)
-	return s, mine(c, r), func() {}, err
+	return leaksFrom{snapshot: s, stacks: mine(c, r), done: func() {}}, err
 }
 
 // exportRemote is export --connect: it does what can fail before anything is written, and returns

@@ -19,6 +19,8 @@ import (
 	"github.com/vramprof/vramprof/report"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/purpose"
+	"github.com/vramprof/vramprof/report/replay"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -75,7 +77,11 @@ func (p *program) explain(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeExplain(c, s, mine(c, r), nil)
+	found, err := replay.Steps(r, s, steps.MaxEvents)
+	if err != nil {
+		return err
+	}
+	return writeExplain(c, s, mine(c, r), nil, report.Options{Steps: found})
 }
 
 func explainProcess(c *cli.Context, pid uint32) error {
@@ -95,13 +101,13 @@ func explainProcess(c *cli.Context, pid uint32) error {
 			fmt.Fprintln(c.App.ErrWriter, "vramprof: no metrics of an inference server:", err)
 		}
 	}
-	return writeExplain(c, s, nil, use)
+	return writeExplain(c, s, nil, use, report.Options{})
 }
 
-func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) error {
+func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) error {
 	var out io.Writer = c.App.Writer
 	if c.Bool("json") {
-		return reportjson.WriteExplain(out, s, st, use)
+		return reportjson.WriteExplain(out, s, st, use, o)
 	}
-	return text.WriteExplain(out, s, st, use, report.Options{}, terminal.Screen())
+	return text.WriteExplain(out, s, st, use, o, terminal.Screen())
 }

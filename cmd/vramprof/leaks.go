@@ -17,6 +17,8 @@ import (
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/replay"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -55,12 +57,13 @@ func (p *program) leaks(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, stacks, done, err := p.leaksSource(c, dir)
+	from, err := p.leaksSource(c, dir)
 	if err != nil {
 		return err
 	}
-	defer done()
-	options := report.Options{Top: c.Int("top"), Older: older}
+	defer from.done()
+	snapshot, stacks := from.snapshot, from.stacks
+	options := report.Options{Top: c.Int("top"), Older: older, Steps: from.steps}
 	switch {
 	case c.Bool("json"):
 		err = json.WriteLeaks(c.App.Writer, snapshot, stacks, options)
@@ -81,47 +84,57 @@ func (p *program) leaks(c *cli.Context) error {
 	return nil
 }
 
+// leaksFrom is where the leaks are looked for.
+type leaksFrom struct {
+	snapshot *ledger.Snapshot
+	stacks   callstack.Stacks
+	steps    *steps.Session
+	done     func() // releases what stacks need
+}
+
 // leaksSource traces now, asks vramprof serve, or reads the capture that the command line names.
-// done releases what stacks need.
-func (p *program) leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
+func (p *program) leaksSource(c *cli.Context, oomDir string) (from leaksFrom, err error) {
 	if connecting(c) {
 		return leaksRemote(c)
 	}
 	if path := c.Args().First(); c.Args().Len() == 1 && !p.afterDashes(c) && (isFile(path) || source.IsArchive(path) || strings.HasSuffix(path, output.Capture.Suffix)) {
 		at, err := source.ParseMoment(c.String("at"))
 		if err != nil {
-			return nil, nil, nil, fault.Usage(err)
+			return from, fault.Usage(err)
 		}
 		r, done, err := p.openSource(c, &at)
 		if err != nil {
-			return nil, nil, nil, err
+			return from, err
 		}
-		snapshot, err := source.SnapshotAt(r, at)
+		from.stacks, from.done = mine(c, r), done
+		if from.snapshot, err = source.SnapshotAt(r, at); err == nil {
+			from.steps, err = replay.Steps(r, from.snapshot, replay.BriefEvents)
+		}
 		if err != nil {
 			done()
 		}
-		return snapshot, mine(c, r), done, err
+		return from, err
 	}
 	if err := withoutCapture(c, "", "at"); err != nil {
-		return nil, nil, nil, err
+		return from, err
 	}
 	s, err := p.newSession(c)
 	if err != nil {
-		return nil, nil, nil, err
+		return from, err
 	}
 	if err = s.RecordOOMs(oomDir); err == nil {
 		s.Trace.Stdout = os.Stderr // stdout has only the result, which may be JSON
 		err = s.Open(c.Context)
 	}
-	var snapshot *ledger.Snapshot
 	if err == nil {
-		snapshot, err = s.Run(c.Context)
+		from.snapshot, err = s.Run(c.Context)
 	}
 	if err != nil {
 		s.Close()
-		return nil, nil, nil, err
+		return from, err
 	}
-	return snapshot, s.Stacks(), s.Close, nil
+	from.stacks, from.done = s.Stacks(), s.Close
+	return from, nil
 }
 
 func isFile(path string) bool {

@@ -24,7 +24,7 @@ func reportCommand(p *program) *cli.Command {
 		Usage:     "show a capture, or trace now, in one of several views",
 		UsageText: "vramprof report [OPTIONS] FILE | -p PID | --name REGEX | -a | --connect",
 		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote, a memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot), or an archive: the folder that \"vramprof serve\" writes, /var/lib/vramprof. With -p, --name or -a instead, processes are traced as by record, until Ctrl-C or for --duration. " +
-			"Moments are times since the session began (12m30s, plain seconds), begin, peak, end, or times of day ('2026-11-22 03:12', 03:12, 'yesterday 03:12', -2h before the end). Without a moment, an archive is listed.",
+			"Moments are times since the session began (12m30s, plain seconds), begin, peak, end, step:41 of a training, or times of day ('2026-11-22 03:12', 03:12, 'yesterday 03:12', -2h before the end). Without a moment, an archive is listed.",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views.All, ", ")},
 			&cli.BoolFlag{Name: "all-frames", Usage: "show library frames in trees, not only your own code"},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/replay"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -25,7 +27,11 @@ func Play(ctx context.Context, r *capture.Reader, stacks callstack.Stacks, from 
 	defer here.Close()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	p := &playing{r: r, ledger: r.NewLedger(), player: r.Player(), stacks: stacks, speed: speed, at: from}
+	trainings, err := playedSteps(r)
+	if err != nil {
+		return err
+	}
+	p := &playing{r: r, steps: trainings, ledger: r.NewLedger(), player: r.Player(), stacks: stacks, speed: speed, at: from}
 	var last *ledger.Snapshot
 	var playErr error
 	over := make(chan struct{})
@@ -41,7 +47,16 @@ func Play(ctx context.Context, r *capture.Reader, stacks callstack.Stacks, from 
 	if err = errors.Join(playErr, err); err != nil {
 		return err
 	}
-	return text.WriteSummary(o.Stdout, last, stacks, report.Options{}, terminal.Screen())
+	return text.WriteSummary(o.Stdout, last, stacks, report.Options{Steps: trainings}, terminal.Screen())
+}
+
+// playedSteps returns the steps of the trainings in a capture, unless it is long.
+func playedSteps(r *capture.Reader) (*steps.Session, error) {
+	s, err := r.Snapshot(r.End())
+	if err != nil {
+		return nil, err
+	}
+	return replay.Steps(r, s, replay.BriefEvents)
 }
 
 // playPause is how often a capture that is played is redrawn.
@@ -53,6 +68,7 @@ type playing struct {
 	ledger *ledger.Ledger
 	player *capture.Player
 	stacks callstack.Stacks
+	steps  *steps.Session
 	speed  float64
 	at     uint64       // ns of the session's clock
 	ooms   []report.OOM // since the last moment
@@ -72,7 +88,7 @@ func (p *playing) run(ctx context.Context, sc *liveScreen) (*ledger.Snapshot, er
 			r.judgePause = 0
 		}
 		snapshot, verdicts := r.next(func() *ledger.Snapshot { return p.snapshot(ended) })
-		sc.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: p.ooms, Stacks: p.stacks, Speed: p.speed, Ended: ended})
+		sc.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: p.ooms, Stacks: p.stacks, Steps: p.steps, Speed: p.speed, Ended: ended})
 		p.ooms = nil
 		if ended {
 			<-ctx.Done()

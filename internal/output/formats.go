@@ -13,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/replay"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -184,7 +185,11 @@ func playHTML(s Session) (func(io.Writer) error, error) {
 	if err != nil {
 		return nil, err
 	}
+	trainings, err := replay.Steps(s.Capture, snapshot, steps.MaxEvents)
+	if err != nil {
+		return nil, err
+	}
 	found := report.Judge(snapshot, s.Stacks)
-	in := html.Input{Snapshot: snapshot, Stacks: s.Stacks, Timeline: t, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice}
+	in := html.Input{Snapshot: snapshot, Stacks: s.Stacks, Timeline: t, Steps: trainings, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice}
 	return func(w io.Writer) error { return html.Write(w, in) }, nil
 }

@@ -5,6 +5,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type Moment struct {
 	text  string
 	after time.Duration
 	peak  bool
+	step  uint64 // of a training, from 1 on: when it held most
 	end   bool
 	wall  *wallTime
 	found *uint64 // ns of the capture's clock: where an archive has it; see Found and Options.Open
@@ -48,12 +50,18 @@ func ParseMoment(text string) (Moment, error) {
 	case "0", "0s", "begin":
 		return Moment{text: "begin"}, nil
 	}
+	if number, ok := strings.CutPrefix(text, "step:"); ok {
+		if n, err := strconv.ParseUint(number, 10, 64); err == nil && n > 0 {
+			return Moment{text: text, step: n}, nil
+		}
+		return Moment{}, fmt.Errorf("%q is not a step (step:1 is the first)", text)
+	}
 	d, err := duration.Parse(text)
 	if err != nil {
 		if w, ok := parseWallTime(text, time.Now()); ok {
 			return Moment{text: text, wall: &w}, nil
 		}
-		return Moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end, 03:12, -2h, '2026-11-22 03:12')", text)
+		return Moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end, step:41, 03:12, -2h, '2026-11-22 03:12')", text)
 	}
 	return Moment{text: text, after: d}, nil
 }
@@ -78,7 +86,7 @@ func ParseInterval(text string) (from, to Moment, err error) {
 
 // ordered reports whether a moment is a time since the session began, which can be compared without
 // a capture.
-func (m Moment) ordered() bool { return !m.peak && !m.end && m.wall == nil }
+func (m Moment) ordered() bool { return !m.peak && !m.end && m.wall == nil && m.step == 0 }
 
 // Reversed returns the error of an interval that ends before it begins.
 func Reversed(text string, from, to Moment) error {
@@ -110,6 +118,8 @@ func (m Moment) In(r *capture.Reader) (uint64, error) {
 		return end, nil
 	case m.wall != nil:
 		return m.ofDay(r)
+	case m.step > 0:
+		return stepTime(r, m.step)
 	case m.peak:
 		last, err := r.Snapshot(end)
 		if err != nil {

@@ -58,10 +58,16 @@ func (o Options) Moment(r *capture.Reader, at source.Moment) error {
 	if err != nil {
 		return err
 	}
+	shown := o.options()
+	if view.Name == "summary" {
+		if shown.Steps, err = replay.Steps(r, view.Snapshot, replay.BriefEvents); err != nil {
+			return err
+		}
+	}
 	if view.Snapshot, err = o.chosen(view); err != nil {
 		return err
 	}
-	return o.Print(view)
+	return o.print(view, shown)
 }
 
 // Print shows a view.
@@ -84,7 +90,7 @@ func (o Options) print(view json.View, shown report.Options) error {
 	case "timeline":
 		return text.WriteTimeline(o.Out, s, view.Timeline, st, shown, terminal.Screen())
 	}
-	return text.WriteSummary(o.Out, s, st, report.Options{Top: min(o.Top, 5), Job: o.Job}, terminal.Screen())
+	return text.WriteSummary(o.Out, s, st, report.Options{Top: min(o.Top, 5), Job: o.Job, Steps: shown.Steps}, terminal.Screen())
 }
 
 // Between writes a view of an interval. The summary is the lines that changed most.

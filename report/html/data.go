@@ -55,6 +55,7 @@ func newPayload(in *Input) *payload {
 	b.kept.write()
 	b.p.Before = b.frames[frameKey{name: markBefore, class: int(frames.Remark)}]
 	b.addParts()
+	b.addSteps()
 	order := b.tree.columns(b.entries, &b.p.Tree)
 	b.columns(order)
 	b.p.Live = newLive(in)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -21,6 +22,7 @@ type Input struct {
 	// the page has no chart, no peak and no growth.
 	Timeline *timeline.Timeline
 
+	Steps    *steps.Session       // the steps of its trainings; nil: unknown
 	Verdicts []report.SiteVerdict // of each of Snapshot.Sites, or nil
 	Balance  []string             // what each GPU is used for and what of it grows, shown first
 	Advice   []string             // sentences on what to do, shown with what leaks

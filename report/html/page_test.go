@@ -61,6 +61,7 @@ func TestPageInChromium(t *testing.T) {
 	}
 	t.Run("hostile names", func(t *testing.T) { hostilePage(t, b) })
 	t.Run("without timeline", func(t *testing.T) { plainPage(t, b) })
+	t.Run("steps", func(t *testing.T) { stepsPage(t, b) })
 	t.Run("ten thousand sites", func(t *testing.T) { quick(t, b) })
 	t.Run("an ended session", func(t *testing.T) { endedPage(t, b) })
 	t.Run("who keeps it", func(t *testing.T) { heldPage(t, b) })

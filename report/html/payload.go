@@ -29,6 +29,7 @@ type payload struct {
 	Balance   []string      `json:"balance"`
 	Advice    []string      `json:"advice"`
 	Parts     partsData     `json:"parts"`
+	Steps     []stepsData   `json:"steps,omitempty"` // of each training
 	Remarks   []string      `json:"remarks"`
 	Doubts    []string      `json:"doubts"`
 	Warnings  []string      `json:"warnings"`

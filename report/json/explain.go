@@ -25,6 +25,8 @@ type ExplainReport struct {
 	Time     string          `json:"time"`  // of the moment, RFC 3339
 	AtNS     uint64          `json:"at_ns"` // since the session began
 	Balances []ExplainedPart `json:"balances"`
+	Steps    []StepsReport   `json:"steps,omitempty"`                // of a capture: the steps of each training, by process and device; of processes that have ended too
+	Skipped  uint64          `json:"steps_skipped_events,omitempty"` // events of a capture that has too many to look for steps
 }
 
 // ExplainedPart is one process on one GPU.
@@ -84,18 +86,18 @@ type KVCacheUse struct {
 
 // WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
 // nothing.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) error {
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(NewExplain(s, st, use)); err != nil {
+	if err := e.Encode(NewExplain(s, st, use, o)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
 
 // NewExplain returns the report of WriteExplain.
-func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) ExplainReport {
+func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) ExplainReport {
 	r := ExplainReport{Version: ExplainVersion, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC().Format(time.RFC3339Nano), AtNS: report.Minus(s.End, s.Begin), Balances: []ExplainedPart{}}
 	for _, b := range purpose.WithUse(s, st, use) {
 		p := &s.Processes[b.Process]
@@ -118,6 +120,12 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use) Expla
 			x.Rows = append(x.Rows, purposeRow(&b.Rows[i]))
 		}
 		r.Balances = append(r.Balances, x)
+	}
+	if o.Steps != nil {
+		r.Skipped = o.Steps.Skipped
+	}
+	for i := range s.Processes {
+		r.Steps = append(r.Steps, stepsReports(s, i, o)...)
 	}
 	return r
 }

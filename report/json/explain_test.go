@@ -6,12 +6,13 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
 func TestExplain(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteExplain(&out, reporttest.Explained(), reporttest.HeldStacks(), nil); err != nil {
+	if err := WriteExplain(&out, reporttest.Explained(), reporttest.HeldStacks(), nil, report.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	reporttest.Golden(t, "explain.json", out.Bytes())
@@ -28,10 +29,24 @@ func TestExplainKeepsHostileNamesOffTerminals(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if err := WriteExplain(&out, s, st, nil); err != nil {
+	if err := WriteExplain(&out, s, st, nil, report.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Contains(out.Bytes(), []byte(`\u001b`)) || bytes.Contains(out.Bytes(), []byte("\x1b")) {
 		t.Errorf("%s", out.Bytes())
+	}
+}
+
+func TestExplainHasSteps(t *testing.T) {
+	r := NewExplain(reporttest.Explained(), reporttest.HeldStacks(), nil, report.Options{Steps: reporttest.Steps()})
+	if len(r.Steps) != 1 {
+		t.Fatalf("%+v", r.Steps)
+	}
+	x := r.Steps[0]
+	if x.By != "optimizer.step" || x.Sure != "certain" || x.Count != 57 || x.GrowthBytes != 12<<20 || len(x.List) != 57 || x.List[40].High != x.Peak.Bytes {
+		t.Errorf("%+v", x)
+	}
+	if p := x.Peak; p.Step != 41 || p.Phase != "backward" || len(p.Phases) != 4 || len(p.Curve) < 8 || x.Moment == nil {
+		t.Errorf("%+v", p)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -33,10 +34,11 @@ type VerdictReport struct {
 	Calls  []CalleeReport `json:"calls,omitempty"`  // as in lines
 	Module string         `json:"module,omitempty"` // likewise
 
-	Holders []HeldShareReport `json:"holders,omitempty"` // who keeps live_bytes, as in a site
+	Holders []HeldShareReport `json:"holders,omitempty"`        // who keeps live_bytes, as in a site
+	PerStep uint64            `json:"bytes_per_step,omitempty"` // of a training whose steps are known
 }
 
-func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, kept []*report.Kept) (list []VerdictReport, advice []string) {
+func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, kept []*report.Kept, o report.Options) (list []VerdictReport, advice []string) {
 	list, advice = []VerdictReport{}, []string{}
 	book := lines.New(s, st, j)
 	for i := range j.Groups {
@@ -49,6 +51,9 @@ func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement
 			Device: format.Device(g.Device, g.Kind), Kind: format.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})
+		if x := o.Steps.Of(s.Processes[g.Process].PID, s.Processes[g.Process].Begin, s.Processes[g.Process].End); x != nil && g.Class >= verdict.Growing {
+			list[i].PerStep = x.PerStep(g.Rate.Value)
+		}
 	}
 	return list, append(advice, j.Advice...)
 }

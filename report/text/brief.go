@@ -322,6 +322,9 @@ func (p *brief) amount(g *verdict.Group) []string {
 	if len(g.Sites) > 1 {
 		text += " of " + format.Count(uint64(len(g.Sites)), "site")
 	}
+	if grows := perStepText(p.s, g, p.o); grows != "" {
+		text += ", " + grows
+	}
 	where := whereText(g.Device, g.Kind)
 	if g.Kind == ledger.Tensor {
 		where = format.Device(g.Device, g.Kind)

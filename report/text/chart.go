@@ -5,12 +5,16 @@ package text
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/purpose"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -201,4 +205,185 @@ func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stack
 	if len(list) > o.Limit() {
 		p.text(dim, 0, fmt.Sprintf("%s (-T shows more)", format.Count(uint64(len(list)-o.Limit()), "more event")))
 	}
+}
+
+const stepNames, stepFigures, leastCurve = 10, 22, 24 // columns beside the curves, and their least
+
+// stepsOf returns the steps of a process; nil without any.
+func stepsOf(s *ledger.Snapshot, process int, o report.Options) *steps.Steps {
+	p := &s.Processes[process]
+	return o.Steps.Of(p.PID, p.Begin, p.End)
+}
+
+// stepPart writes the steps of a process on a device: how they are known, where the peak lies,
+// memory by step, and the step of the peak, or of the moment shown, as a curve with its phases.
+func (p *page) stepPart(s *ledger.Snapshot, x *steps.Steps, device int32, title string) {
+	if x == nil {
+		return
+	}
+	k := x.Index(device)
+	p.line(plain, 0, "")
+	p.text(bold, 0, title+": "+x.Text())
+	if k < 0 {
+		return
+	}
+	peak, bytes, ok := x.Peak(k)
+	if ok {
+		p.paragraph("  ", "peak of tensors: "+format.Bytes(bytes)+" "+x.PlaceText(peak))
+	}
+	now, here := x.At(s.End)
+	if here {
+		p.paragraph("  ", "this moment: "+x.PlaceText(now))
+	}
+	if grows := x.Growth(k); grows > 0 {
+		p.paragraph("  ", "tensors grow: "+format.Bytes(grows)+" a step")
+	}
+	p.byStep(x, k)
+	if ok && peak.Detail != nil {
+		p.oneStep(peak, k)
+	}
+	if earlier := s.End < x.To; earlier && here && now.Detail != nil && (!ok || now.Detail != peak.Detail || now.Between != peak.Between) {
+		p.oneStep(now, k)
+	}
+}
+
+// stepLine is stepPart in one line: "Steps: 24 of 42ms; peak in step 17 of 24, in backward".
+func (p *page) stepLine(s *ledger.Snapshot, b *purpose.Balance, o report.Options) {
+	x := stepsOf(s, b.Process, o)
+	if x == nil {
+		return
+	}
+	text := "Steps: " + format.Count(x.Count, "step") + " of " + format.Span(x.Each)
+	if k := x.Index(b.Device); k >= 0 {
+		if peak, bytes, ok := x.Peak(k); ok {
+			text += ", peak of tensors " + format.Bytes(bytes) + " " + x.PlaceText(peak)
+		}
+		if grows := x.Growth(k); grows > 0 {
+			text += "; tensors grow " + format.Bytes(grows) + " a step"
+		}
+	}
+	p.paragraph("", text)
+}
+
+// otherSteps writes the steps of processes that hold no memory at the moment, or why no steps are
+// known.
+func (p *page) otherSteps(s *ledger.Snapshot, list []purpose.Balance, o report.Options) {
+	for i := range s.Processes {
+		shown := slices.ContainsFunc(list, func(b purpose.Balance) bool { return b.Process == i })
+		if x := stepsOf(s, i, o); x != nil && !shown {
+			p.stepPart(s, x, x.Main(), "Steps of "+format.Process(&s.Processes[i]))
+		}
+	}
+	if text := o.Steps.SkippedText(); text != "" {
+		p.paragraph("! ", text)
+	}
+}
+
+// processSteps is stepLine of a process that has ended, on the GPU on which its tensors had most.
+func (p *page) processSteps(s *ledger.Snapshot, process int, o report.Options) {
+	if x := stepsOf(s, process, o); x != nil {
+		p.stepLine(s, &purpose.Balance{Process: process, Device: x.Main()}, o)
+	}
+}
+
+// byStep writes the most that each step had.
+func (p *page) byStep(x *steps.Steps, k int) {
+	numbers, highs := x.Highs(k)
+	if len(numbers) < 2 {
+		return
+	}
+	p.curve("by step", numbers, highs)
+}
+
+// curveRoom returns the columns of a curve.
+func (p *page) curveRoom() int {
+	if room := p.width - stepNames - stepFigures; room >= leastCurve {
+		return room
+	}
+	return p.width
+}
+
+// curve writes a name, values over time and their range: the curve has a line of its own where
+// there is no room. It is scaled from the lowest value on, which is far above 0 where weights
+// stay, unless all are nearly the same.
+func (p *page) curve(name string, times, values []uint64) {
+	least, most := slices.Min(values), slices.Max(values)
+	figure := format.Bytes(most)
+	if from := format.Bytes(least); from != figure {
+		figure = from + " to " + figure
+	}
+	base := min(least, most-most/20)
+	above := make([]uint64, len(values))
+	for i, v := range values {
+		above[i] = v - base + 1
+	}
+	curve := bars(times, above, p.curveRoom(), most-base+1)
+	if p.curveRoom() == p.width {
+		p.pair(plain, name, figure)
+		p.line(plain, 0, curve)
+		return
+	}
+	p.line(plain, 0, format.Pad(name, stepNames)+curve+format.Pad(format.Cut(figure, stepFigures-1), -stepFigures))
+}
+
+// oneStep writes a step as a curve, its phases below it, and what each phase had.
+func (p *page) oneStep(at steps.Place, k int) {
+	d := at.Detail
+	if at.Between {
+		d = d.Between()
+	}
+	points := d.Curve(k)
+	from, to := d.Span()
+	if len(points) < 2 || to <= from {
+		return
+	}
+	times, values := []uint64{from}, []uint64{points[0].Bytes}
+	for _, v := range points {
+		times, values = append(times, v.Time), append(values, v.Bytes)
+	}
+	times, values = append(times, to), append(values, values[len(values)-1])
+	room := p.curveRoom()
+	p.line(plain, 0, "")
+	p.curve(at.Name(), times, values)
+	letters := make([]byte, room)
+	for c := range letters {
+		letters[c] = steps.Letter(d.PhaseAt(from + uint64((float64(c)+0.5)/float64(room)*float64(to-from))))
+	}
+	names := ""
+	if room < p.width {
+		names = format.Pad("", stepNames)
+	}
+	p.line(dim, 0, names+string(letters))
+	column := p.phaseColumn()
+	p.line(dim, 0, format.Pad("", column)+format.Pad("time", -8)+format.Pad("at most", -10)+format.Pad("change", -11))
+	for _, part := range d.Parts(k) {
+		p.phaseRow(&part, part.Phase == at.Phase)
+	}
+}
+
+// phaseColumn returns the columns of the names of phases.
+func (p *page) phaseColumn() int { return min(nameColumn, p.width-29) }
+
+// phaseRow writes "> B backward          36ms   160 MiB  -109 MiB": its time, the most in it, and
+// what it changes.
+func (p *page) phaseRow(x *steps.Part, here bool) {
+	column := p.phaseColumn()
+	mark := "  "
+	if here {
+		mark = "> "
+	}
+	name := mark + string(steps.Letter(x.Phase)) + " " + steps.PhaseText(x.Phase)
+	p.line(plain, 0, format.Pad(format.Cut(name, column-1), column)+format.Pad(format.Span(x.Time), -8)+format.Pad(format.Bytes(x.High), -10)+format.Pad(format.Difference(x.Change), -11))
+}
+
+// perStepText returns "grows 12.0 MiB a step"; "" where that is unknown.
+func perStepText(s *ledger.Snapshot, g *verdict.Group, o report.Options) string {
+	x := stepsOf(s, g.Process, o)
+	if x == nil || g.Class < verdict.Growing {
+		return ""
+	}
+	if n := x.PerStep(g.Rate.Value); n > 0 {
+		return "grows " + format.Bytes(n) + " a step"
+	}
+	return ""
 }

@@ -46,6 +46,7 @@ func endedPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		}
 	}
 	p.text(plain, 0, report.HeldText(x))
+	p.processSteps(s, x.Process, o)
 	if text := report.SitesAsOfText(s, x); text != "" {
 		p.text(plain, 0, text)
 	}

@@ -35,6 +35,19 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainShowsStepsAndPhases: the steps by name, memory by step, and the step of the peak as a
+// curve.
+func TestExplainShowsStepsAndPhases(t *testing.T) {
+	for _, width := range []int{44, 80, 120} {
+		var out bytes.Buffer
+		if err := WriteExplain(&out, reporttest.Explained(), reporttest.HeldStacks(), nil, report.Options{Steps: reporttest.Steps()}, Screen{Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		reporttest.CheckText(t, out.String(), width)
+		reporttest.Golden(t, fmt.Sprintf("steps%d.txt", width), out.Bytes())
+	}
+}
+
 func TestExplainOfNothing(t *testing.T) {
 	if got := explainText(t, reporttest.Ended(), nil, 80); got != "No process holds GPU memory at this moment.\n" {
 		t.Error(got)

@@ -28,7 +28,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	title(p, s, n)
 	j := report.Judge(s, st)
 	balancePart(p, j)
-	verdictPart(p, s, j, o.Limit())
+	verdictPart(p, s, j, o)
 	leakSites(p, s, st, j, o, n)
 	keptParts(p, s, n, o)
 	wasteParts(p, s, o.Limit())

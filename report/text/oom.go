@@ -25,7 +25,7 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	p.line(plain, 0, "")
 	p.paragraph("", format.Join(v.why(), v.stuckText(st)))
 	v.asker(p, st, options)
-	explainPart(p, s, st, func(b *purpose.Balance) bool { return b.Process == v.process && b.UUID == v.uuid })
+	explainPart(p, s, st, report.Options{}, func(b *purpose.Balance) bool { return b.Process == v.process && b.UUID == v.uuid })
 	v.gpuPart(p, n, options.Limit())
 	v.allocatorPart(p)
 	if c := v.cache(); c != nil {

@@ -163,6 +163,7 @@ func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *pur
 			p.line(plain, 0, "")
 		}
 		p.balance(s, &list[i], len(list[i].Rows), min(explainPieces, o.Limit()))
+		p.stepPart(s, stepsOf(s, list[i].Process, o), list[i].Device, "Steps")
 		p.line(plain, 0, "")
 		for _, text := range list[i].Notes(s) {
 			p.paragraph("! ", text)
@@ -171,11 +172,12 @@ func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *pur
 	if len(list) == 0 {
 		p.paragraph("", "No process holds GPU memory at this moment.")
 	}
+	p.otherSteps(s, list, o)
 	return p.writeTo(w)
 }
 
 // explainPart writes the first block of other reports: what the memory of the processes with most of it is for.
-func explainPart(p *page, s *ledger.Snapshot, st callstack.Stacks, only func(*purpose.Balance) bool) {
+func explainPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, only func(*purpose.Balance) bool) {
 	list := purpose.Of(s, st)
 	shown := 0
 	for _, i := range purpose.BySize(list) {
@@ -189,6 +191,7 @@ func explainPart(p *page, s *ledger.Snapshot, st callstack.Stacks, only func(*pu
 		}
 		p.line(plain, 0, "")
 		p.balance(s, b, compactRows, 0)
+		p.stepLine(s, b, o)
 	}
 }
 

@@ -25,7 +25,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	n := &notes{doubts: report.Doubts(s)}
 	title(p, s, n)
 	gpus(p, s)
-	explainPart(p, s, st, func(*purpose.Balance) bool { return true })
+	explainPart(p, s, st, o, func(*purpose.Balance) bool { return true })
 	endedParts(p, s, st, o)
 	totals(p, s, n)
 	torchTable(p, s)

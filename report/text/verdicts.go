@@ -14,7 +14,8 @@ import (
 )
 
 // verdictPart writes the lines that grow, the worst first, with the evidence, and advice.
-func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
+func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, o report.Options) {
+	top := o.Limit()
 	var growing []verdict.Group
 	others := map[verdict.Class]uint64{}
 	for _, g := range j.Groups {
@@ -45,7 +46,7 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 	kept := report.KeptBy(s)
 	for i := range growing[:min(len(growing), top)] {
 		g := &growing[i]
-		verdictLine(p, s, i+1, g)
+		verdictLine(p, s, i+1, g, o)
 		p.keptLine(groupHolders(s, kept[g.Process], g), g.LiveBytes)
 	}
 	if more := len(growing) - top; more > 0 {
@@ -99,7 +100,7 @@ func classCounts(counts map[verdict.Class]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
+func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group, o report.Options) {
 	style := plain
 	if g.Class == verdict.Leaking {
 		style = bold
@@ -108,5 +109,5 @@ func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	p.paragraph(strings.Repeat(" ", siteIndent), untrusted.Clean(g.Evidence))
 	amount := format.Bytes(g.LiveBytes) + " in " + format.Count(g.LiveObjects, format.Noun(g.Kind))
-	p.list(plain, siteIndent, ", ", amount, g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+	p.list(plain, siteIndent, ", ", amount, perStepText(s, g, o), g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
 }

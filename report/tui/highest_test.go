@@ -15,10 +15,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// steps plays a training whose activations come and go in each step, and returns the books at each
+// redrawn plays a training whose activations come and go in each step, and returns the books at each
 // redraw, which is at the end of a step: nothing but the model is left then. Between two readings of
 // NVML one step needs more than all others.
-func steps(redraws uint64) (list []Moment, l *ledger.Ledger) {
+func redrawn(redraws uint64) (list []Moment, l *ledger.Ledger) {
 	const mib, second = reporttest.MiB, reporttest.Second
 	l = ledger.New(ledger.Options{Begin: second})
 	l.Tell(ledger.GPUs{{UUID: "GPU-a", Total: 80 << 30, Used: 300 * mib}})
@@ -47,7 +47,7 @@ func steps(redraws uint64) (list []Moment, l *ledger.Ledger) {
 
 // TestLinesAndCurvesShowTheHighestSinceTheLastRedraw, though each redraw comes between two steps.
 func TestLinesAndCurvesShowTheHighestSinceTheLastRedraw(t *testing.T) {
-	list, _ := steps(6)
+	list, _ := redrawn(6)
 	m := New(Options{Flat: true})
 	for i, x := range list {
 		m.take(m.feed.reader.read(x))
@@ -80,7 +80,7 @@ func TestLinesAndCurvesShowTheHighestSinceTheLastRedraw(t *testing.T) {
 // TestAMomentThatWasPassedOverIsInTheHighest: while the books of one moment are summed up, only the
 // latest of the others waits.
 func TestAMomentThatWasPassedOverIsInTheHighest(t *testing.T) {
-	list, _ := steps(6)
+	list, _ := redrawn(6)
 	m := New(Options{Flat: true})
 	_, sum := m.Update(list[1])
 	for _, x := range list[2:5] { // the fourth needs most
@@ -114,7 +114,7 @@ func TestMomentsAreDrawnWhileMoreWait(t *testing.T) {
 // TestThePeakIsThatOfTheSummary, on a screen that saw the whole session, on one that came late, and
 // after the end.
 func TestThePeakIsThatOfTheSummary(t *testing.T) {
-	list, l := steps(6)
+	list, l := redrawn(6)
 	l.Apply(&ledger.Event{Op: ledger.Exit, PID: 7, Time: 9 * reporttest.Second})
 	s := l.Snapshot(10*reporttest.Second, time.Time{})
 	l.AddPeaks(s)

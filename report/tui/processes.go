@@ -12,6 +12,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/purpose"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -126,6 +127,9 @@ func purposeOf(x *scene, p *process, height int) []string {
 		}
 		head := "What it is for: " + tidy(b.Title(x.b.Snapshot)) + ", " + format.SignedBytes(b.Bytes)
 		list := []string{"", x.p.paint(bold, format.Cut(head, width)), format.Cut("["+b.Bar(width-2)+"]", width)}
+		if text := stepOf(x.b.Snapshot, p.index, x.b.Steps); text != "" {
+			list = append(list, format.Cut(text, width))
+		}
 		rows, more, rest := b.Largest(height - len(list))
 		line := func(sign, name string, bytes int64) {
 			list = append(list, format.Cut(sign+" "+format.Pad(format.Cut(tidy(name), purposeName), purposeName)+format.Pad(format.SignedBytes(bytes), -10), width))
@@ -139,6 +143,17 @@ func purposeOf(x *scene, p *process, height int) []string {
 		return list
 	}
 	return nil
+}
+
+// stepOf returns "Now in step 12 of 24"; "" where that is unknown.
+func stepOf(s *ledger.Snapshot, process int, found *steps.Session) string {
+	p := &s.Processes[process]
+	if x := found.Of(p.PID, p.Begin, p.End); x != nil {
+		if at, ok := x.At(s.End); ok {
+			return "Now " + x.PlaceText(at)
+		}
+	}
+	return ""
 }
 
 const purposeName = 30 // columns of the name of a purpose

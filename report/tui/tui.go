@@ -14,6 +14,7 @@ package tui
 
 import (
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -25,6 +26,7 @@ type Moment struct {
 	Judged   *Verdicts        // may be of an earlier Snapshot: judging costs more; nil: not judged yet
 	OOMs     []report.OOM     // out-of-memory errors since the Moment before; Time, PID, Size and Stack are used
 	Stacks   callstack.Stacks // used in several goroutines at once
+	Steps    *steps.Session   // of a capture that is played: the steps of its trainings; nil: unknown
 	Speed    float64          // of a capture that is played, relative to real time; 0: a live session
 	Ended    bool             // no further Moment will differ
 	Note     string           // what happened last, such as an error; untrusted; "": nothing new

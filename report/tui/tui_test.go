@@ -156,3 +156,12 @@ func TestTheProcessViewHasCachesAndCounters(t *testing.T) {
 		t.Errorf("with little room:\n%s", screen)
 	}
 }
+
+// TestTheProcessOfATrainingShowsItsStep, of a capture that is played.
+func TestTheProcessOfATrainingShowsItsStep(t *testing.T) {
+	s, st := reporttest.Explained(), reporttest.HeldStacks()
+	m := screenOf(80, 40, Options{}, Moment{Snapshot: s, Stacks: st, Judged: Judge(s, st), Steps: reporttest.Steps(), Speed: 1})
+	if text := shownText(m); !strings.Contains(text, "Now in step 55 of 57, in optimizer step") {
+		t.Error(text)
+	}
+}

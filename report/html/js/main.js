@@ -87,6 +87,7 @@ function fill() {
   fillFilters();
   fillKept();
   fillPurposes();
+  fillSteps();
   fillNotes();
   fillEvents();
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package phase finds by its stack in which phase of a training memory was allocated: in a forward
-// pass and of which modules, in a backward pass, in an optimizer's step, while data was loaded. It is the
-// only owner of these rules, and depends on stacks alone.
+// pass and of which modules, in a backward pass, in an optimizer's step, while data was loaded. It
+// is the only owner of these rules, and depends on stacks alone.
 //
-// A stack shows where memory was allocated, not what it is used for: a temporary of a forward pass and
-// what autograd saves for the backward pass look the same. `with torch.no_grad():` leaves no frame; the
-// decorator does.
+// A stack shows where memory was allocated, not what it is used for: a temporary of a forward pass
+// and what autograd saves for the backward pass look the same. `with torch.no_grad():` leaves no
+// frame; the decorator does.
 package phase
 
 import "github.com/vramprof/vramprof/symbolize/callstack"
@@ -62,15 +62,21 @@ type Trait struct {
 	// The modules whose forward pass runs, innermost first; of Recompute without those outside of the
 	// backward pass.
 	Calls []Call
-	// PyTorch's operator that Python or own code called: "softmax_int" of at::_ops::softmax_int::call;
-	// "" without one.
+	// PyTorch's operator that Python or own code called: "softmax_int" of
+	// at::_ops::softmax_int::call; "" without one.
 	Operator string
 	// Activation checkpointing runs a forward pass: what it saves is less than without.
 	Checkpointed bool
+	// The frame that called the outermost module or function of a forward pass, or the outermost
+	// optimizer's step: its index in the stack; -1 without one. It tells apart which loop runs.
+	Caller    int
+	Optimizer bool // Step is in the step of an optimizer itself: no scaling or clipping of gradients
+	// An optimizer runs a forward and a backward pass several times in one step, as LBFGS does.
+	InStep bool
 }
 
-// Finder finds traits of stacks. It remembers what frames show, since they recur in many stacks. The zero
-// value is ready; it is not for several goroutines at once.
+// Finder finds traits of stacks. It remembers what frames show, since they recur in many stacks.
+// The zero value is ready; it is not for several goroutines at once.
 type Finder struct{ known map[frameKey]evidence }
 
 // frameKey is all of a frame that its evidence depends on.
@@ -82,10 +88,10 @@ type frameKey struct {
 // maxKnown is the most frames that a Finder remembers.
 const maxKnown = 1 << 16
 
-// Of returns what a stack shows, leaf first. Frames of the interpreter may be in it or left out. A nil
-// stack shows nothing. It needs time in proportion to the number of frames.
+// Of returns what a stack shows, leaf first. Frames of the interpreter may be in it or left out. A
+// nil stack shows nothing. It needs time in proportion to the number of frames.
 func (d *Finder) Of(stack []callstack.Frame) Trait {
-	var r reader
+	r := reader{caller: [2]int{-1, -1}}
 	for i := range stack {
 		if f := &stack[i]; !f.Mark {
 			r.frame(f, i, d.evidence(f))
@@ -117,6 +123,9 @@ type reader struct {
 	decorated bool // the frame before, of Python, is the decorator of torch.no_grad() or torch.enable_grad()
 	noGrad    bool // functions above the forward pass want no gradients
 	backward  bool // a frame of the backward pass was read
+	before    Phase
+	// The frames that called the forward pass, and an optimizer's step, so far; -1: none.
+	caller [2]int
 }
 
 // frame reads one frame.
@@ -136,7 +145,7 @@ func (r *reader) frame(f *callstack.Frame, i int, e evidence) {
 	case r.Phase == Unknown && e.phase != Evaluation:
 		r.Phase = e.phase
 	}
-	r.backward = r.backward || e.phase == Backward
+	r.backward, r.Optimizer = r.backward || e.phase == Backward, r.Optimizer || e.optimizer
 	if f.Python {
 		r.inPython(f, i, e)
 	}
@@ -149,7 +158,26 @@ func (r *reader) inPython(f *callstack.Frame, i int, e evidence) {
 	// An optimizer calls the user's closure through the decorator of torch.enable_grad().
 	r.noGrad = r.noGrad || r.decorated && e.phase != Step || e.phase == Evaluation && !e.decorator
 	r.decorated = e.decorator && r.Phase != Step
+	r.call(i, e)
 	r.python, r.last = f, i
+}
+
+// call notes a frame that calls a forward pass, or an optimizer's step.
+func (r *reader) call(i int, e evidence) {
+	if e.phase == Forward || e.phase == Step {
+		r.before = e.phase
+		r.InStep = r.InStep || e.closures
+		return
+	}
+	switch {
+	case e.decorator: // it is between
+		return
+	case r.before == Forward:
+		r.caller[0] = i
+	case r.before == Step:
+		r.caller[1] = i
+	}
+	r.before = Unknown
 }
 
 // finish draws conclusions that need the whole stack.
@@ -159,6 +187,12 @@ func (r *reader) finish() Trait {
 		r.Phase = Evaluation
 	case r.Phase == Unknown && toDevice[r.Operator]:
 		r.Phase = Data
+	}
+	switch r.Caller = -1; r.Phase {
+	case Forward, Evaluation, Recompute:
+		r.Caller = r.caller[0]
+	case Step:
+		r.Caller = r.caller[1]
 	}
 	return r.Trait
 }
@@ -177,8 +211,8 @@ func (t *Trait) Module(own func(frame int) bool) (Call, bool) {
 	return t.Calls[0], true
 }
 
-// IsInput reports whether a stack makes a tensor that no other tensor on the GPU is needed for, outside
-// of any phase: a batch that is copied to the GPU, or made there.
+// IsInput reports whether a stack makes a tensor that no other tensor on the GPU is needed for,
+// outside of any phase: a batch that is copied to the GPU, or made there.
 func (t *Trait) IsInput() bool {
 	return t.Phase == Data || t.Phase == Unknown && factories[t.Operator]
 }

@@ -134,3 +134,35 @@ func TestPhasesHaveNames(t *testing.T) {
 		t.Error(names)
 	}
 }
+
+// TestCallersTellLoopsApart: who calls the outermost module, or the optimizer's step itself.
+func TestCallersTellLoopsApart(t *testing.T) {
+	const linear = "torch/nn/modules/linear.py Linear.forward\ntorch/nn/modules/module.py Module._call_impl\ntorch/nn/modules/module.py Module._wrapped_call_impl\n"
+	for name, c := range map[string]struct {
+		stack     string
+		caller    string
+		optimizer bool
+		inStep    bool
+	}{
+		"modules in modules": {linear + "model.py Block.forward\ntorch/nn/modules/module.py Module._call_impl\nmodel.py Net.forward\ntorch/nn/modules/module.py Module._call_impl\ntrain.py train\ntrain.py main", "train", false, false},
+		"a decorator":        {linear + "torch/utils/_contextlib.py context_decorator.<locals>.decorate_context\ntrain.py evaluate\ntrain.py main", "evaluate", false, false},
+		"a loss":             {"torch/nn/functional.py cross_entropy\ntrain.py train", "train", false, false},
+		"an optimizer":       {"torch/optim/adamw.py AdamW.step\ntorch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper\ntrain.py train", "train", true, false},
+		"a scaler":           {"torch/optim/sgd.py SGD.step\ntorch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper\ntorch/amp/grad_scaler.py GradScaler._maybe_opt_step\ntorch/amp/grad_scaler.py GradScaler.step\ntrain.py train", "train", true, false},
+		"clipping":           {"torch/nn/utils/clip_grad.py clip_grad_norm_\ntrain.py train", "train", false, false},
+		"loaded state":       {"torch/optim/optimizer.py Optimizer.load_state_dict\ntrain.py main", "main", false, false},
+		"a closure":          {linear + "train.py closure\ntorch/optim/lbfgs.py LBFGS.step\ntorch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper\ntrain.py main", "closure", true, true},
+		"libtorch":           {"at::_ops::zeros_like::call\ntorch::optim::Adam::step(std::function<at::Tensor ()>)\nmain", "", true, false},
+		"no phase":           {"train.py train", "", false, false},
+	} {
+		stack := stackOf(c.stack)
+		var f Finder
+		got, caller := f.Of(stack), ""
+		if got.Caller >= 0 {
+			caller = stack[got.Caller].Function
+		}
+		if caller != c.caller || got.Optimizer != c.optimizer || got.InStep != c.inStep {
+			t.Errorf("%s: called by %q, optimizer %v, in a step %v; want %+v", name, caller, got.Optimizer, got.InStep, c)
+		}
+	}
+}

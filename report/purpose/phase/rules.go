@@ -16,6 +16,8 @@ type evidence struct {
 	call       bool   // it calls the forward pass of a module
 	decorator  bool   // of Evaluation: the decorator of torch.no_grad(), torch.inference_mode() or torch.enable_grad()
 	checkpoint bool   // of torch.utils.checkpoint
+	optimizer  bool   // of Step: the step of an optimizer itself
+	closures   bool   // of Step: it calls the user's closure several times
 	operator   string // of PyTorch
 }
 
@@ -50,7 +52,8 @@ var rules = []rule{
 	{regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`), "_init_group _init_state load_state_dict", evidence{phase: Step, object: OptimizerState}, "torch/optim/adamw.py AdamW._init_group"},
 	{regexp.MustCompile(`(^|/)(bitsandbytes/optim|apex/optimizers)/`), "init_state init_state_8bit", evidence{phase: Step, object: OptimizerState}, "bitsandbytes/optim/optimizer.py Optimizer2State.init_state"},
 	{regexp.MustCompile(`(^|/)torch/(optim/optimizer|nn/modules/module)\.py$`), "zero_grad", evidence{phase: ZeroGrad}, "torch/optim/optimizer.py Optimizer.zero_grad"},
-	{regexp.MustCompile(`(^|/)torch/optim/optimizer\.py$`), "wrapper", evidence{phase: Step}, "torch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper"},
+	{regexp.MustCompile(`(^|/)torch/optim/optimizer\.py$`), "wrapper", evidence{phase: Step, optimizer: true}, "torch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper"},
+	{regexp.MustCompile(`(^|/)torch/optim/lbfgs\.py$`), "", evidence{phase: Step, optimizer: true, closures: true}, "torch/optim/lbfgs.py LBFGS.step"},
 	{regexp.MustCompile(`(^|/)(torch/optim|apex/optimizers|bitsandbytes/optim|deepspeed/ops/(adam|lion|lamb))/`), "", evidence{phase: Step}, "torch/optim/adamw.py AdamW.step"},
 	{regexp.MustCompile(`(^|/)torch/(cuda/)?amp/grad_scaler\.py$`), "step unscale_ update _unscale_grads_", evidence{phase: Step}, "torch/amp/grad_scaler.py GradScaler.unscale_"},
 	{regexp.MustCompile(`(^|/)torch/nn/utils/clip_grad\.py$`), "", evidence{phase: Step}, "torch/nn/utils/clip_grad.py clip_grad_norm_"},
@@ -156,7 +159,7 @@ func native(function string) (e evidence) {
 	case strings.HasPrefix(function, "torch::nn::") && forward.MatchString(function):
 		e.phase = Forward
 	case strings.HasPrefix(function, "torch::optim::") && step.MatchString(function):
-		e.phase = Step
+		e.phase, e.optimizer = Step, true
 	case strings.HasPrefix(function, "at::cuda::getCurrentCUDA"), strings.Contains(function, "orkspace") && workspace.MatchString(function):
 		e.object = Workspace
 	}

@@ -62,6 +62,8 @@ type ComparedLine struct {
 	ComparedReport
 	Planes []string `json:"planes"`          // of its bytes
 	Lines  []int    `json:"lines,omitempty"` // its line in each column, where they differ; 0: it has none
+
+	Calls []CalleeReport `json:"calls,omitempty"` // by which the stacks of the line differ, with the bytes of all columns
 }
 
 // OddReport is a column that is unlike the others.
@@ -88,7 +90,7 @@ func WriteComparison(w io.Writer, c *compare.Comparison) error {
 	}
 	for i := range c.Rows {
 		x := &c.Rows[i]
-		r.Rows = append(r.Rows, ComparedLine{stackReport([]callstack.Frame{x.Frame})[0], comparedReport(x), cleaned(x.Planes), x.Lines})
+		r.Rows = append(r.Rows, ComparedLine{stackReport([]callstack.Frame{x.Frame})[0], comparedReport(x), cleaned(x.Planes), x.Lines, calleeReports(x.Calls)})
 	}
 	for _, o := range c.Odd {
 		odd := OddReport{o.Column, o.InAll, o.Difference, append([]int{}, o.Rows...), []KeeperReport{}}

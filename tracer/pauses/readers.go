@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -60,27 +61,27 @@ func (r read) pids() []uint32 {
 	return list
 }
 
-// read reads the counters of processes, the first ones where time does not suffice for all. It closes the readers of
-// others.
+// read reads the counters of processes, the first ones where time does not suffice for all.
 func (r *readers) read(pids []uint32) read {
-	pids = pids[:min(len(pids), maxReaders)]
 	out, end := read{}, time.Now().Add(readTime)
-	wanted := map[uint32]bool{}
 	for _, pid := range pids {
-		wanted[pid] = true
-		if now := time.Now(); now.Before(end) {
+		if now := time.Now(); now.Before(end) && (r.of[pid] != nil || len(r.of) < maxReaders) {
 			if devices, by := r.one(pid, now); devices != nil {
 				out[pid] = reading{devices, by}
 			}
 		}
 	}
+	return out
+}
+
+// retain closes the readers of all other processes.
+func (r *readers) retain(reporting map[uint32]budget.Count) {
 	for pid, x := range r.of {
-		if !wanted[pid] {
+		if _, ok := reporting[pid]; !ok {
 			x.Close()
 			delete(r.of, pid)
 		}
 	}
-	return out
 }
 
 func (r *readers) one(pid uint32, now time.Time) ([]allocator.Device, *reader) {

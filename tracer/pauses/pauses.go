@@ -61,6 +61,7 @@ type Keeper struct {
 	latest     uint64           // when a process was not traced, the latest time
 	updated    uint64           // when Update was called
 	forgotten  uint64           // when processes were forgotten
+	now        func() uint64    // clock.Now, or that of a test
 }
 
 // away is a process that is not traced.
@@ -83,7 +84,7 @@ const (
 func New(o Options) *Keeper {
 	return &Keeper{
 		Options: o, controller: budget.NewController(o.Budget, rand.Float64), readers: newReaders(),
-		counts: map[uint32]budget.Count{}, away: map[uint32]*away{},
+		counts: map[uint32]budget.Count{}, away: map[uint32]*away{}, now: clock.Now,
 	}
 }
 
@@ -92,7 +93,7 @@ func New(o Options) *Keeper {
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.readers.close()
 	for ctx.Err() == nil {
-		if next := k.step(clock.Now()); next > 0 {
+		if next := k.step(k.now()); next > 0 {
 			select {
 			case <-ctx.Done():
 			case <-time.After(min(next, readInterval)):
@@ -197,7 +198,7 @@ func (k *Keeper) Pause(pids ...uint32) {
 		k.together = true
 		return
 	}
-	now := clock.Now()
+	now := k.now()
 	for _, pid := range pids {
 		k.away[pid] = &away{since: now, counted: now, before: before[pid]}
 	}
@@ -212,7 +213,7 @@ func (k *Keeper) Pause(pids ...uint32) {
 
 // count adds to the times in which the probe was detached.
 func (k *Keeper) count(pids ...uint32) {
-	now := clock.Now()
+	now := k.now()
 	for _, pid := range pids {
 		a := k.away[pid]
 		k.Meter.AddAway(pid, time.Duration(now-min(a.counted, now)))
@@ -237,7 +238,7 @@ func (k *Keeper) Update() {
 	defer k.Defects.Recovered(torchalloc.Reading)
 	pids := k.pids()
 	k.count(pids...)
-	now := clock.Now()
+	now := k.now()
 	known, live := k.known(pids), k.Allocators.Live()
 	in := map[uint32]*ledger.Untraced{}
 	for of, x := range known {
@@ -318,6 +319,7 @@ func (k *Keeper) Resume(pids ...uint32) {
 	for _, pid := range pids {
 		delete(k.away, pid)
 	}
+	k.latest = k.now()
 }
 
 // unproven has the kinds of blocks of an allocator that could not be proven to have stayed.
@@ -326,7 +328,7 @@ type unproven struct{ small, large bool }
 // settle keeps what was not freed until now, except of allocators for which that could not be proven the last time, and
 // returns what it kept. The probe is detached.
 func (k *Keeper) settle(pids []uint32, failed map[torchalloc.Allocator]unproven, keep bool) map[torchalloc.Allocator]torchalloc.Smallest {
-	now := clock.Now()
+	now := k.now()
 	in := map[uint32]*ledger.Untraced{}
 	for _, pid := range pids {
 		in[pid] = &ledger.Untraced{PID: pid, From: k.away[pid].since, To: now}

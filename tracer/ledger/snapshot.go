@@ -237,6 +237,9 @@ type Tensors struct {
 	Older uint64
 	// Part of Older of which it is not known to be from before the attach. What is freed of Older comes off it first.
 	Untraced uint64
+	// When tensors lost their stacks the latest time because they were not traced, in ns after Begin; 0: never. Lines are as
+	// if tracing had begun then.
+	LostAt uint64
 	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
 	Open bool
 	// Bytes allocated before the attach and freed since, at even steps from Begin to End.

@@ -324,6 +324,9 @@ func (p *process) loseTensors(in *Untraced) {
 		if !held {
 			ending[t] = true
 		}
+		if !held && stayed[i].freed() > 0 {
+			t.lost = in.To
+		}
 	}
 	if len(ending) > 0 {
 		p.endUnproven(in, stayed)

@@ -153,6 +153,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	out.Older = minus(out.Allocated, out.LiveBytes)
 	if t.untraced {
 		out.Untraced = minus(out.Older, t.traced)
+		out.LostAt = minus(t.lost, session.Begin)
 	}
 	t.olderFreed.Fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)

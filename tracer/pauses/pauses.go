@@ -117,6 +117,7 @@ func (k *Keeper) step(now uint64) time.Duration {
 	})
 	if !k.together && !k.Probe.CanPauseOne() {
 		k.Resume(k.pids()...)
+		k.warn(k.Probe.Join())
 		k.together = true
 	}
 	paused, next := k.controller.Step(now, spent, k.together)

@@ -287,6 +287,7 @@ func TestWhereNoneCanBePausedAloneAllArePaused(t *testing.T) {
 		w := newWorld(t, 7, 8)
 		w.crowded = !late
 		w.step(w.time)
+		w.log = nil
 		w.pass(time.Second, map[uint32]uint64{8: many})
 		if late { // there become too many while one is paused
 			w.step(w.time)
@@ -294,7 +295,7 @@ func TestWhereNoneCanBePausedAloneAllArePaused(t *testing.T) {
 			w.crowded = true
 			w.pass(time.Second, map[uint32]uint64{7: many})
 			w.step(w.time)
-			w.want("it is resumed first", "8 not traced, small blocks stay true, large true", "attach [8]")
+			w.want("it is resumed first", "8 not traced, small blocks stay true, large true", "attach [8]", "join")
 			w.pass(time.Second, nil)
 			w.step(w.time)
 		} else {

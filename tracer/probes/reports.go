@@ -33,8 +33,8 @@ import (
 //   - A link is one file descriptor.
 //
 // So one link has all processes until the first of them is to be paused. Then each process gets its own, and the common
-// one goes, until Join. No report is lost or counted twice in the exchange: the kernel half counts links of one
-// kind, and changes the kind at one moment. A report that is in the trap just then may be lost or counted twice.
+// one goes, until Join. The kernel half counts links of one kind, and changes the kind at one moment. So at most
+// reports that are in the trap at that moment are lost or counted twice.
 // With more than maxReporting processes, and on Linux 6.6 to 6.9, whose uprobe_multi has filters for threads only, all
 // processes are paused together.
 type Reports struct {
@@ -186,7 +186,7 @@ func (r *Reports) CanPauseOne() bool {
 			reporting[pid] = true
 		}
 	}
-	return r.apart || len(reporting) <= maxReporting
+	return len(reporting) <= maxReporting
 }
 
 // Forget forgets processes that have ended. It is to be called every few seconds.

@@ -27,12 +27,24 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 	return thread;
 }
 
+/* Not 0: reports come from the links of single processes, otherwise from those of all. */
+MAP(reports_apart, BPF_MAP_TYPE_ARRAY, u32, u32, 1);
+
+// Returns whether the report counts that a link has seen. While links are exchanged, a process has one of each
+// kind, and both see each report.
+static EBPF_INLINE bool is_link_used(u64 cookie)
+{
+	u32 zero = 0;
+	u32 *apart = bpf_map_lookup_elem(&reports_apart, &zero);
+	return (cookie & BLOCK_ALWAYS) || (apart && !*apart == !(cookie & BLOCK_APART));
+}
+
 // Reads a report from the arguments. Returns whether it has totals.
 static EBPF_INLINE bool read_report(struct pt_regs *ctx, struct block_report *r)
 {
 	r->address = ARGUMENT(1);
 	r->size = ARGUMENT(2);
-	bool has_totals = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
+	bool has_totals = (attach_cookie(ctx) & 0xff) == BLOCK_WITH_TOTALS;
 	if (has_totals) {
 		r->allocated = ARGUMENT(3);
 		r->reserved = ARGUMENT(4);
@@ -47,6 +59,8 @@ static EBPF_INLINE bool read_report(struct pt_regs *ctx, struct block_report *r)
 static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 {
 	struct block_report r = {};
+	if (!is_link_used(attach_cookie(ctx)))
+		return NULL;
 	bool has_totals = read_report(ctx, &r);
 	if (!has_reported_end(&r, has_totals))
 		return NULL;

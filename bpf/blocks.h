@@ -12,7 +12,7 @@
 
 /* Attach cookies of block_reported: whether the arguments of reportMemoryUsageToProfiler include
  * the allocator's totals, as from PyTorch 1.10 on. */
-enum block_cookie { BLOCK_WITHOUT_TOTALS = 3, BLOCK_WITH_TOTALS = 5 };
+enum block_cookie { BLOCK_WITHOUT_TOTALS = 3, BLOCK_WITH_TOTALS = 5, BLOCK_APART = 256, BLOCK_ALWAYS = 512 };
 
 // Reports whether PyTorch reports the end of a block too. It always does for memory of GPUs, and for
 // shared memory, whose total reserved is its own size and whose total allocated is 0. It reports other

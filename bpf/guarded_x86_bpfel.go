@@ -44,6 +44,7 @@ const (
 	guardedMapReaderSleeps         = "reader_sleeps"
 	guardedMapRecording            = "recording"
 	guardedMapReportProgram        = "report_program"
+	guardedMapReportsApart         = "reports_apart"
 	guardedMapRuntimeParts         = "runtime_parts"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
@@ -170,6 +171,7 @@ type guardedMapSpecs struct {
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
+	ReportsApart         *ebpf.MapSpec `ebpf:"reports_apart"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -254,6 +256,7 @@ type guardedMaps struct {
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
 	ReportProgram        *ebpf.Map `ebpf:"report_program"`
+	ReportsApart         *ebpf.Map `ebpf:"reports_apart"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -299,6 +302,7 @@ func (m *guardedMaps) Close() error {
 		m.ReaderSleeps,
 		m.Recording,
 		m.ReportProgram,
+		m.ReportsApart,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,

@@ -43,6 +43,7 @@ const (
 	olderMapReaderSleeps         = "reader_sleeps"
 	olderMapRecording            = "recording"
 	olderMapReportProgram        = "report_program"
+	olderMapReportsApart         = "reports_apart"
 	olderMapRuntimeParts         = "runtime_parts"
 	olderMapSampleClasses        = "sample_classes"
 	olderMapScratches            = "scratches"
@@ -168,6 +169,7 @@ type olderMapSpecs struct {
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
+	ReportsApart         *ebpf.MapSpec `ebpf:"reports_apart"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -251,6 +253,7 @@ type olderMaps struct {
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
 	ReportProgram        *ebpf.Map `ebpf:"report_program"`
+	ReportsApart         *ebpf.Map `ebpf:"reports_apart"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -295,6 +298,7 @@ func (m *olderMaps) Close() error {
 		m.ReaderSleeps,
 		m.Recording,
 		m.ReportProgram,
+		m.ReportsApart,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,

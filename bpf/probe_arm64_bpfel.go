@@ -44,6 +44,8 @@ type probeBlockCookie uint32
 const (
 	probeBlockCookieBLOCK_WITHOUT_TOTALS probeBlockCookie = 3
 	probeBlockCookieBLOCK_WITH_TOTALS    probeBlockCookie = 5
+	probeBlockCookieBLOCK_APART          probeBlockCookie = 256
+	probeBlockCookieBLOCK_ALWAYS         probeBlockCookie = 512
 )
 
 type probeBlockKeyBits uint32
@@ -552,6 +554,7 @@ const (
 	probeMapReaderSleeps         = "reader_sleeps"
 	probeMapRecording            = "recording"
 	probeMapReportProgram        = "report_program"
+	probeMapReportsApart         = "reports_apart"
 	probeMapRuntimeParts         = "runtime_parts"
 	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
@@ -676,6 +679,7 @@ type probeMapSpecs struct {
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	ReportProgram        *ebpf.MapSpec `ebpf:"report_program"`
+	ReportsApart         *ebpf.MapSpec `ebpf:"reports_apart"`
 	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -758,6 +762,7 @@ type probeMaps struct {
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
 	ReportProgram        *ebpf.Map `ebpf:"report_program"`
+	ReportsApart         *ebpf.Map `ebpf:"reports_apart"`
 	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -801,6 +806,7 @@ func (m *probeMaps) Close() error {
 		m.ReaderSleeps,
 		m.Recording,
 		m.ReportProgram,
+		m.ReportsApart,
 		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,

@@ -68,6 +68,15 @@ func TestPausesForTheBudgetAreADoubtAboutStacks(t *testing.T) {
 		}
 	}
 	check("all live tensors have kept their stacks")
+	s.Stats.Cost.AwayPID, s.Stats.Cost.Paused = 42, 1
+	if got := Losses(s); len(got) != 1 || !strings.HasPrefix(got[0].Text, "tensors of process 42 were not traced for 85% of the session, since ") {
+		t.Errorf("one process: %+v", got)
+	}
+	s.Stats.Cost.Paused = 3
+	if got := Losses(s); len(got) != 1 || !strings.HasPrefix(got[0].Text, "tensors of 3 processes were not traced for up to 85% of the session, since ") {
+		t.Errorf("three processes: %+v", got)
+	}
+	s.Stats.Cost.AwayPID, s.Stats.Cost.Paused = 0, 0
 	s.Processes = []ledger.Process{{PID: 42}, {PID: 43, End: 5}}
 	s.Tensors = []ledger.Tensors{
 		{Allocated: 400 << 20, Older: 200 << 20, Untraced: 100 << 20, LiveBytes: 200 << 20},

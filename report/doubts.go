@@ -272,20 +272,30 @@ func awayText(s *ledger.Snapshot) string {
 	if untraced > 0 {
 		lost = fmt.Sprintf("%s of tensors (%s) have no stack, and no verdict", format.Bytes(untraced), format.Share(untraced, all))
 	}
-	return fmt.Sprintf("tensors were not traced for %s of the session, since tracing may take %s of a thread's time: %s",
-		percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6), lost)
+	whose, most := "tensors", ""
+	switch {
+	case c.Paused > 1:
+		whose, most = fmt.Sprintf("tensors of %d processes", c.Paused), "up to "
+	case c.AwayPID != 0:
+		whose = "tensors of " + processName(s, c.AwayPID)
+	}
+	return fmt.Sprintf("%s were not traced for %s%s of the session, since tracing may take %s of a thread's time: %s",
+		whose, most, percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6), lost)
 }
 
 // busiest names a process and its rate. PyTorch reports each tensor twice: when it is allocated and when it
 // is freed.
 func busiest(s *ledger.Snapshot, c ledger.CostShare) string {
-	name := fmt.Sprintf("process %d", c.PID)
+	return fmt.Sprintf("%s, %s tensors a second", processName(s, c.PID), humanize.Comma(int64(math.Round(min(c.PerSecond()/2, 1e12)))))
+}
+
+func processName(s *ledger.Snapshot, pid uint32) string {
 	for i := range s.Processes {
-		if p := &s.Processes[i]; p.PID == c.PID {
-			name = format.Process(p)
+		if p := &s.Processes[i]; p.PID == pid {
+			return format.Process(p)
 		}
 	}
-	return fmt.Sprintf("%s, %s tensors a second", name, humanize.Comma(int64(math.Round(min(c.PerSecond()/2, 1e12)))))
+	return fmt.Sprintf("process %d", pid)
 }
 
 // percent writes a share of at most 100% with three digits.

@@ -76,14 +76,14 @@ func TestStacksThroughPausesOfTracing(t *testing.T) {
 			p.check(point, map[string]uint64{"small": little, "large": big + most}, 0)
 
 			away := func(next string) realtorch.Point {
-				p.keeper.Pause()
+				p.keeper.Pause(uint32(point.PID))
 				p.job.Go()
 				at := p.job.Next(next)
 				p.keeper.Update()
 				if x := m.check(t, at).tensors(0); x.Allocated != at.Devices[0].Allocated || x.Reserved != at.Devices[0].Reserved {
 					t.Errorf("while tensors are not traced at %q: %+v, PyTorch has %+v", next, x, at.Devices[0])
 				}
-				p.keeper.Resume()
+				p.keeper.Resume(uint32(point.PID))
 				return at
 			}
 			p.check(away("same"), map[string]uint64{"small": little, "large": big + most}, 0)

@@ -25,11 +25,18 @@ func TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay(t *testing.T) {
 		}
 	}
 	reports := m.prober.Reports()
+	pids := []uint32{p.pid()}
+	detach := func() {
+		t.Helper()
+		if err := reports.Detach(pids); err != nil {
+			t.Fatal(err)
+		}
+	}
 	seen("attached", 1)
 	begin := time.Now()
-	reports.Detach()
+	detach()
 	t.Logf("it took %v to detach", time.Since(begin))
-	reports.Detach() // changes nothing
+	detach() // changes nothing
 	before := len(m.snapshot().Sites)
 	p.next()
 	seen("detached", 1)
@@ -38,7 +45,7 @@ func TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay(t *testing.T) {
 	}
 	for _, again := range []string{"attached again", "attached twice"} {
 		begin = time.Now()
-		if err := reports.Attach(); err != nil {
+		if err := reports.Attach(pids); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("it took %v: %s", time.Since(begin), again)
@@ -46,8 +53,8 @@ func TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay(t *testing.T) {
 	p.next()
 	seen("attached again", 2)
 	for range 20 { // no hit is lost after a change
-		reports.Detach()
-		if err := reports.Attach(); err != nil {
+		detach()
+		if err := reports.Attach(pids); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,10 +97,10 @@ func TestWhatIsAllocatedWhileTheProbeIsAwayHasNoStackAndNoOldOne(t *testing.T) {
 	first := check("attached", 2, 0, 2)
 	sites("attached", 1)
 	pauses := m.pauses(0.02)
-	pauses.Pause()
+	pauses.Pause(p.pid())
 	p.next()
 	p.totals()
-	pauses.Resume()
+	pauses.Resume(p.pid())
 	if x := tensorsOf(t, m.snapshot(), p.pid())[0]; x.LiveObjects != 0 || x.AllocObjects != 2 || x.Sampled != 0 {
 		t.Errorf("after the pause: %+v", x)
 	}

@@ -48,7 +48,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 
 // budgetFlag returns the flag --budget of a command, with its default.
 func budgetFlag(standard string) cli.Flag {
-	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "trace tensors only at random times if tracing all takes more of a thread's time: `PERCENT` is off, or 0 (none) to 100"}
+	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "trace tensors of a process only at random times if tracing all takes more of a thread's time: `PERCENT` is off, or 0 (none) to 100 (default: " + standard + ")"}
 }
 
 func driverObjectsFlag() cli.Flag {

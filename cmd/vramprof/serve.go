@@ -52,7 +52,7 @@ func serveFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "metrics-pid", Usage: "give metrics the labels pid, comm, rank and actor: one set of series per process"},
 		&cli.StringFlag{Name: "run-dir", Value: remote.DefaultRunDir, Usage: "create the socket for --connect in `DIR`; \"\": none"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
-		budgetFlag("off"),
+		budgetFlag("2"),
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
 		driverObjectsFlag(),
 		&cli.StringFlag{Name: "holders", Value: "10m", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach) or also every 30s, 10m, …"},

@@ -172,11 +172,13 @@ type SystemReport struct {
 
 // TracingReport is how much of a thread's time the probe on PyTorch's reports of tensors took.
 type TracingReport struct {
-	ReportNS uint64      `json:"report_ns"`         // of a thread per report
-	Session  ShareReport `json:"session"`           // of the process with the highest share since its first report
-	Highest  ShareReport `json:"highest"`           // of the process with the highest share within 10 s
-	Budget   float64     `json:"budget,omitempty"`  // limit of the share
-	AwayNS   uint64      `json:"away_ns,omitempty"` // in which the probe was detached
+	ReportNS uint64      `json:"report_ns"`          // of a thread per report
+	Session  ShareReport `json:"session"`            // of the process with the highest share since its first report
+	Highest  ShareReport `json:"highest"`            // of the process with the highest share within 10 s
+	Budget   float64     `json:"budget,omitempty"`   // limit of the share
+	AwayNS   uint64      `json:"away_ns,omitempty"`  // for which the probe was detached from AwayPID, of Paused processes the longest
+	AwayPID  uint32      `json:"away_pid,omitempty"` // 0: from all
+	Paused   uint32      `json:"paused_processes,omitempty"`
 }
 
 // ShareReport is what the reports of a process took of the time of one thread.

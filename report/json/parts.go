@@ -176,5 +176,5 @@ func tracingReport(c *ledger.TensorCost) *TracingReport {
 	share := func(c ledger.CostShare) ShareReport {
 		return ShareReport{PID: c.PID, Share: c.Share(), Reports: c.Reports, SpanNS: c.Span}
 	}
-	return &TracingReport{ReportNS: c.Price, Session: share(c.Session), Highest: share(c.Highest), Budget: float64(c.Budget) / 1e6, AwayNS: c.Away}
+	return &TracingReport{ReportNS: c.Price, Session: share(c.Session), Highest: share(c.Highest), Budget: float64(c.Budget) / 1e6, AwayNS: c.Away, AwayPID: c.AwayPID, Paused: c.Paused}
 }

@@ -20,6 +20,13 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 		return Verdict{Class: Steady, Evidence: "nothing is known of when it was allocated"}
 	}
 	r, class := v.classify()
+	if at := j.lostAt(x); class != Leaking && at > 0 {
+		if cut := v.since(at); len(cut.w) > 0 {
+			if again, c := cut.classify(); c >= max(class, Growing) {
+				v, r, class = cut, again, c
+			}
+		}
+	}
 	if why := j.untraced(x); why != "" && (class < Growing || j.paused(x)) {
 		return Verdict{Class: Steady, Evidence: why}
 	}

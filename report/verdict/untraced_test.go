@@ -49,3 +49,46 @@ func TestTensorsThatAreNotTracedHaveNoVerdict(t *testing.T) {
 		t.Errorf("without a pause: %+v", v)
 	}
 }
+
+// TestALineThatLostTensorsInAPauseIsJudgedAsIfTracingHadBegunThen: its fall is none of the program's. One that did not grow since
+// is no leak.
+func TestALineThatLostTensorsInAPauseIsJudgedAsIfTracingHadBegunThen(t *testing.T) {
+	judged := func(leaks, paused bool) Verdict {
+		p := newProgram(1e8, 1)
+		p.kind = ledger.Tensor
+		var kept []uint64
+		at := uint64(0)
+		p.train(steps, func(i int) {
+			if leaks || i < steps/2 {
+				kept = append(kept, p.alloc(lineLinear, 1<<20))
+			}
+			if i == steps/2 {
+				for _, a := range kept {
+					p.free(a) // as the ledger ends what may have been freed
+				}
+				at = p.now() - start
+			}
+			step(p)
+		})
+		s := p.snapshot()
+		if paused {
+			s.TensorsOn(0, 0).LostAt = at
+		}
+		for i, v := range Judge(s, trainStacks) {
+			if s.Sites[i].Stack == lineLinear {
+				return v
+			}
+		}
+		t.Fatal("no such line")
+		return Verdict{}
+	}
+	if v := judged(true, false); v.Class == Leaking {
+		t.Errorf("it fell: %+v", v)
+	}
+	if v := judged(true, true); v.Class != Leaking {
+		t.Errorf("after a pause: %+v", v)
+	}
+	if v := judged(false, true); v.Class >= Growing {
+		t.Errorf("it did not grow after a pause: %+v", v)
+	}
+}

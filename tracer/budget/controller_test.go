@@ -83,7 +83,8 @@ func simulate(budget float64, of rates, length time.Duration, seed uint64) (x ou
 		if on != want && change > ms || ms < next {
 			continue
 		}
-		got, wait := c.Step(uint64(ms)*1e6, map[uint32]time.Duration{7: time.Duration(pending)})
+		paused, wait := c.Step(uint64(ms)*1e6, map[uint32]time.Duration{7: time.Duration(pending)}, false)
+		got := !paused[7]
 		pending = 0
 		next = ms + int(wait/time.Millisecond)
 		if got != want {
@@ -109,13 +110,17 @@ func TestTheBudgetIsHeldWithinAFactorAtAllRatesAlsoChangingOnes(t *testing.T) {
 		"another one every 7 s":          wandering(1),
 		"another one every 7 s, again":   wandering(2),
 	} {
-		for _, budget := range []float64{0.02, 0.1} {
+		for _, budget := range []float64{0.001, 0.02, 0.1} {
 			for seed := range uint64(3) {
 				t.Run(fmt.Sprintf("%s, budget %v, seed %d", name, budget, seed), func(t *testing.T) {
 					x := simulate(budget, of, 30*time.Minute, seed)
 					t.Logf("%.2f %% of %.2f %% in %d phases, attached %.1f %%; worst minute %.2f %%", 100*x.spent, 100*x.all, x.phases, 100*x.attached, 100*x.worst)
-					if x.spent > factor*budget || x.worst > factor*budget {
-						t.Errorf("it takes more than %v × %v %%", factor, 100*budget)
+					minute := factor
+					if budget < 0.005 { // to attach and detach once is a large part of what a minute has
+						minute = 2
+					}
+					if x.spent > factor*budget || x.worst > minute*budget {
+						t.Errorf("it takes more than %v × %v %%, or %v × in a minute", factor, 100*budget, minute)
 					}
 				})
 			}
@@ -151,7 +156,8 @@ func TestPhasesAreAtLeast100MsAndNotRegular(t *testing.T) {
 		if was {
 			spent = look / 4
 		}
-		on, next := c.Step(now, map[uint32]time.Duration{7: spent})
+		paused, next := c.Step(now, map[uint32]time.Duration{7: spent}, false)
+		on := !paused[7]
 		if on != was && now > 0 {
 			if length := now - changed; was && changed > 0 && length < uint64(leastOn) {
 				t.Fatalf("attached for %v", time.Duration(length))
@@ -169,19 +175,53 @@ func TestPhasesAreAtLeast100MsAndNotRegular(t *testing.T) {
 	}
 }
 
-func TestTheBusiestProcessDecidesAndOneThatEndedDoesNot(t *testing.T) {
+// TestOnlyTheProcessAboveTheBudgetIsPaused: and one that has ended, or whose pid is another's, is not.
+func TestOnlyTheProcessAboveTheBudgetIsPaused(t *testing.T) {
 	c := NewController(0.02, func() float64 { return 0.5 })
-	c.Step(0, nil)
-	on, next := c.Step(uint64(time.Second), map[uint32]time.Duration{7: 0, 8: 300 * time.Millisecond})
-	if on || next < time.Second {
-		t.Fatalf("attached %v, next in %v", on, next)
+	c.Step(0, nil, false)
+	spent := map[uint32]time.Duration{7: 0, 8: 0, 9: 9 * time.Millisecond}
+	c.Step(uint64(time.Millisecond), spent, false)
+	spent[8] = 300 * time.Millisecond
+	paused, next := c.Step(uint64(time.Second), spent, false)
+	if len(paused) != 1 || !paused[8] || next > look {
+		t.Fatalf("paused %v, next in %v", paused, next)
 	}
-	if on, _ := c.Step(uint64(time.Second)+uint64(next), map[uint32]time.Duration{7: 0}); !on {
+	idle := map[uint32]time.Duration{7: 0, 9: 0}
+	if paused, _ := c.Step(uint64(time.Second+look), idle, false); len(paused) != 0 {
+		t.Errorf("paused %v", paused)
+	}
+	idle[8] = 0
+	if paused, _ := c.Step(uint64(time.Second+2*look), idle, false); len(paused) != 0 {
+		t.Errorf("another process with its pid: paused %v", paused)
+	}
+}
+
+func TestWhereNoneCanBePausedAloneTheBusiestDecides(t *testing.T) {
+	c := NewController(0.02, func() float64 { return 0.5 })
+	c.Step(0, nil, true)
+	paused, next := c.Step(uint64(time.Second), map[uint32]time.Duration{7: 0, 8: 300 * time.Millisecond}, true)
+	if len(paused) != 1 || !paused[All] || next < time.Second {
+		t.Fatalf("paused %v, next in %v", paused, next)
+	}
+	if paused, _ := c.Step(uint64(time.Second)+uint64(next), map[uint32]time.Duration{7: 0}, true); len(paused) != 0 {
 		t.Error("still detached")
 	}
 	for at := 20 * time.Second; at < 30*time.Second; at += look {
-		if on, _ := c.Step(uint64(at), map[uint32]time.Duration{7: 0}); !on {
+		if paused, _ := c.Step(uint64(at), map[uint32]time.Duration{7: 0}, true); len(paused) != 0 {
 			t.Fatal("detached for a process that has ended")
+		}
+	}
+}
+
+// TestASmallBudgetIsHeldWithinAMinute: what a job takes until its rate is known is part of it. At 100,000 tensors a second, the
+// time of an attach and a detach costs a fifth of 0.1 % of a minute.
+func TestASmallBudgetIsHeldWithinAMinute(t *testing.T) {
+	for _, perSecond := range []float64{10_000, 100_000} {
+		for seed := range uint64(20) {
+			x := simulate(0.001, constant(perSecond), time.Minute, seed)
+			if x.spent > map[bool]float64{true: 1.3, false: 2}[perSecond < 100_000]*0.001 {
+				t.Errorf("%v tensors a second, seed %d: %.3f %% in %d phases", perSecond, seed, 100*x.spent, x.phases)
+			}
 		}
 	}
 }

@@ -49,7 +49,8 @@ type Meter struct {
 	latest    uint64     // time of the latest reading
 	processes map[uint32]*process
 	cost      ledger.TensorCost
-	gone      ledger.CostShare // the highest of TensorCost.Session of processes that report no more
+	gone      ledger.CostShare  // the highest of TensorCost.Session of processes that report no more
+	away      map[uint32]uint64 // of processes that report, for how long the probe was detached
 }
 
 // process has the readings of one process within the window, oldest first, and one before the first of all.
@@ -79,11 +80,20 @@ func (m *Meter) SetBudget(share float64) {
 	m.cost.Budget = uint64(min(max(share, 0), 1) * 1e6)
 }
 
-// AddAway adds a time in which the probe was detached.
-func (m *Meter) AddAway(d time.Duration) {
+// AddAway adds a time in which the probe was detached from a process.
+func (m *Meter) AddAway(pid uint32, d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cost.Away += uint64(max(d, 0))
+	if m.away == nil {
+		m.away = map[uint32]uint64{}
+	}
+	if _, known := m.away[pid]; !known {
+		m.cost.Paused++
+	}
+	m.away[pid] += uint64(max(d, 0))
+	if m.away[pid] > m.cost.Away {
+		m.cost.Away, m.cost.AwayPID = m.away[pid], pid
+	}
 }
 
 // Price returns what a report costs without a stack; 0 before SetPrice.
@@ -120,6 +130,7 @@ func (m *Meter) Add(now uint64, counts map[uint32]Count) {
 		_, reports := counts[pid]
 		if !reports {
 			raise(&m.gone, p.session)
+			delete(m.away, pid)
 		}
 		return !reports
 	})

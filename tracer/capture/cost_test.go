@@ -22,7 +22,7 @@ func TestTheCostOfTracingIsReadAsItWasWritten(t *testing.T) {
 	}
 	for name, cost := range map[string]ledger.TensorCost{
 		"unknown, or a capture of an older version": {},
-		"known": {Price: 1300, Session: share(10), Highest: share(20), Latest: share(30), Budget: 20_000, Away: 7},
+		"known": {Price: 1300, Session: share(10), Highest: share(20), Latest: share(30), Budget: 20_000, Away: 7, AwayPID: 8, Paused: 9},
 	} {
 		var h heard
 		m := statsInput(&ledger.Stats{Lost: 7, Cost: cost}).GetWhat().(*wire.Input_Stats).Stats

@@ -29,7 +29,7 @@ func costOf(c *ledger.TensorCost) *wire.TensorCost {
 	share := func(c ledger.CostShare) *wire.CostShare {
 		return &wire.CostShare{Pid: c.PID, Reports: c.Reports, Time: c.Time, Span: c.Span}
 	}
-	return &wire.TensorCost{Price: c.Price, Session: share(c.Session), Highest: share(c.Highest), Latest: share(c.Latest), Budget: c.Budget, Away: c.Away}
+	return &wire.TensorCost{Price: c.Price, Session: share(c.Session), Highest: share(c.Highest), Latest: share(c.Latest), Budget: c.Budget, Away: c.Away, AwayPid: c.AwayPID, Paused: c.Paused}
 }
 
 // byReason returns two columns: reasons and counts.
@@ -84,7 +84,7 @@ func setStats(m *wire.Stats, books ledger.Books) error {
 	cost := m.GetCost()
 	s.Cost = ledger.TensorCost{
 		Price: cost.GetPrice(), Session: shareOf(cost.GetSession()), Highest: shareOf(cost.GetHighest()), Latest: shareOf(cost.GetLatest()),
-		Budget: cost.GetBudget(), Away: cost.GetAway(),
+		Budget: cost.GetBudget(), Away: cost.GetAway(), AwayPID: cost.GetAwayPid(), Paused: cost.GetPaused(),
 	}
 	books.Tell(s)
 	return nil

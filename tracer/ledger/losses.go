@@ -46,7 +46,12 @@ type TensorCost struct {
 	Highest CostShare // the highest of a process within 10 s, or less at its begin
 	Latest  CostShare // likewise, in the latest 10 s
 	Budget  uint64    // limit of the share, in millionths; 0: none
-	Away    uint64    // how long the probe was detached for it, in ns
+
+	// Away is for how long a process was not traced because of Budget, in ns: AwayPID, for which it was longest, of
+	// Paused processes. In captures of older versions it was so for all, and AwayPID and Paused are 0.
+	Away    uint64
+	AwayPID uint32
+	Paused  uint32
 }
 
 // CostShare is what the reports of a process cost in some time.

@@ -40,7 +40,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[excess]():        "low high live known |",
 		reflect.TypeFor[deviceLive]():    "device kind bytes rounding |",
 		reflect.TypeFor[usagePeak]():     "last taken lastLive number |",
-		reflect.TypeFor[tensors]():       "device halvings reading since now olderFreed first changes peak livePeak atPeak atUsage outside contradicted unbooked open untraced traced | live freed sampled atHigh",
+		reflect.TypeFor[tensors]():       "device halvings reading since now olderFreed first changes peak livePeak atPeak atUsage outside contradicted unbooked open untraced traced lost | live freed sampled atHigh",
 		reflect.TypeFor[tensorReading](): "taken reported allocated reserved olderFreed classes | live freed",
 		reflect.TypeFor[sampleSince]():   "classes |",
 		reflect.TypeFor[toldTotals]():    "time allocated reserved live known begun liveKnown |",

@@ -107,9 +107,13 @@ func carryRest(c *carrier, p *process) {
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
 	codec.Most(c.Codec, &t.halvings, maxHalvings)
-	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open)
+	lost := t.lost != 0
+	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open, &lost)
 	if t.untraced {
 		codec.Amount(c.Codec, &t.traced, maxTensors)
+	}
+	if lost {
+		codec.Num(c.Codec, &t.lost)
 	}
 	carryReading(c, p, t)
 	c.told(&t.now)

@@ -83,6 +83,15 @@ type Total struct {
 	PeakTime     uint64
 }
 
+// Pause is what is known of the times in which an allocator was not traced.
+type Pause struct {
+	// When tensors lost their stacks the latest time because of one, in ns after Begin; 0: never. Lines are as if tracing
+	// had begun then.
+	LostAt uint64
+	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
+	Open bool
+}
+
 // Site sums the allocations of one process and stack.
 type Site struct {
 	Process      int // index into Snapshot.Processes
@@ -237,8 +246,7 @@ type Tensors struct {
 	Older uint64
 	// Part of Older of which it is not known to be from before the attach. What is freed of Older comes off it first.
 	Untraced uint64
-	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
-	Open bool
+	Pause
 	// Bytes allocated before the attach and freed since, at even steps from Begin to End.
 	OlderFreed  [HistoryLen]uint64
 	OlderCached uint64 // rest of the segments that are older than the attach

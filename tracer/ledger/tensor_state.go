@@ -254,6 +254,7 @@ type tellHigh struct {
 // address given out again. Blocks that are not proven to have stayed count as freed at From. It comes
 // after a TensorReading of From; the next one has the blocks that stayed and no others.
 type Untraced struct {
+	PID      uint32 // of the process; 0: all
 	From, To uint64
 	// Open is set while it goes on. Then the blocks of allocators that are not in Stayed are those of From, whatever
 	// became of them; what else the next TensorReading has allocated is Tensors.Untraced.
@@ -292,7 +293,7 @@ func (s *Stayed) freed() uint64 { return s.Small + min(s.Large, Unknown-s.Small)
 
 func (in Untraced) tell(l *Ledger) {
 	l.eachAlive(func(p *process) {
-		if !p.purged {
+		if !p.purged && (in.PID == 0 || in.PID == p.PID) {
 			p.loseTensors(&in)
 		}
 	})
@@ -322,6 +323,9 @@ func (p *process) loseTensors(in *Untraced) {
 		t.traced, t.untraced, t.open = minus(t.older(), stayed[i].freed()), true, in.Open
 		if !held {
 			ending[t] = true
+		}
+		if !held && stayed[i].freed() > 0 {
+			t.lost = in.To
 		}
 	}
 	if len(ending) > 0 {

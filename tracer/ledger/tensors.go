@@ -43,6 +43,7 @@ type tensors struct {
 
 	open     bool   // it is not traced now: the blocks of the sample are those of some time ago
 	untraced bool   // it was not traced for some time: then what no event gave out may have been allocated in that
+	lost     uint64 // when blocks ended for that the latest time; 0: never
 	traced   uint64 // bytes from before the attach that did not leave in such times
 
 	contradicted, unbooked bool // the warning has been given

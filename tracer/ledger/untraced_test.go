@@ -172,3 +172,23 @@ func TestWhatWasNotTracedIsNoCache(t *testing.T) {
 		}
 	}
 }
+
+func TestAPauseOfAnotherProcessChangesNothing(t *testing.T) {
+	const live = small + large + larger
+	a := newAway(t)
+	a.Tell(Process{PID: 8, Begin: 1})
+	a.Tell(Untraced{PID: 8, From: 12, To: 20})
+	a.read(20, awayOlder+live, live)
+	a.check("of another one", live, 0, awayOlder, small, large, larger)
+	if x := a.Snapshot(1000, time.Time{}).Tensors[0]; x.LostAt != 0 {
+		t.Errorf("its lines have lost something at %d", x.LostAt)
+	}
+	a.Tell(Untraced{PID: 7, From: 22, To: 31, Stayed: []Stayed{{PID: 7}}})
+	a.read(31, awayOlder+live, live)
+	a.check("nothing was freed", live, 0, awayOlder, small, large, larger)
+	a.Tell(Untraced{PID: 7, From: 32, To: 41})
+	a.read(41, awayOlder+live, 0)
+	if x := a.Snapshot(1000, time.Time{}).Tensors[0]; x.LostAt != 40 {
+		t.Errorf("lost at %d, want 40", x.LostAt)
+	}
+}

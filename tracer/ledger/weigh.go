@@ -137,7 +137,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 		Allocated: m.allocated, Reserved: p.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
-		Sampled: t.sampled, Halvings: t.halvings, Open: t.open,
+		Sampled: t.sampled, Halvings: t.halvings, Pause: Pause{Open: t.open},
 	}
 	if t.device < 0 {
 		return out
@@ -153,6 +153,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	out.Older = minus(out.Allocated, out.LiveBytes)
 	if t.untraced {
 		out.Untraced = minus(out.Older, t.traced)
+		out.LostAt = minus(t.lost, session.Begin)
 	}
 	t.olderFreed.Fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)

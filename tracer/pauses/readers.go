@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/budget"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -27,6 +28,8 @@ type readers struct {
 	layouts *allocator.Layouts
 	of      map[uint32]*reader
 	open    func(pid uint32, layouts *allocator.Layouts) (source, error)
+
+	forAll, forOne time.Duration // readTime and oneTime, or longer
 }
 
 // source reads the counters of one process; the same one as long as it gives no error.
@@ -41,7 +44,7 @@ type reader struct {
 }
 
 func newReaders() readers {
-	return readers{layouts: &allocator.Layouts{}, of: map[uint32]*reader{}, open: openProcess}
+	return readers{layouts: &allocator.Layouts{}, of: map[uint32]*reader{}, open: openProcess, forAll: readTime, forOne: oneTime}
 }
 
 // read is the counters of allocators, by process. by is the reader that they come from.
@@ -60,27 +63,27 @@ func (r read) pids() []uint32 {
 	return list
 }
 
-// read reads the counters of processes, the first ones where time does not suffice for all. It closes the readers of
-// others.
+// read reads the counters of processes, the first ones where time does not suffice for all.
 func (r *readers) read(pids []uint32) read {
-	pids = pids[:min(len(pids), maxReaders)]
-	out, end := read{}, time.Now().Add(readTime)
-	wanted := map[uint32]bool{}
+	out, end := read{}, time.Now().Add(r.forAll)
 	for _, pid := range pids {
-		wanted[pid] = true
-		if now := time.Now(); now.Before(end) {
+		if now := time.Now(); now.Before(end) && (r.of[pid] != nil || len(r.of) < maxReaders) {
 			if devices, by := r.one(pid, now); devices != nil {
 				out[pid] = reading{devices, by}
 			}
 		}
 	}
+	return out
+}
+
+// retain closes the readers of all other processes.
+func (r *readers) retain(reporting map[uint32]budget.Count) {
 	for pid, x := range r.of {
-		if !wanted[pid] {
+		if _, ok := reporting[pid]; !ok {
 			x.Close()
 			delete(r.of, pid)
 		}
 	}
-	return out
 }
 
 func (r *readers) one(pid uint32, now time.Time) ([]allocator.Device, *reader) {
@@ -91,14 +94,14 @@ func (r *readers) one(pid uint32, now time.Time) ([]allocator.Device, *reader) {
 	if x == nil || x.source == nil {
 		x = &reader{next: now.Add(pause)}
 		r.of[pid] = x
-		from, err := deadline.Call(oneTime, func() (source, error) { return r.open(pid, r.layouts) })
+		from, err := deadline.Call(r.forOne, func() (source, error) { return r.open(pid, r.layouts) })
 		if err != nil {
 			return nil, nil
 		}
 		x.source = from
 	}
 	from := x.source
-	devices, err := deadline.Call(oneTime, from.Counters)
+	devices, err := deadline.Call(r.forOne, from.Counters)
 	if err != nil {
 		if !errors.Is(err, deadline.ErrStuck) {
 			from.Close()

@@ -43,6 +43,24 @@ func (s *Files) Probe(found []libraries.Mapped) {
 			s.probe(l)
 		}
 	}
+	s.noteReports(found)
+}
+
+// noteReports notes the processes in found that report tensors: each may get links of its own.
+func (s *Files) noteReports(found []libraries.Mapped) {
+	noted := map[uint32]*reportProbe{}
+	for _, l := range found {
+		x := s.known[l.File]
+		if l.Layer != cudaapi.Torch || l.IsOwn() || x == nil || x.probes == nil || !s.options.Traced(l.PID) {
+			continue
+		}
+		if r := x.probes.reports; r != nil && noted[l.PID] != r {
+			noted[l.PID] = r
+			if err := x.probes.prober.reports.mappedBy(r, l.PID); err != nil {
+				s.options.Warn(l.PID, err.Error())
+			}
+		}
+	}
 }
 
 // isProbed reports whether a file is probed, or could not be probed and has not changed since. A

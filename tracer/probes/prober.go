@@ -73,7 +73,7 @@ func since(major, minor uint32) bool {
 func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool,
 	loaded func(map[string]*ebpf.Program) error, steps ...func() error) *Prober {
 	p := &Prober{multi: multi, one: !multi || since(6, 10), errs: make([]error, 1+len(steps))}
-	p.reports.prober = p
+	p.reports.prober, p.reports.kind = p, maps["reports_apart"]
 	p.code = runtimeCode{parts: maps["runtime_parts"], files: map[uint64]*codeOfFile{}}
 	p.loading.Go(func() {
 		if p.errs[0] = p.load(spec, maps, types); p.errs[0] == nil {

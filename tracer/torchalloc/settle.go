@@ -3,8 +3,6 @@
 package torchalloc
 
 import (
-	"slices"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
@@ -29,30 +27,6 @@ type Known struct {
 // none.
 type Smallest struct{ Small, Large uint64 }
 
-// OnGPUs returns the processes with allocators on GPUs, the most reports first.
-func (a *Allocators) OnGPUs() []uint32 {
-	on := map[uint32]uint64{}
-	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
-		if device >= 0 && a.Processes.IsTraced(key.Pid) {
-			on[key.Pid] += value.Begun
-		}
-	})
-	list := make([]uint32, 0, len(on))
-	for pid := range on {
-		list = append(list, pid)
-	}
-	slices.SortFunc(list, func(x, y uint32) int {
-		switch {
-		case on[x] > on[y]:
-			return -1
-		case on[x] < on[y]:
-			return 1
-		}
-		return int(x) - int(y)
-	})
-	return list
-}
-
 // Live returns the bytes of the blocks of allocators on GPUs that the kernel half takes for live.
 func (a *Allocators) Live() map[Allocator]uint64 {
 	live := map[Allocator]uint64{}
@@ -64,22 +38,22 @@ func (a *Allocators) Live() map[Allocator]uint64 {
 	return live
 }
 
-// Settle has the kernel half forget all blocks that may have been freed unseen, and take the totals that are known. at is
-// the time of the totals. Of allocators that are not in known all blocks may have been freed; with some, these stay as they
-// are. Settle returns what those that kept blocks kept. No probe may report meanwhile.
-func (a *Allocators) Settle(at uint64, known map[Allocator]Known, some bool) (kept map[Allocator]Smallest) {
+// Settle has the kernel half forget all blocks of processes that may have been freed unseen, and take the totals that are
+// known. at is the time of the totals. Of allocators that are not in known all blocks may have been freed; with some, these
+// stay as they are. Settle returns what those that kept blocks kept. No probe in of may report meanwhile.
+func (a *Allocators) Settle(of map[uint32]bool, at uint64, known map[Allocator]Known, some bool) (kept map[Allocator]Smallest) {
 	list := map[uint32]*settling{}
 	anyFar := false
 	a.each(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
-		of := Allocator{key.Pid, device}
-		k, ok := known[of]
-		if !ok && some {
+		name := Allocator{key.Pid, device}
+		k, ok := known[name]
+		if !of[key.Pid] || !ok && some {
 			return
 		}
 		if !ok {
 			k.Stayed = ledger.Stayed{Small: ledger.Unknown, Large: ledger.Unknown}
 		}
-		x := &settling{of: of, key: key, value: *value, known: k, kept: Smallest{ledger.Unknown, ledger.Unknown}}
+		x := &settling{of: name, key: key, value: *value, known: k, kept: Smallest{ledger.Unknown, ledger.Unknown}}
 		if x.all = k.Small == 0 && k.Large == 0; x.all {
 			x.kept = Smallest{1, ledger.LargestSmall + 1} // or more
 		}

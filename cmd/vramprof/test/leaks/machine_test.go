@@ -217,8 +217,8 @@ func (m *machine) trace(t *testing.T, capture ledger.Books) (tr *tracer.Tracer) 
 	})
 	select {
 	case <-began:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the tracer is not ready after 30 s")
+	case <-time.After(patience):
+		t.Fatalf("the tracer is not ready after %v", patience)
 	}
 	return tr
 }

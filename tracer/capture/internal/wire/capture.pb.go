@@ -2648,6 +2648,8 @@ type TensorCost struct {
 	Latest        *CostShare             `protobuf:"bytes,4,opt,name=latest,proto3" json:"latest,omitempty"`
 	Budget        uint64                 `protobuf:"varint,5,opt,name=budget,proto3" json:"budget,omitempty"` // of a thread's time, in millionths
 	Away          uint64                 `protobuf:"varint,6,opt,name=away,proto3" json:"away,omitempty"`     // ns
+	AwayPid       uint32                 `protobuf:"varint,7,opt,name=away_pid,json=awayPid,proto3" json:"away_pid,omitempty"`
+	Paused        uint32                 `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"` // processes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2724,6 +2726,20 @@ func (x *TensorCost) GetAway() uint64 {
 	return 0
 }
 
+func (x *TensorCost) GetAwayPid() uint32 {
+	if x != nil {
+		return x.AwayPid
+	}
+	return 0
+}
+
+func (x *TensorCost) GetPaused() uint32 {
+	if x != nil {
+		return x.Paused
+	}
+	return 0
+}
+
 // Untraced is a time in which no reports of tensors were seen.
 type Untraced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2731,6 +2747,7 @@ type Untraced struct {
 	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
 	Stayed        []*Stayed              `protobuf:"bytes,3,rep,name=stayed,proto3" json:"stayed,omitempty"`
 	Open          bool                   `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"`
+	Pid           uint32                 `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"` // 0: all processes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2791,6 +2808,13 @@ func (x *Untraced) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *Untraced) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
 }
 
 // Stayed bounds what an allocator may have freed in that time.
@@ -3617,7 +3641,7 @@ const file_capture_proto_rawDesc = "" +
 	"\vlost_reason\x18\r \x03(\fR\n" +
 	"lostReason\x12\x19\n" +
 	"\blost_for\x18\x0e \x03(\x04R\alostFor\x123\n" +
-	"\x04cost\x18\x0f \x01(\v2\x1f.vramprof.capture.v1.TensorCostR\x04cost\"\xfa\x01\n" +
+	"\x04cost\x18\x0f \x01(\v2\x1f.vramprof.capture.v1.TensorCostR\x04cost\"\xad\x02\n" +
 	"\n" +
 	"TensorCost\x12\x14\n" +
 	"\x05price\x18\x01 \x01(\x04R\x05price\x128\n" +
@@ -3625,12 +3649,15 @@ const file_capture_proto_rawDesc = "" +
 	"\ahighest\x18\x03 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\ahighest\x126\n" +
 	"\x06latest\x18\x04 \x01(\v2\x1e.vramprof.capture.v1.CostShareR\x06latest\x12\x16\n" +
 	"\x06budget\x18\x05 \x01(\x04R\x06budget\x12\x12\n" +
-	"\x04away\x18\x06 \x01(\x04R\x04away\"w\n" +
+	"\x04away\x18\x06 \x01(\x04R\x04away\x12\x19\n" +
+	"\baway_pid\x18\a \x01(\rR\aawayPid\x12\x16\n" +
+	"\x06paused\x18\b \x01(\rR\x06paused\"\x89\x01\n" +
 	"\bUntraced\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x123\n" +
 	"\x06stayed\x18\x03 \x03(\v2\x1b.vramprof.capture.v1.StayedR\x06stayed\x12\x12\n" +
-	"\x04open\x18\x04 \x01(\bR\x04open\"^\n" +
+	"\x04open\x18\x04 \x01(\bR\x04open\x12\x10\n" +
+	"\x03pid\x18\x05 \x01(\rR\x03pid\"^\n" +
 	"\x06Stayed\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\x11R\x06device\x12\x14\n" +

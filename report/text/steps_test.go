@@ -39,7 +39,7 @@ func TestLeaksGrowByStep(t *testing.T) {
 // TestLongCapturesSayThatNoStepsWereLookedFor in explain.
 func TestLongCapturesSayThatNoStepsWereLookedFor(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteExplain(&out, reporttest.Explained(), nil, report.Options{Steps: &steps.Session{Skipped: 31e6}}, Screen{Width: 200}); err != nil {
+	if err := WriteExplain(&out, reporttest.Explained(), nil, nil, report.Options{Steps: &steps.Session{Skipped: 31e6}}, Screen{Width: 200}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "! Steps were not looked for: the capture has 31 million events. vramprof explain looks in up to 20 million."; !strings.Contains(out.String(), want) {

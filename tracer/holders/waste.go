@@ -172,6 +172,9 @@ func (w *wasteFinder) calibrate() {
 	exact, bad := 0, 0
 	for _, st := range w.storages.found {
 		for _, impl := range st.uses {
+			if !w.cpp.classOf(impl).is(roleTensor) {
+				continue // found after the copy
+			}
 			switch t, ok := w.shape(impl); {
 			case !ok || t.end > st.bytes:
 				bad++
@@ -220,7 +223,7 @@ type shape struct{ bytes, end uint64 } // of its elements; of the storage up to 
 // shape reads the sizes, strides, offset, number of elements and type of a TensorImpl. That the sizes multiply to the
 // number of elements proves the layout.
 func (w *wasteFinder) shape(impl uint64) (shape, bool) {
-	if w.storages.torch.object == 0 || w.cpp.classOf(impl).name != tensorImpl {
+	if c := w.cpp.classOf(impl); w.storages.torch.object == 0 || c == nil || c.name != tensorImpl {
 		return shape{}, false
 	}
 	at := impl + w.storages.torch.object + 8

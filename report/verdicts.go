@@ -160,7 +160,11 @@ func usedText(b *balance.Balance) string {
 		if r := &rows[i]; r.Bytes > 0 {
 			text := PlaneText(r.Plane) + " " + format.Bytes(r.Bytes)
 			if r.Grows() {
-				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over)) + ")"
+				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over))
+				if r.Paused() {
+					text += ", then nothing for " + format.Span(uint64(r.Idle))
+				}
+				text += ")"
 			}
 			parts = append(parts, text)
 		}

@@ -13,15 +13,22 @@ type Trend struct {
 	Class Class
 	Rate  float64       // bytes per second, of Growing and Leaking
 	Grown uint64        // bytes, since the growth began
-	Over  time.Duration // since then
+	Over  time.Duration // since then, without Idle
 	Needs time.Duration // of Growing: as in Verdict
+	Idle  time.Duration // since the process last allocated; 0 of readings, and if unknown
 }
+
+// Paused reports whether the process has allocated nothing for half as long as the amount grew: it may never go on.
+func (t *Trend) Paused() bool { return t.Grows() && t.Idle > t.Over/2 }
 
 // Grows reports whether the amount grows, for certain or perhaps.
 func (t *Trend) Grows() bool { return t.Class >= Growing }
 
 // Add adds the growth of another part of the same amount.
 func (t *Trend) Add(x Trend) {
+	if !t.Grows() || x.Grows() && x.Idle < t.Idle {
+		t.Idle = x.Idle
+	}
 	t.Class, t.Over, t.Needs = max(t.Class, x.Class), max(t.Over, x.Over), max(t.Needs, x.Needs)
 	t.Grown, t.Rate = t.Grown+x.Grown, t.Rate+x.Rate
 }
@@ -84,6 +91,11 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 		}
 		w.Tensors.follow(leak[0])
 		w.Driver.follow(leak[1])
+		for _, t := range []*Trend{&w.Tensors, &w.Cache, &w.Driver} {
+			if last := s.Begin + j.lives[w.Process].end; t.Grows() && last < s.End {
+				t.Idle = time.Duration(s.End - last)
+			}
+		}
 	}
 	return list
 }

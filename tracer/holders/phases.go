@@ -75,7 +75,12 @@ func (w *walk) run(ctx context.Context) error {
 		w.verify()
 		w.admit()
 	}
-	(&wasteFinder{search: w.search, result: w.result}).run()
+	waste := wasteFinder{search: w.search, result: w.result}
+	if w.live != nil {
+		waste.now = peek.NewCopy(w.live, 64<<20)
+		defer waste.now.Close()
+	}
+	waste.run()
 	w.finish()
 	return nil
 }

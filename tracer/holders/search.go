@@ -75,6 +75,7 @@ func (s *search) expandAgain(live peek.Memory) {
 			}
 			s.expand(i)
 		}
+		copied.Renew(now) // names and shapes are read later
 		now.Close()
 		s.readFrom(copied)
 		kept := s.doubtful

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -40,6 +41,7 @@ type Waste struct {
 type wasteFinder struct {
 	*search
 	result *Result
+	now    *peek.Copy      // of the process as it goes on, or nil
 	flag   uint64          // offset of requires_grad in AutogradMeta; 0: unknown
 	shapes bool            // the shapes of tensors can be read
 	gone   map[uint64]bool // storages of parameters that only an optimizer keeps, by StorageImpl
@@ -112,7 +114,7 @@ func (w *wasteFinder) judge(st *storage, s *Storage) (WasteKind, uint64) {
 	if s.Holder.root.Kind == RootLocal && s.Holder.depth == 0 { // a function may be working with it
 		return noWaste, 0
 	}
-	if used, ok := w.used(st); ok && used <= st.bytes/2 {
+	if used, ok := w.used(st); ok && used <= st.bytes/2 && w.still(st, used) {
 		return WasteViews, st.bytes - used
 	}
 	return noWaste, 0
@@ -255,6 +257,18 @@ func (w *wasteFinder) shape(impl uint64) (shape, bool) {
 		return shape{}, true
 	}
 	return shape{bytes: min(elements, last+1-offset) * item, end: (last + 1) * item}, true
+}
+
+// still reports whether tensors use as much of a storage in the process as it goes on: the copy of a tensor can be
+// older than that of its storage.
+func (w *wasteFinder) still(st *storage, used uint64) bool {
+	if w.now == nil {
+		return true
+	}
+	defer w.readFrom(w.py.Copy)
+	w.readFrom(w.now)
+	again, ok := w.used(st)
+	return ok && again == used
 }
 
 // used returns at most how many bytes of a storage tensors use, as they would take in storages of their own. It is known

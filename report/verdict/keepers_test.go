@@ -102,6 +102,24 @@ func TestAdviceOnContainers(t *testing.T) {
 	}
 }
 
+// TestAFewViewsAreNotAllThatAHolderKeeps: one storage that is used in part says nothing of a thousand others.
+func TestAFewViewsAreNotAllThatAHolderKeeps(t *testing.T) {
+	for views, want := range map[uint64]bool{1: false, 500: false, 501: true, 1000: true} {
+		s := leaking()
+		walked(s, "history[*]", 1<<20, 3<<20)
+		w := &s.Walks[1]
+		w.Held[0].Storages = 1000
+		w.Waste = []ledger.Waste{{Kind: wasteViews, Path: "history[*]", Storages: views, Bytes: views << 10, Whole: views << 11}}
+		found := false
+		for _, a := range Advise(s, trainStacks, Judge(s, trainStacks)) {
+			found = found || strings.Contains(a.Text, "each is a view")
+		}
+		if found != want {
+			t.Errorf("%d of 1,000 storages are views: advice %v", views, found)
+		}
+	}
+}
+
 // TestRemediesNameThings: the thing of a path is what a person would name, not the class of its innermost container, and
 // a single tensor is not told to be cleared.
 func TestRemediesNameThings(t *testing.T) {

@@ -82,7 +82,7 @@ func TestReportedProgramsAreToldWhatIsTrue(t *testing.T) {
 	time.Sleep(2 * time.Second) // so that each attach is late
 	for _, r := range list {
 		r.capture = filepath.Join(t.TempDir(), "run.vram")
-		r.session = start(t, r.env, "record", "--holders=end", "--holders-time=1m", "-p", fmt.Sprint(r.target.pid()), "-o", r.capture)
+		r.session = start(t, r.env, "record", "--holders=4s", "--holders-time=1m", "-p", fmt.Sprint(r.target.pid()), "-o", r.capture)
 	}
 	for _, r := range list {
 		r.session.ready()

@@ -77,7 +77,7 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 	}
 	for i := range list {
 		w := &list[i]
-		w.Tensors, w.Driver = j.trend(sites[i][0], false), j.trend(sites[i][2], true)
+		w.Tensors, w.Driver = j.lessReplaced(j.trend(sites[i][0], false), w), j.trend(sites[i][2], true)
 		w.Cache = j.cacheTrend(sites[i][1], sites[i][0])
 		var leak [2]Trend
 		for k := range lines {
@@ -98,6 +98,25 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 		}
 	}
 	return list
+}
+
+// lessReplaced takes off the growth of tensors what was freed meanwhile of those from before the attach. What is left of
+// less than half is no growth.
+func (j *judge) lessReplaced(t Trend, w *Whole) Trend {
+	freed, session := j.replaced[processDevice{w.Process, w.Device}], j.s.End-j.s.Begin
+	if !t.Grows() || len(freed) == 0 || session == 0 || t.Grown == 0 {
+		return t
+	}
+	begin := j.lives[w.Process].end - min(uint64(t.Over), j.lives[w.Process].end)
+	at := min(int(float64(begin)/float64(session)*float64(len(freed))), len(freed)-1)
+	older := freed[len(freed)-1] - freed[at]
+	grown := t.Grown - min(older, t.Grown)
+	if grown < t.Grown/2 {
+		return Trend{Class: Steady}
+	}
+	t.Rate *= float64(grown) / float64(t.Grown)
+	t.Grown = grown
+	return t
 }
 
 // follow makes a trend agree with what lines that leak grow by.

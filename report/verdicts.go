@@ -234,6 +234,9 @@ func TooShortText(s *ledger.Snapshot) string {
 	if needs == 0 {
 		return ""
 	}
+	if s.End-s.Begin >= uint64(needs) { // as where each process lives for a moment
+		return "the running processes are too young to judge growth: " + format.Span(uint64(needs)) + " decide"
+	}
 	return format.Span(s.End-s.Begin) + " are too short to judge growth: " + format.Span(uint64(needs)) + " decide"
 }
 

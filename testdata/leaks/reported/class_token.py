@@ -4,7 +4,7 @@
 # says: Leaking: 1 line
 # says: leaking SITE Extractor.encode
 # says: kept by extractor\.features\[\*\], list of [0-9]+
-# says: each is a view of a storage 197 times its size: clone\(\) it
+# advises: each is a view of a storage 197 times its size: clone\(\) it
 # never: tensor\.cpu\(\)
 """Of each output of a vision transformer the first token is kept, a view of the storage of all 197."""
 import torch

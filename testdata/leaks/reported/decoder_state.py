@@ -5,8 +5,8 @@
 # says: leaking SITE Decoder.frame
 # says: leaking SITE2 Decoder.frame
 # says: kept by decoder\.state \(autograd graph\)
-# says: the graph of all steps is kept through decoder\.state: detach\(\) it in each step
-# never: no holder found
+# advises: the graph of all steps is kept through decoder\.state: detach\(\) it in each step
+# never: kept by no holder found
 """Gradients are switched off in the main thread only: in the worker's, each state keeps the graph of all states before it."""
 import queue
 import threading

@@ -4,7 +4,7 @@
 # says: Leaking: 1 line
 # says: leaking SITE watch
 # says: kept by optimizer\._optimizer_step_post_hooks\[\*\]\.<closure before>
-# says: hooks are added to optimizer\._optimizer_step_post_hooks and never removed: call remove\(\) of the handle
+# advises: hooks are added to optimizer\._optimizer_step_post_hooks and never removed: call remove\(\) of the handle
 # says: optimizer state 4\.00 MiB
 # never: tensor\.cpu\(\)
 """Each phase adds a hook to the optimizer, whose function keeps a copy of the weights: they are no state of the optimizer."""

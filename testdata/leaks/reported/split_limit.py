@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # report: pytorch/pytorch#193400 and pytorch/pytorch#123548
-# says: PyTorch cache grows: [0-9.]+ [GM]iB in [0-9]+s \([0-9.]+ GiB/min\), 64\.0 MiB of [0-9.]+ GiB reserved are in use
+# says: PyTorch cache grows: [0-9.]+ [GM]iB in [0-9]+s \([0-9.]+ GiB/min\), 16\.0 MiB of [0-9.]+ GiB reserved are in use
 # says: No line of code grows, but a GPU fills by other means: PyTorch cache
 # says: GPU 0: [^:]+, full in
 # never: leaking
@@ -14,7 +14,7 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:32,expandable_segment
 import torch
 from training import steps
 
-recent = collections.deque(maxlen=32)
+recent = collections.deque(maxlen=8)
 
 
 def cycle():

@@ -211,7 +211,7 @@ func sayLater(w io.Writer, line string) (end func()) {
 func RequireHost(ctx context.Context, env preflight.Env) (warnings []string, err error) {
 	results := preflight.Check(ctx, env)
 	if ctx.Err() != nil { // a check that was interrupted has found nothing out
-		return nil, errors.New("interrupted before tracing began")
+		return nil, errors.New("interrupted before the session began")
 	}
 	for _, r := range results {
 		switch r.Status {

@@ -47,7 +47,7 @@ func TestAnInterruptedCheckBlamesNoKernel(t *testing.T) {
 	env := machine()
 	env.SelfTest = func(ctx context.Context) error { cancel(); return ctx.Err() }
 	_, err := RequireHost(ctx, env)
-	if err == nil || err.Error() != "interrupted before tracing began" {
+	if err == nil || err.Error() != "interrupted before the session began" {
 		t.Errorf("%v", err)
 	}
 }

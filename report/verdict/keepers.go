@@ -221,8 +221,8 @@ func Remedy(h *ledger.Holder) string {
 	if !many || thing == "" {
 		return "what this path keeps only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
 	}
-	if strings.HasSuffix(thing, "_hooks") { // PyTorch's names of what hooks are registered in: "net._forward_hooks"
-		return "hooks are added to " + thing + " and never removed: call remove() of the handle that each registration returns"
+	if strings.HasSuffix(thing, "_hooks") { // where PyTorch hooks are registered: "net._forward_hooks"
+		return "PyTorch hooks are added to " + thing + " and never removed: call remove() of the handle that each registration returns"
 	}
 	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
 }

@@ -128,7 +128,7 @@ func TestRemediesNameThings(t *testing.T) {
 		want string
 	}{
 		{ledger.Holder{Path: "trainer.seen[*][0]", Container: "tuple"}, "trainer.seen only grows: "},
-		{ledger.Holder{Path: "opt._optimizer_step_post_hooks[*].<closure before>", Container: "OrderedDict"}, "hooks are added to opt._optimizer_step_post_hooks and never removed: call remove() of the handle"},
+		{ledger.Holder{Path: "opt._optimizer_step_post_hooks[*].<closure before>", Container: "OrderedDict"}, "PyTorch hooks are added to opt._optimizer_step_post_hooks and never removed: call remove() of the handle"},
 		{ledger.Holder{Path: "opt.momentum.buffer", Container: ""}, "what this path keeps only grows: keep less of it"},
 		{ledger.Holder{Path: "decoder.state (autograd graph)", Thing: "decoder.state", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
 		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Thing: "local \"h\"", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},

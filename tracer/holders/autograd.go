@@ -330,7 +330,7 @@ func (x *nativeExpander) partIn(n *node, attribute string) (part modelpart.Kind,
 		return modelpart.Saved, true
 	case t.parameter:
 		return modelpart.Weight, true
-	case t.optimizer && (attribute == "param_groups" || strings.HasSuffix(attribute, "_hooks")): // hooks may keep anything
+	case t.optimizer && (attribute == "param_groups" || strings.HasSuffix(attribute, "_hooks")): // PyTorch hooks may keep anything
 		return modelpart.None, true
 	case t.optimizer:
 		return modelpart.State, true

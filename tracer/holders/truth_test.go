@@ -119,7 +119,7 @@ func TestKindsOfHolders(t *testing.T) {
 			}
 			tr := readTruth(t, file)
 			s := tr.score(r)
-			for _, st := range r.Storages { // a hook of an optimizer keeps no state of it
+			for _, st := range r.Storages { // a PyTorch hook of an optimizer keeps no state of it
 				if path := st.Holder.String(); strings.Contains(path, "_step_post_hooks") && st.Part != modelpart.None {
 					t.Errorf("%s is called %v", path, st.Part)
 				}

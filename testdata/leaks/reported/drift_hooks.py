@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# report: pytorch/pytorch#46386, of hooks that keep what their functions refer to
+# report: pytorch/pytorch#46386, of PyTorch hooks that keep what their functions refer to
 # says: Leaking: 1 line
 # says: leaking SITE watch
 # says: kept by optimizer\._optimizer_step_post_hooks\[\*\]\.<closure before>
-# advises: hooks are added to optimizer\._optimizer_step_post_hooks and never removed: call remove\(\) of the handle
+# advises: PyTorch hooks are added to optimizer\._optimizer_step_post_hooks and never removed: call remove\(\) of the handle
 # says: optimizer state 4\.00 MiB
 # never: tensor\.cpu\(\)
-"""Each phase adds a hook to the optimizer, whose function keeps a copy of the weights: they are no state of the optimizer."""
+"""Each phase adds a PyTorch hook to the optimizer, whose function keeps a copy of the weights: they are no state of the optimizer."""
 import torch
 from training import steps
 

@@ -171,14 +171,15 @@ func (w *wasteFinder) byteAt(a uint64) byte { return byte(w.py.U32(a&^3) >> (8 *
 func (w *wasteFinder) calibrate() {
 	begin := w.storages.torch.grad + 32
 	ones, wrong := make([]int, flagsEnd), make([]bool, flagsEnd)
-	exact, bad := 0, 0
+	exact, bad, all := 0, 0, 0
 	for _, st := range w.storages.found {
 		for _, impl := range st.uses {
 			if !w.cpp.classOf(impl).is(roleTensor) {
 				continue // found after the copy
 			}
+			all++
 			switch t, ok := w.shape(impl); {
-			case !ok || t.end > st.bytes:
+			case !ok || t.end > st.bytes: // or it changed while it was copied
 				bad++
 			case t.bytes == st.bytes:
 				exact++
@@ -198,7 +199,7 @@ func (w *wasteFinder) calibrate() {
 			}
 		}
 	}
-	w.shapes = exact > 0 && 10*bad <= exact+bad
+	w.shapes = exact > 0 && 10*bad <= all
 	best := -1
 	for k, n := range ones {
 		if best < 0 && !wrong[k] && n >= minFlagged { // it is the first of several flags

@@ -178,7 +178,11 @@ func usedText(b *balance.Balance) string {
 		if r := &rows[i]; r.Bytes > 0 {
 			text := PlaneText(r.Plane) + " " + format.Bytes(r.Bytes)
 			if r.Grows() {
-				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over)) + ")"
+				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over))
+				if r.Paused() {
+					text += ", then nothing for " + format.Span(uint64(r.Idle))
+				}
+				text += ")"
 			}
 			parts = append(parts, text)
 		}
@@ -247,6 +251,9 @@ func TooShortText(s *ledger.Snapshot) string {
 	needs := verdict.TooShort(s)
 	if needs == 0 {
 		return ""
+	}
+	if s.End-s.Begin >= uint64(needs) { // as where each process lives for a moment
+		return "the running processes are too young to judge growth: " + format.Span(uint64(needs)) + " decide"
 	}
 	return format.Span(s.End-s.Begin) + " are too short to judge growth: " + format.Span(uint64(needs)) + " decide"
 }

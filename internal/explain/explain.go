@@ -59,6 +59,9 @@ func Process(ctx context.Context, pid uint32, hideNames bool) (*ledger.Snapshot,
 	if len(r.usage) == 0 && r.reading == nil && r.walked == nil {
 		return nil, r.failure()
 	}
+	if ctx.Err() != nil { // half an answer looks like a whole one
+		return nil, fmt.Errorf("interrupted while process %d was read", pid)
+	}
 	return r.books(), nil
 }
 

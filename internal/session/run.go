@@ -209,7 +209,11 @@ func sayLater(w io.Writer, line string) (end func()) {
 // RequireHost returns an error that names what is missing if tracing cannot work on this machine,
 // and warnings for what may not work.
 func RequireHost(ctx context.Context, env preflight.Env) (warnings []string, err error) {
-	for _, r := range preflight.Check(ctx, env) {
+	results := preflight.Check(ctx, env)
+	if ctx.Err() != nil { // a check that was interrupted has found nothing out
+		return nil, errors.New("interrupted before the session began")
+	}
+	for _, r := range results {
 		switch r.Status {
 		case preflight.Fail:
 			return nil, fault.Status(max(r.Code, 1), fmt.Errorf("%s: %s (%s)", r.Name, r.Detail, r.Remedy))

@@ -41,6 +41,17 @@ func statusOf(err error) int {
 	return mark.Status
 }
 
+// TestAnInterruptedCheckBlamesNoKernel: Ctrl-C ends the self-test, which says nothing of return probes.
+func TestAnInterruptedCheckBlamesNoKernel(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	env := machine()
+	env.SelfTest = func(ctx context.Context) error { cancel(); return ctx.Err() }
+	_, err := RequireHost(ctx, env)
+	if err == nil || err.Error() != "interrupted before the session began" {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRequireHostEndsWithStatus4AndOneLineThatNamesWhatIsMissing(t *testing.T) {
 	without := func(name string) func(*preflight.Env) {
 		return func(e *preflight.Env) { delete(e.Root.(fstest.MapFS), name) }

@@ -48,7 +48,7 @@ type Balance struct {
 	Rows    []Row       // those of 0 bytes that do not grow are left out
 	// Driver objects that were made since the baseline and live, most first, if they are many or Unexplained grows.
 	Objects []*ledger.Object
-	Rate    float64       // bytes per second of all rows that grow
+	Rate    float64       // bytes per second of all rows that grow and are not paused
 	Full    time.Duration // until it is full at this rate; 0: unknown or never
 }
 
@@ -252,7 +252,7 @@ func (x *Balance) finish() {
 	for i := range x.Rows {
 		r := &x.Rows[i]
 		x.Used += r.Bytes
-		if r.Grows() {
+		if r.Grows() && !r.Paused() {
 			x.Rate += r.Rate
 		}
 	}

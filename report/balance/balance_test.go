@@ -48,3 +48,18 @@ func TestOtherProcessesGrow(t *testing.T) {
 		}
 	}
 }
+
+// TestAPausedProcessFillsNoGPU: a process that allocates nothing for longer than half of the time in which it grew may
+// never go on: nothing is said of when the GPU is full.
+func TestAPausedProcessFillsNoGPU(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		s := reporttest.Snapshot()
+		if pause {
+			s.End += s.End - s.Begin
+		}
+		b := Of(s, verdict.JudgeLines(s, verdict.Judge(s, reporttest.Stacks())))[0]
+		if r := b.Row(Driver); b.Class() != verdict.Leaking || r.Paused() != pause || (b.Full == 0) != pause {
+			t.Errorf("pause %v: idle %v, grew for %v, full in %v", pause, r.Idle, r.Over, b.Full)
+		}
+	}
+}

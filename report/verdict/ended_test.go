@@ -159,6 +159,11 @@ func TestWhatReplacesOlderTensorsOneByOneIsNoLeak(t *testing.T) {
 		if v := of(s, 1); v.Class == Leaking {
 			t.Errorf("seed %d, %d older left: %s", seed, older, v.Evidence)
 		}
+		for _, w := range JudgeWhole(s, nil) { // all tensors take the same all the time
+			if w.Tensors.Grows() {
+				t.Errorf("seed %d: tensors are said to grow by %d bytes in %v", seed, w.Tensors.Grown, w.Tensors.Over)
+			}
+		}
 	}
 }
 

@@ -135,7 +135,7 @@ func (a *adviser) containers(p int, device int32) {
 			}
 			evidence += " in " + format.Span(k.between)
 			text := Remedy(&held.Holder)
-			if view := viewText(k.latest, &held.Holder); view != "" {
+			if view := viewText(k.latest, held); view != "" {
 				text = view
 			}
 			a.say(Container, p, device, sites, text, evidence)
@@ -143,10 +143,11 @@ func (a *adviser) containers(p int, device int32) {
 	}
 }
 
-// viewText returns what to do about a holder whose storages are used in small part, as the walk proved; "" if they are not.
-func viewText(w *ledger.Walked, h *ledger.Holder) string {
+// viewText returns what to do about a holder most of whose storages are used in small part, as the walk proved; "" if they
+// are not.
+func viewText(w *ledger.Walked, h *ledger.Held) string {
 	for i := range w.Waste {
-		if x := &w.Waste[i]; x.Kind == wasteViews && x.Path == h.Path && x.Device == h.Device {
+		if x := &w.Waste[i]; x.Kind == wasteViews && x.Path == h.Path && x.Device == h.Device && 2*x.Storages > h.Storages {
 			return WasteText(x)
 		}
 	}
@@ -219,6 +220,9 @@ func Remedy(h *ledger.Holder) string {
 	thing, many := thingOf(h)
 	if !many || thing == "" {
 		return "what this path keeps only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
+	}
+	if strings.HasSuffix(thing, "_hooks") { // where PyTorch hooks are registered: "net._forward_hooks"
+		return "PyTorch hooks are added to " + thing + " and never removed: call remove() of the handle that each registration returns"
 	}
 	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
 }

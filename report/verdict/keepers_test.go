@@ -102,6 +102,24 @@ func TestAdviceOnContainers(t *testing.T) {
 	}
 }
 
+// TestAFewViewsAreNotAllThatAHolderKeeps: one storage that is used in part says nothing of a thousand others.
+func TestAFewViewsAreNotAllThatAHolderKeeps(t *testing.T) {
+	for views, want := range map[uint64]bool{1: false, 500: false, 501: true, 1000: true} {
+		s := leaking()
+		walked(s, "history[*]", 1<<20, 3<<20)
+		w := &s.Walks[1]
+		w.Held[0].Storages = 1000
+		w.Waste = []ledger.Waste{{Kind: wasteViews, Path: "history[*]", Storages: views, Bytes: views << 10, Whole: views << 11}}
+		found := false
+		for _, a := range Advise(s, trainStacks, Judge(s, trainStacks)) {
+			found = found || strings.Contains(a.Text, "each is a view")
+		}
+		if found != want {
+			t.Errorf("%d of 1,000 storages are views: advice %v", views, found)
+		}
+	}
+}
+
 // TestRemediesNameThings: the thing of a path is what a person would name, not the class of its innermost container, and
 // a single tensor is not told to be cleared.
 func TestRemediesNameThings(t *testing.T) {
@@ -110,6 +128,7 @@ func TestRemediesNameThings(t *testing.T) {
 		want string
 	}{
 		{ledger.Holder{Path: "trainer.seen[*][0]", Container: "tuple"}, "trainer.seen only grows: "},
+		{ledger.Holder{Path: "opt._optimizer_step_post_hooks[*].<closure before>", Container: "OrderedDict"}, "PyTorch hooks are added to opt._optimizer_step_post_hooks and never removed: call remove() of the handle"},
 		{ledger.Holder{Path: "opt.momentum.buffer", Container: ""}, "what this path keeps only grows: keep less of it"},
 		{ledger.Holder{Path: "decoder.state (autograd graph)", Thing: "decoder.state", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
 		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Thing: "local \"h\"", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},

@@ -13,15 +13,22 @@ type Trend struct {
 	Class Class
 	Rate  float64       // bytes per second, of Growing and Leaking
 	Grown uint64        // bytes, since the growth began
-	Over  time.Duration // since then
+	Over  time.Duration // since then, without Idle
 	Needs time.Duration // of Growing: as in Verdict
+	Idle  time.Duration // since the process last allocated; 0 of readings, and if unknown
 }
+
+// Paused reports whether the process has allocated nothing for half as long as the amount grew: it may never go on.
+func (t *Trend) Paused() bool { return t.Grows() && t.Idle > t.Over/2 }
 
 // Grows reports whether the amount grows, for certain or perhaps.
 func (t *Trend) Grows() bool { return t.Class >= Growing }
 
 // Add adds the growth of another part of the same amount.
 func (t *Trend) Add(x Trend) {
+	if !t.Grows() || x.Grows() && x.Idle < t.Idle {
+		t.Idle = x.Idle
+	}
 	t.Class, t.Over, t.Needs = max(t.Class, x.Class), max(t.Over, x.Over), max(t.Needs, x.Needs)
 	t.Grown, t.Rate = t.Grown+x.Grown, t.Rate+x.Rate
 }
@@ -70,7 +77,7 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 	}
 	for i := range list {
 		w := &list[i]
-		w.Tensors, w.Driver = j.trend(sites[i][0], false), j.trend(sites[i][2], true)
+		w.Tensors, w.Driver = j.lessReplaced(j.trend(sites[i][0], false), w), j.trend(sites[i][2], true)
 		w.Cache = j.cacheTrend(sites[i][1], sites[i][0])
 		var leak [2]Trend
 		for k := range lines {
@@ -84,8 +91,32 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 		}
 		w.Tensors.follow(leak[0])
 		w.Driver.follow(leak[1])
+		for _, t := range []*Trend{&w.Tensors, &w.Cache, &w.Driver} {
+			if last := s.Begin + j.lives[w.Process].end; t.Grows() && last < s.End {
+				t.Idle = time.Duration(s.End - last)
+			}
+		}
 	}
 	return list
+}
+
+// lessReplaced takes off the growth of tensors what was freed meanwhile of those from before the attach. What is left of
+// less than half is no growth.
+func (j *judge) lessReplaced(t Trend, w *Whole) Trend {
+	freed, session := j.replaced[processDevice{w.Process, w.Device}], j.s.End-j.s.Begin
+	if !t.Grows() || len(freed) == 0 || session == 0 || t.Grown == 0 {
+		return t
+	}
+	begin := j.lives[w.Process].end - min(uint64(t.Over), j.lives[w.Process].end)
+	at := min(int(float64(begin)/float64(session)*float64(len(freed))), len(freed)-1)
+	older := freed[len(freed)-1] - freed[at]
+	grown := t.Grown - min(older, t.Grown)
+	if grown < t.Grown/2 {
+		return Trend{Class: Steady}
+	}
+	t.Rate *= float64(grown) / float64(t.Grown)
+	t.Grown = grown
+	return t
 }
 
 // follow makes a trend agree with what lines that leak grow by.

@@ -59,6 +59,10 @@ def mark_module(module, name):
         mark(b, name + "." + n)
 
 
+def watch_steps(optimizer, before):
+    optimizer.register_step_post_hook(lambda *arguments: before)
+
+
 def train():
     global model, optimizer, average, batch, plain_sgd, other
     model = Model().to(DEVICE)
@@ -73,6 +77,8 @@ def train():
     plain_sgd = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
     other(torch.ones(4, 48, device=DEVICE)).sum().backward()
     plain_sgd.step()
+    if hasattr(plain_sgd, "register_step_post_hook"):
+        watch_steps(plain_sgd, mark(torch.ones(40, 48, device=DEVICE), "plain_sgd._optimizer_step_post_hooks[*].<closure before>"))
     mark_module(model, "model")
     mark_module(other, "other")
     mark_module(average, "average")

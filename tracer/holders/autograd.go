@@ -143,12 +143,24 @@ func (x *nativeExpander) expandVector(i int32, begin, end, room, edge uint64, co
 			x.pushLive(i, v, begin+8*k, stepNext, cost+costSaved)
 		case c.is(roleScript):
 			x.pushLive(i, v, begin+8*k, stepThrough, cost+costSaved)
-		case c.is(roleNode) && edge != 0 && k%edge == 0 && words%edge == 0:
-			x.pushCPP(v, i, stepNext, 0, cost+costNext)
 		case c.is(roleHook):
 			x.expandHook(i, v, cost)
+		case edge == 0 || k%edge != 0 || words%edge != 0:
+		case c.is(roleNode):
+			x.pushCPP(v, i, stepNext, 0, cost+costNext)
+		case c == nil && x.isEdge(begin+8*k, edge):
+			x.doubt(i)
 		}
 	}
+}
+
+// maxInput bounds the number of an input to a node that an edge can have.
+const maxInput = 1 << 16
+
+// isEdge reports whether words can be an edge of the graph whose node has changed: its counts, if it has
+// any, and a small number follow.
+func (x *nativeExpander) isEdge(a, words uint64) bool {
+	return x.py.U64(a+8*words-8)&0xffffffff < maxInput && (words == ownEdge || peek.Pointer(x.py.U64(a+8)))
 }
 
 // expandTensor enters what a Python tensor holds besides its attributes.
@@ -158,6 +170,9 @@ func (x *nativeExpander) expandTensor(i int32, a uint64, cost int) {
 	}
 	impl := x.py.U64(a + x.storages.torch.impl)
 	if !x.cpp.classOf(impl).is(roleTensor) {
+		if impl != 0 {
+			x.doubt(i)
+		}
 		return
 	}
 	x.expandImpl(i, impl, cost)
@@ -185,6 +200,9 @@ func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
 	meta := py.U64(impl + at + 8)
 	mc := x.cpp.classOf(meta)
 	if !mc.is(roleMeta) {
+		if meta != 0 {
+			x.doubt(i)
+		}
 		return
 	}
 	if grad := py.U64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) {
@@ -192,6 +210,8 @@ func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
 	}
 	if fn := py.U64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
 		x.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
+	} else if fn != 0 {
+		x.doubt(i)
 	}
 	if base := x.baseOf(impl); base != 0 {
 		x.pushCPP(base, i, StepBase, 0, cost+costGraph)
@@ -236,6 +256,10 @@ func (x *nativeExpander) claim(st, impl uint64, i int32) {
 	}
 	r.parts |= x.partOf(i, impl)
 	r.use(impl)
+	if r.holder < 0 { // scan found it, and the process leads to it as it is now
+		r.tensor, r.holder = impl, i
+		return
+	}
 	// What pybind11 wraps can have words that are out of use: it never is a further holder.
 	if r.holder != i && len(r.others) < maxAlso && x.nodes[i].cost < costWrapped {
 		r.others = append(r.others, i)
@@ -306,7 +330,7 @@ func (x *nativeExpander) partIn(n *node, attribute string) (part modelpart.Kind,
 		return modelpart.Saved, true
 	case t.parameter:
 		return modelpart.Weight, true
-	case t.optimizer && attribute == "param_groups":
+	case t.optimizer && (attribute == "param_groups" || strings.HasSuffix(attribute, "_hooks")): // PyTorch hooks may keep anything
 		return modelpart.None, true
 	case t.optimizer:
 		return modelpart.State, true

@@ -233,6 +233,9 @@ func (x *pythonExpander) expandKeys(i int32, keys, values uint64, step StepKind,
 	}
 	x.py.eachKey(keys, values, func(key, value uint64) {
 		kind, far := step, price
+		if x.py.typeOf(value) == nil {
+			x.doubt(i)
+		}
 		if step == StepAttr && x.isModuleDict(key, value) {
 			kind, far = stepModules, costModules
 		}

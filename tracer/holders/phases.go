@@ -65,6 +65,7 @@ func (w *walk) run(ctx context.Context) error {
 	if err := w.search.storages.scan(w.sweeper()); err != nil {
 		return err
 	}
+	w.searchMoved()
 	if err := w.adopt(); err != nil {
 		return err
 	}
@@ -74,7 +75,12 @@ func (w *walk) run(ctx context.Context) error {
 		w.verify()
 		w.admit()
 	}
-	(&wasteFinder{search: w.search, result: w.result}).run()
+	waste := wasteFinder{search: w.search, result: w.result}
+	if w.live != nil {
+		waste.now = peek.NewCopy(w.live, 64<<20)
+		defer waste.now.Close()
+	}
+	waste.run()
 	w.finish()
 	return nil
 }
@@ -153,6 +159,40 @@ func (w *walk) searchPaths() error {
 		w.result.problem(len(s.doubtful), "containers changed while they were read")
 	}
 	return nil
+}
+
+// searchMoved looks again, in the process as it is now, at all tensors and at what holds them, where many
+// bytes have no path. The copy of what changes in each step can make sense and be of two moments: an
+// attribute of one step, and at its address the tensor of another one, without the graph that both keep.
+func (w *walk) searchMoved() {
+	if w.live == nil {
+		return
+	}
+	var none, all uint64
+	for _, st := range w.search.storages.found {
+		if w.wants(st) {
+			all += st.bytes
+			if st.holder < 0 {
+				none += st.bytes
+			}
+		}
+	}
+	if float64(none) <= maxPathless*float64(all) {
+		return
+	}
+	s := w.search
+	kept := s.doubtful
+	s.doubtful = nil
+	for i := range int32(len(s.nodes)) {
+		if n := s.nodes[i]; n.flags&nodeTensor != 0 {
+			if n.from >= 0 {
+				s.doubt(n.from)
+			}
+			s.doubt(i)
+		}
+	}
+	s.expandAgain(w.live)
+	s.doubtful = append(kept, s.doubtful...)
 }
 
 // adopt looks for who holds what no path leads to.

@@ -46,11 +46,15 @@ func (s *search) list(a uint64, visit func(held uint64), expand func(i int32)) {
 	s.visit, s.nodes = nil, s.nodes[:last]
 }
 
-// expandAgain expands what changed while it was copied, as it is in the process now.
+// maxAlive is how many objects of a running process one try of expandAgain expands.
+const maxAlive = 1 << 16
+
+// expandAgain expands what changed while it was copied, as it is in the process now, and what this leads
+// to: a graph that grows by some nodes in each step has them all behind its newest one.
 func (s *search) expandAgain(live peek.Memory) {
 	const tries = 3
 	copied := s.py.Copy
-	defer func() { s.py.Copy = copied }()
+	defer s.readFrom(copied)
 	for range tries {
 		again := s.doubtful
 		if len(again) == 0 || s.stopped != "" {
@@ -58,14 +62,27 @@ func (s *search) expandAgain(live peek.Memory) {
 		}
 		s.doubtful = nil
 		copied.Refresh()
-		s.py.Copy = peek.NewCopy(live, 64<<20)
+		now := peek.NewCopy(live, 64<<20)
+		s.readFrom(now)
 		for _, i := range again {
 			s.expand(i)
 		}
-		s.py.Close()
-		s.py.Copy = copied
+		s.low = 0
+		for range maxAlive {
+			i, is := s.next(s.most)
+			if !is || s.stopped != "" || s.py.late() {
+				break
+			}
+			s.expand(i)
+		}
+		copied.Renew(now) // names and shapes are read later
+		now.Close()
+		s.readFrom(copied)
 		kept := s.doubtful
 		s.expandAll()
 		s.doubtful = append(kept, s.doubtful...)
 	}
 }
+
+// readFrom makes a copy what objects of Python and of C++ are read from.
+func (s *search) readFrom(c *peek.Copy) { s.py.Copy, s.cpp.Copy = c, c }

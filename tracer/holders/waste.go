@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -40,6 +41,7 @@ type Waste struct {
 type wasteFinder struct {
 	*search
 	result *Result
+	now    *peek.Copy      // of the process as it goes on, or nil
 	flag   uint64          // offset of requires_grad in AutogradMeta; 0: unknown
 	shapes bool            // the shapes of tensors can be read
 	gone   map[uint64]bool // storages of parameters that only an optimizer keeps, by StorageImpl
@@ -112,7 +114,7 @@ func (w *wasteFinder) judge(st *storage, s *Storage) (WasteKind, uint64) {
 	if s.Holder.root.Kind == RootLocal && s.Holder.depth == 0 { // a function may be working with it
 		return noWaste, 0
 	}
-	if used, ok := w.used(st); ok && used <= st.bytes/2 {
+	if used, ok := w.used(st); ok && used <= st.bytes/2 && w.still(st, used) {
 		return WasteViews, st.bytes - used
 	}
 	return noWaste, 0
@@ -169,11 +171,15 @@ func (w *wasteFinder) byteAt(a uint64) byte { return byte(w.py.U32(a&^3) >> (8 *
 func (w *wasteFinder) calibrate() {
 	begin := w.storages.torch.grad + 32
 	ones, wrong := make([]int, flagsEnd), make([]bool, flagsEnd)
-	exact, bad := 0, 0
+	exact, bad, all := 0, 0, 0
 	for _, st := range w.storages.found {
 		for _, impl := range st.uses {
+			if !w.cpp.classOf(impl).is(roleTensor) {
+				continue // found after the copy
+			}
+			all++
 			switch t, ok := w.shape(impl); {
-			case !ok || t.end > st.bytes:
+			case !ok || t.end > st.bytes: // or it changed while it was copied
 				bad++
 			case t.bytes == st.bytes:
 				exact++
@@ -193,7 +199,7 @@ func (w *wasteFinder) calibrate() {
 			}
 		}
 	}
-	w.shapes = exact > 0 && 10*bad <= exact+bad
+	w.shapes = exact > 0 && 10*bad <= all
 	best := -1
 	for k, n := range ones {
 		if best < 0 && !wrong[k] && n >= minFlagged { // it is the first of several flags
@@ -220,7 +226,7 @@ type shape struct{ bytes, end uint64 } // of its elements; of the storage up to 
 // shape reads the sizes, strides, offset, number of elements and type of a TensorImpl. That the sizes multiply to the
 // number of elements proves the layout.
 func (w *wasteFinder) shape(impl uint64) (shape, bool) {
-	if w.storages.torch.object == 0 || w.cpp.classOf(impl).name != tensorImpl {
+	if c := w.cpp.classOf(impl); w.storages.torch.object == 0 || c == nil || c.name != tensorImpl {
 		return shape{}, false
 	}
 	at := impl + w.storages.torch.object + 8
@@ -252,6 +258,18 @@ func (w *wasteFinder) shape(impl uint64) (shape, bool) {
 		return shape{}, true
 	}
 	return shape{bytes: min(elements, last+1-offset) * item, end: (last + 1) * item}, true
+}
+
+// still reports whether tensors use as much of a storage in the process as it goes on: the copy of a tensor can be
+// older than that of its storage.
+func (w *wasteFinder) still(st *storage, used uint64) bool {
+	if w.now == nil {
+		return true
+	}
+	defer w.readFrom(w.py.Copy)
+	w.readFrom(w.now)
+	again, ok := w.used(st)
+	return ok && again == used
 }
 
 // used returns at most how many bytes of a storage tensors use, as they would take in storages of their own. It is known

@@ -30,6 +30,7 @@ func (t *Table) Exit(b ledger.Books, e *bpf.Event) {
 			clear(t.tombs)
 		}
 		t.tombs[p.pid] = p.start
+		t.matched = t.matched || p.traced
 	}
 	delete(t.processes, e.Pid)
 	booked := p != nil && p.booked

@@ -140,12 +140,15 @@ func (n *Names) trace(b ledger.Books, x Other) {
 	t.Scan(x.PID)
 }
 
-// Warning returns a sentence if processes use CUDA and no name matches, "" otherwise.
+// Warning returns a sentence if processes use CUDA and no name has matched so far, "" otherwise.
 func (n *Names) Warning() string {
 	n.mu.Lock()
 	list := n.others()
 	n.mu.Unlock()
-	if len(list) == 0 || n.table.AnyTraced() {
+	n.table.mu.Lock()
+	matched := n.table.matched
+	n.table.mu.Unlock()
+	if len(list) == 0 || matched || n.table.AnyTraced() {
 		return ""
 	}
 	names := fmt.Sprintf("%s [%d]", untrusted.Clean(procfs.Comm(list[0].PID)), list[0].PID)

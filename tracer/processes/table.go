@@ -44,6 +44,7 @@ type Table struct {
 	tombs         map[uint32]uint64 // start of ended processes
 	nameless      uint64            // processes that were gone when their names were to be read
 	namelessCalls uint64            // their allocations and frees
+	matched       bool              // a traced process has ended
 }
 
 // NewTable returns an empty Table.

@@ -239,6 +239,21 @@ func TestAProcessThatRenamesItselfIsTraced(t *testing.T) {
 	if text := names.Warning(); text != "" || len(names.next(10)) != 0 {
 		t.Errorf("afterwards: %q", text)
 	}
+	// Another process has another name still; the one that matched ends.
+	other := exec.Command("sleep", "1000")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	table.Name = regexp.MustCompile("(?m)^engine$")
+	if table.Wants(books, uint32(other.Process.Pid)) {
+		t.Fatal("a process with another name is traced")
+	}
+	table.Exit(books, &bpf.Event{Pid: pid, Tid: pid})
+	if text := names.Warning(); text != "" {
+		t.Errorf("after the end of the process that matched: %q", text)
+	}
 }
 
 func TestOthersAreLookedAtInTurns(t *testing.T) {

@@ -177,6 +177,30 @@ func (c *Copy) set(address uint64, p *Page) {
 	ch[address>>PageShift%chunkPages] = p
 }
 
+// Renew puts the pages of a later copy of the same process in place of this one's.
+func (c *Copy) Renew(later *Copy) {
+	for key, ch := range later.chunks {
+		for k, p := range ch {
+			if p == nil || p == unreadable {
+				continue
+			}
+			if mine := c.chunks[key]; mine != nil && mine[k] != nil && mine[k] != unreadable {
+				*mine[k] = *p
+				continue
+			}
+			if c.count >= c.limit || c.err != nil {
+				return
+			}
+			var to []byte
+			if to, c.err = c.room(PageSize); c.err != nil {
+				return
+			}
+			c.used += copy(to, p[:])
+			c.set(key<<chunkShift|uint64(k)<<PageShift, (*Page)(to))
+		}
+	}
+}
+
 // Page returns the page that an address lies in, or nil.
 func (c *Copy) Page(address uint64) *Page {
 	key := address >> chunkShift

@@ -59,3 +59,56 @@ sys.stdin.read()`
 		t.Errorf("%d bytes were copied", c.Bytes())
 	}
 }
+
+// TestRenewPutsLaterPagesInPlace: what was read again replaces what was copied, and what was not stays.
+func TestRenewPutsLaterPagesInPlace(t *testing.T) {
+	const job = `import ctypes, mmap, sys
+m = mmap.mmap(-1, 8192, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m[0], m[4096] = 1, 1
+print("at", ctypes.addressof(ctypes.c_char.from_buffer(m)), flush=True)
+sys.stdin.readline()
+m[0], m[4096] = 2, 2
+print("ready", flush=True)
+sys.stdin.read()`
+	cmd := exec.Command(pythontest.Program(t), "-c", job)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var at uint64
+	var word string
+	if _, err := fmt.Fscan(out, &word, &at); err != nil {
+		t.Fatal(err)
+	}
+	p, err := peek.Open(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	c := peek.NewCopy(p, 1<<30)
+	defer c.Close()
+	if err := c.Take(context.Background()); err != nil || c.U8(at) != 1 {
+		t.Fatal(err, c.U8(at))
+	}
+	fmt.Fprintln(in)
+	if _, err := fmt.Fscan(out, &word); err != nil {
+		t.Fatal(err)
+	}
+	later := peek.NewCopy(p, 1<<20)
+	if later.U8(at) != 2 {
+		t.Fatal("the later copy is not later")
+	}
+	c.Renew(later)
+	later.Close()
+	if c.U8(at) != 2 || c.U8(at+peek.PageSize) != 1 {
+		t.Errorf("%d in the page that was read again, %d in the other one; want 2 and 1", c.U8(at), c.U8(at+peek.PageSize))
+	}
+}

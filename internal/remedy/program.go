@@ -26,8 +26,10 @@ type Program struct {
 
 	sites  map[uint32]*site // by Block.Site
 	lives  []allocsim.Life
+	order  order
 	passes []pass
-	last   int // last Malloc: what is freed later lives until the program ends
+	beside *Program // nil: none
+	last   int      // last Malloc: what is freed later lives until the program ends
 }
 
 // Evidence is what a remedy rests on.
@@ -59,7 +61,8 @@ func New(t *allocsim.Trace, stacks callstack.Stacks) *Program {
 
 // with returns the program after a change.
 func (p *Program) with(t *allocsim.Trace) *Program {
-	q := &Program{Trace: t, Element: p.Element, sites: p.sites, lives: t.Lives()}
+	q := &Program{Trace: t, Element: p.Element, sites: p.sites, beside: p.beside, lives: t.Lives()}
+	q.order = q.findOrder()
 	q.findPasses()
 	return q
 }

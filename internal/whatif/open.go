@@ -35,3 +35,21 @@ func (o Files) Open(name string) (jobs []*Job, done func(), err error) {
 	}
 	return jobs, done, nil
 }
+
+// OpenBoth opens a file as Open, and compares its jobs with those of a second one, if there is one.
+func (o Files) OpenBoth(names ...string) (jobs []*Job, done func(), err error) {
+	jobs, done, err = o.Open(names[0])
+	if err != nil || len(names) == 1 {
+		return jobs, done, err
+	}
+	others, alsoDone, err := o.Open(names[1])
+	if err == nil {
+		if err = Pair(jobs, others); err == nil {
+			return jobs, func() { done(); alsoDone() }, nil
+		}
+		alsoDone()
+		err = fmt.Errorf("compare %s: %w", names[1], err)
+	}
+	done()
+	return nil, nil, err
+}

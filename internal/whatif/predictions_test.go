@@ -41,10 +41,10 @@ type runner struct {
 	tells *json.Decoder
 }
 
-func newRunner(t *testing.T) *runner {
+func newRunner(t *testing.T, script string, args ...string) *runner {
 	t.Helper()
 	root := realtorch.Prepare(t)
-	cmd := root.Command(root.Env(t, 1, gpuMemory), "whatif.py", "serve")
+	cmd := root.Command(root.Env(t, 1, gpuMemory), script, args...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -64,8 +64,8 @@ func newRunner(t *testing.T) *runner {
 	return &runner{root, json.NewEncoder(in), json.NewDecoder(out)}
 }
 
-// job runs a job on a machine of its own.
-func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args ...string) ran {
+// ask runs a job on a machine of its own, and reads what it prints.
+func (x *runner) ask(t *testing.T, conf string, memory uint64, told any, args ...string) {
 	t.Helper()
 	env := map[string]string{}
 	for _, v := range append(x.root.Env(t, 1, memory), "PYTORCH_CUDA_ALLOC_CONF="+conf) {
@@ -73,16 +73,25 @@ func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args 
 			env[name] = value
 		}
 	}
+	err := x.asks.Encode(map[string]any{"args": args, "env": env})
+	if err == nil {
+		err = x.tells.Decode(told)
+	}
+	if err != nil {
+		t.Fatalf("%q with %q: %v", args, conf, err)
+	}
+}
+
+// job runs a job of testdata/realtorch/whatif.py.
+func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args ...string) ran {
+	t.Helper()
 	var r struct {
 		ran
 		Failed string
 	}
-	err := x.asks.Encode(map[string]any{"args": append([]string{job}, args...), "env": env})
-	if err == nil {
-		err = x.tells.Decode(&r)
-	}
-	if err != nil || r.Failed != "" {
-		t.Fatalf("%s with %q: %v %s", job, conf, err, r.Failed)
+	x.ask(t, conf, memory, &r, append([]string{job}, args...)...)
+	if r.Failed != "" {
+		t.Fatalf("%s with %q: %s", job, conf, r.Failed)
 	}
 	return r.ran
 }
@@ -152,14 +161,14 @@ func (w with) args(base ran) []string {
 
 // tally has the figures of the table.
 type tally struct {
-	own, ownEqual                     int
-	allocations                       int
-	ranges, inside, exact, narrow     int
-	widest, farthest                  float64
-	verdicts, right, wrong, undecided int
-	cells                             map[string]map[string]string // by job and setting
-	jobs                              []string
-	limits                            strings.Builder
+	own, ownEqual                 int
+	allocations                   int
+	ranges, inside, exact, narrow int
+	widest, farthest              float64
+	judged
+	cells  map[string]map[string]string // by job and setting
+	jobs   []string
+	limits strings.Builder
 }
 
 // Own settings: each allocation's address and what is reserved after it. Other settings: the real peak
@@ -263,8 +272,11 @@ var nears = []near{
 	{"7 % more", func(out *Outcome) uint64 { return times(out.RunsIn.High, 107) }},
 }
 
+// judged counts verdicts.
+type judged struct{ verdicts, right, wrong, undecided int }
+
 // verdict counts what was said of one GPU: "right", "wrong", or "–" where it depends.
-func (y *tally) verdict(said Verdict, failed bool) string {
+func (y *judged) verdict(said Verdict, failed bool) string {
 	y.verdicts++
 	switch {
 	case said == Depends:
@@ -276,6 +288,15 @@ func (y *tally) verdict(said Verdict, failed bool) string {
 	}
 	y.wrong++
 	return "wrong"
+}
+
+// check fails below what issue 35 promises: 19 of 20 are right where something is said, and 10 % depend at most.
+func (y *judged) check(t *testing.T) {
+	t.Helper()
+	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
+	if y.wrong*20 > y.right+y.wrong || y.undecided*10 > y.verdicts+9 {
+		t.Error("the verdicts are worse than promised")
+	}
 }
 
 // limit runs a job on GPUs with a little more and a little less than it needs.
@@ -318,7 +339,7 @@ func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w 
 // TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings is equal to
 // the byte, the peak with other settings is in the range, and verdicts near the limit are right.
 func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
-	x := newRunner(t)
+	x := newRunner(t, "whatif.py", "serve")
 	table := os.Getenv(tableVariable)
 	jobs := []string{"vary", "streams"}
 	tries, limited, asked := settings[:1], map[string][]with{"vary": {{}}}, nears[1:6]
@@ -338,12 +359,12 @@ func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 	}
 	t.Logf("own settings: %d of %d equal, %d allocations", y.ownEqual, y.own, y.allocations)
 	t.Logf("peaks: %d of %d in range, %d of them one number; %d at most 3 %% wide, widest %.1f %%, farthest outside %.1f %%", y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest)
-	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
-	// The issue's promises: 98 % inside, 90 % at most 3 % wide, 19 of 20 verdicts right, 10 % undecided.
-	if y.inside*100 < y.ranges*98 || y.wrong*20 > y.right+y.wrong {
+	y.check(t)
+	// The issue's promises: 98 % inside, 90 % at most 3 % wide.
+	if y.inside*100 < y.ranges*98 {
 		t.Error("the predictions are worse than promised")
 	}
-	if y.undecided*10 > y.verdicts+9 || table != "" && y.narrow*10 < y.ranges*9 {
+	if table != "" && y.narrow*10 < y.ranges*9 {
 		t.Error("the predictions are vaguer than promised")
 	}
 	if table != "" {

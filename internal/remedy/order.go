@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remedy
+
+import "github.com/vramprof/vramprof/internal/allocsim"
+
+// order is where allocations lie among the operations of a trace.
+type order struct {
+	mallocs []int32 // indices of all
+	before  []int32 // by operation, and at the end: how many are before it
+	begins  []int32 // likewise: where the node of the backward pass begins that ends before it
+}
+
+func (p *Program) findOrder() order {
+	n := len(p.Trace.Ops)
+	o := order{before: make([]int32, n+1), begins: make([]int32, n+1)}
+	run := int32(0) // where the allocations of a backward pass begin that end here
+	for i, op := range p.Trace.Ops {
+		allocates := op.Kind == allocsim.Malloc
+		if !allocates || !p.site(op.Block).backward {
+			run = int32(i + 1)
+		}
+		if o.begins[i+1] = run; isFree(op.Kind) {
+			o.begins[i+1] = o.begins[i]
+		}
+		o.before[i+1] = o.before[i]
+		if allocates {
+			o.before[i+1]++
+			o.mallocs = append(o.mallocs, int32(i))
+		}
+	}
+	return o
+}
+
+// mallocAfter returns the first Malloc after an operation, or the end of the trace.
+func (p *Program) mallocAfter(op int) int {
+	if op >= len(p.Trace.Ops) {
+		return len(p.Trace.Ops)
+	}
+	if n := p.order.before[op+1]; int(n) < len(p.order.mallocs) {
+		return int(p.order.mallocs[n])
+	}
+	return len(p.Trace.Ops)
+}
+
+// nodeOf returns where the node of the backward pass begins that frees a block: after the operation
+// before the allocations that precede the free.
+func (p *Program) nodeOf(free int) int { return int(p.order.begins[free]) }
+
+// node returns the number of the node that frees a block: frees without an allocation in between are of one node.
+func (p *Program) node(b uint32) int32 { return p.order.before[p.until(b)] }

@@ -47,7 +47,7 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 		return nil, nil, done, errors.New("all steps have one size: record some with another size of batch, of the same shapes otherwise, and name that file as well")
 	}
 	if (small < mine) != (large < mine) {
-		if share := shared(all[small], all[large]); share < inCommon {
+		if share := min(shared(all[small], large, mine, all), shared(all[large], small, mine, all)); share < inCommon {
 			return nil, nil, done, fmt.Errorf("the two files are not of one program: steps have only %.0f %% in common", 100*share)
 		}
 	}
@@ -149,19 +149,22 @@ func extremesOf(all []passSizes) (small, large int) {
 	return small, large
 }
 
-// shared returns the share of the bytes of two passes that both have places for: of the one that has less of it.
-func shared(a, b passSizes) float64 {
-	of := func(a, b passSizes) float64 {
-		var both, sum uint64
-		for at, bytes := range a {
-			sum += bytes
-			if _, ok := b[at]; ok {
-				both += bytes
-			}
-		}
-		return float64(both) / float64(max(sum, 1))
+// shared returns the share of the bytes of a pass for which some pass of the other file has places. That file has the
+// n-th of all passes, of which the first ones are of one file: only the first step of a program allocates its
+// optimizer's state.
+func shared(pass passSizes, n, first int, all []passSizes) float64 {
+	other := all[:first]
+	if n >= first {
+		other = all[first:]
 	}
-	return min(of(a, b), of(b, a))
+	var both, sum uint64
+	for at, bytes := range pass {
+		sum += bytes
+		if slices.ContainsFunc(other, func(x passSizes) bool { _, ok := x[at]; return ok }) {
+			both += bytes
+		}
+	}
+	return float64(both) / float64(max(sum, 1))
 }
 
 // ratioOf returns the ratio of two batches: the one that most bytes have.

@@ -37,19 +37,20 @@ func (o Files) Open(name string) (jobs []*Job, done func(), err error) {
 }
 
 // OpenBoth opens a file as Open, and compares its jobs with those of a second one, if there is one.
-func (o Files) OpenBoth(names ...string) (jobs []*Job, done func(), err error) {
-	jobs, done, err = o.Open(names[0])
+func (o Files) OpenBoth(names ...string) ([]*Job, func(), error) {
+	jobs, first, err := o.Open(names[0])
 	if err != nil || len(names) == 1 {
-		return jobs, done, err
+		return jobs, first, err
 	}
-	others, alsoDone, err := o.Open(names[1])
-	if err == nil {
-		if err = Pair(jobs, others); err == nil {
-			return jobs, func() { done(); alsoDone() }, nil
-		}
-		alsoDone()
-		err = fmt.Errorf("compare %s: %w", names[1], err)
+	others, second, err := o.Open(names[1])
+	if err != nil {
+		first()
+		return nil, nil, err
 	}
-	done()
-	return nil, nil, err
+	done := func() { first(); second() }
+	if err := Pair(jobs, others); err != nil {
+		done()
+		return nil, nil, fmt.Errorf("compare %s: %w", names[1], err)
+	}
+	return jobs, done, nil
 }

@@ -27,12 +27,14 @@ var remedied = []struct {
 	job, function string
 	tries         []string
 	quick         []string // in the suite as well
+	beside        string   // the remedy of a second recording, for pairs
+	pairs         []string // predictions from both
 }{
-	{job: "transformer", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit", "shard=4", "half"}, quick: []string{"checkpoint", "offload"}},
+	{job: "transformer", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit", "shard=4", "half"}, quick: []string{"checkpoint", "offload"}, beside: "batch=1.5", pairs: []string{"batch=2", "batch=0.5"}},
 	{job: "leaking", tries: []string{"drop-line"}, quick: []string{"drop-line"}},
 	{job: "wide", tries: []string{"eight-bit", "half", "shard=4", "set-to-none"}, quick: []string{"eight-bit", "half"}},
 	{job: "late_zero", tries: []string{"set-to-none", "half", "eight-bit"}, quick: []string{"set-to-none"}},
-	{job: "cnn", function: "Residual.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit", "set-to-none"}},
+	{job: "cnn", function: "Residual.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit", "set-to-none"}, beside: "batch=1.5", pairs: []string{"batch=2", "batch=0.5"}},
 	{job: "lengths", function: "Block.forward", tries: []string{"checkpoint", "offload", "half"}},
 	{job: "batches", function: "Block.forward", tries: []string{"checkpoint", "offload", "batch=2", "batch=1.5", "batch=0.5"}},
 	{job: "streams", function: "Block.forward", tries: []string{"checkpoint", "offload", "drop-line"}},
@@ -43,10 +45,10 @@ var remedied = []struct {
 	{job: "amp", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit"}},
 	{job: "recomputed", tries: []string{"eight-bit", "half", "shard=4"}},
 	{job: "generation", tries: []string{"half"}},
-	{job: "unet", function: "Double.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit"}},
+	{job: "unet", function: "Double.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit"}, beside: "batch=2", pairs: []string{"batch=3", "batch=0.5"}},
 	{job: "encoder", function: "TransformerEncoderLayer.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit", "drop-line"}},
 	{job: "adversarial", tries: []string{"half", "eight-bit", "shard=2"}},
-	{job: "vision", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit"}},
+	{job: "vision", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit"}, beside: "batch=2", pairs: []string{"batch=1.5", "batch=0.5"}},
 	{job: "recurrent", tries: []string{"half", "eight-bit", "shard=2", "batch=2", "batch=1.5", "batch=0.5"}},
 	{job: "snapshots", function: "Block.forward", tries: []string{"drop-line", "half", "eight-bit", "checkpoint", "offload"}},
 	{job: "rollouts", tries: []string{"drop-line", "half", "eight-bit"}},
@@ -112,11 +114,11 @@ func (x *runner) remedied(t *testing.T, memory uint64, job string, args ...strin
 }
 
 // captureRemedied records a job for whatif; done must be called when its job is no longer used.
-func captureRemedied(t *testing.T, root realtorch.Root, job string) (*Job, string, func()) {
+func captureRemedied(t *testing.T, root realtorch.Root, job string, args ...string) (*Job, string, func()) {
 	t.Helper()
 	env := root.Env(t, 1, gpuMemory)
 	file := filepath.Join(t.TempDir(), job+".vram")
-	inner := root.Command(env, remedyScript(job))
+	inner := root.Command(env, remedyScript(job), args...)
 	if out, ok := command(t, env, append([]string{"record", "--for", "whatif", "--holders=off", "--no-oom", "-o", file, "--"}, inner.Args...)...); !ok {
 		t.Fatal(out)
 	}
@@ -167,6 +169,19 @@ func TestRemediesSayWhatTheChangedJobReallyTakes(t *testing.T) {
 		}
 		for _, option := range tries {
 			y.predict(t, run, j, base.PeakAllocated, x.job, option, remedyOf(t, x.job, x.function, option), asked)
+		}
+		if x.beside != "" {
+			if file == "" {
+				x.pairs = x.pairs[:1]
+			}
+			other, _, alsoDone := captureRemedied(t, run.root, x.job, "--remedy", x.beside)
+			if err := Pair([]*Job{j}, []*Job{other}); err != nil {
+				t.Fatal(err)
+			}
+			for _, option := range x.pairs {
+				y.predict(t, run, j, base.PeakAllocated, x.job, option, remedyOf(t, x.job, x.function, option), asked)
+			}
+			alsoDone()
 		}
 		done()
 		y.write(t, file)
@@ -233,7 +248,11 @@ func (y *remedyTally) predict(t *testing.T, run *runner, j *Job, before uint64, 
 	} else {
 		t.Errorf("%s, %s: said %+v bytes allocated, really %d (%+.1f %%)", job, option, out.Allocated, real.Allocated, far*100)
 	}
-	row := fmt.Sprintf("| %s | `%s` | %.1f | %s | %.1f | %+.1f %% | %s | %.1f | %+.1f %% |\n", job, list[0].Name, float64(before)/mib, inMiB(out.Allocated), float64(real.Allocated)/mib, far*100,
+	name := "`" + list[0].Name + "`"
+	if j.Beside != nil {
+		name += ", two captures"
+	}
+	row := fmt.Sprintf("| %s | %s | %.1f | %s | %.1f | %+.1f %% | %s | %.1f | %+.1f %% |\n", job, name, float64(before)/mib, inMiB(out.Allocated), float64(real.Allocated)/mib, far*100,
 		inMiB(out.Reserved), float64(real.Reserved)/mib, farReserved*100)
 	y.table.WriteString(row)
 	t.Log(strings.TrimSpace(row), "runs in", out.RunsIn)

@@ -62,7 +62,7 @@ func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err err
 		if s.backward < 0 {
 			continue
 		}
-		saved := p.savedIn(s)
+		saved, moved := p.savedIn(s), false
 		uses := p.uses(saved)
 		for i, b := range saved {
 			use := uses[i]
@@ -77,12 +77,13 @@ func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err err
 			if returns <= leaves {
 				continue
 			}
-			done.Count++
+			moved = true
 			done.Bytes += p.size(b)
 			soon.away(b, leaves, returns)
 			late.away(b, max(leaves, calls.after(b, s.backward)), returns)
 		}
-		if done.Count > 0 {
+		if moved {
+			done.Count++
 			for i := s.backward; i < s.end; i++ {
 				if op := p.Trace.Ops[i]; op.Kind == allocsim.Malloc && copies[op.Block] {
 					late.beside(op.Block, p.nodeOf(i+1), p.mallocAfter(i))
@@ -117,12 +118,21 @@ func (p *Program) savedIn(s pass) (saved []uint32) {
 		if op.Kind != allocsim.Malloc {
 			continue
 		}
-		at := p.site(op.Block)
-		if end := p.until(op.Block); !at.workspace && !at.backward && at.role != loading && at.role != optimizer && end > s.backward && end < s.end {
+		if at := p.site(op.Block); !at.workspace && !at.backward && at.role != loading && at.role != optimizer && p.isSaved(op.Block, s) {
 			saved = append(saved, op.Block)
 		}
 	}
 	return saved
+}
+
+// isSaved reports whether the backward pass of the pass in which a block was allocated frees it.
+func (p *Program) isSaved(b uint32, s pass) bool {
+	return s.backward > p.lives[b].Malloc && p.until(b) > s.backward && p.until(b) < s.end
+}
+
+// forBackward reports whether a module saves a block for the backward pass.
+func (p *Program) forBackward(b uint32) bool {
+	return p.site(b).role == forward && p.isSaved(b, p.passes[p.passAt(p.lives[b].Malloc)])
 }
 
 // uses returns for each of some saved blocks, in the order of allocation, the Malloc of the operation that uses it, or -1:

@@ -35,9 +35,9 @@ type Program struct {
 // Evidence is what a remedy rests on.
 type Evidence struct {
 	// Count is of executions of the line, calls of the function in trained passes, gradients, tensors of the
-	// optimizer's state, or passes that were compared.
+	// optimizer's state, passes that were compared, or passes that save something.
 	Count int
-	// Bytes are what the line kept, what the calls saved for the backward pass, gradients of a step, the
+	// Bytes are what the line kept, what the calls or passes saved for the backward pass, gradients of a step, the
 	// optimizer's state, all that is halved, or what scales with the batch in the largest pass.
 	Bytes uint64
 	After uint64 // the optimizer's state then, in bytes

@@ -4,7 +4,6 @@ package whatif
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
-	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/report/format"
 )
 
@@ -32,36 +30,6 @@ type ran struct {
 	Allocations              int
 	Total, Capacity          uint64
 	Error                    string
-}
-
-// runner is a PyTorch that forks for each job: its import takes most of the time.
-type runner struct {
-	root  realtorch.Root
-	asks  *json.Encoder
-	tells *json.Decoder
-}
-
-func newRunner(t *testing.T, script string, args ...string) *runner {
-	t.Helper()
-	root := realtorch.Prepare(t)
-	cmd := root.Command(root.Env(t, 1, gpuMemory), script, args...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		cmd.Wait()
-	})
-	return &runner{root, json.NewEncoder(in), json.NewDecoder(out)}
 }
 
 // ask runs a job on a machine of its own, and reads what it prints.
@@ -339,7 +307,7 @@ func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w 
 // TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings is equal to
 // the byte, the peak with other settings is in the range, and verdicts near the limit are right.
 func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
-	x := newRunner(t, "whatif.py", "serve")
+	x := runnerOf(t, "whatif.py", "serve")
 	table := os.Getenv(tableVariable)
 	jobs := []string{"vary", "streams"}
 	tries, limited, asked := settings[:1], map[string][]with{"vary": {{}}}, nears[1:6]

@@ -116,8 +116,8 @@ func (a *Applied) say() string {
 	case remedy.HalfFloat:
 		return "weights, activations, gradients and state in 2 bytes, as of model.bfloat16(), if they have 4 now: check that it still learns"
 	case remedy.ToHost:
-		return fmt.Sprintf("%s saves %s for the backward pass in %s, which wait on the host with torch.autograd.graph.save_on_cpu(pin_memory=True) around it: each is copied twice",
-			r.Code, format.Bytes(e.Bytes), count("tensor"))
+		return fmt.Sprintf("%s saves %s on average for each of %s, which torch.autograd.graph.save_on_cpu(pin_memory=True) around it keeps on the host: that much is copied there and back",
+			r.Code, format.Bytes(e.Bytes/uint64(max(e.Count, 1))), format.Count(uint64(e.Count), "backward pass"))
 	case remedy.Batches:
 		return fmt.Sprintf("batches %s times as large, by the sizes of %d passes whose batches differ by a factor of %.2f", strconv.FormatFloat(r.Factor, 'g', -1, 64), e.Count, e.Ratio)
 	}

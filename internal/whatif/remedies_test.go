@@ -113,22 +113,6 @@ func (x *runner) remedied(t *testing.T, memory uint64, job string, args ...strin
 	return r.truth
 }
 
-// captureRemedied records a job for whatif; done must be called when its job is no longer used.
-func captureRemedied(t *testing.T, root realtorch.Root, job string, args ...string) (*Job, string, func()) {
-	t.Helper()
-	env := root.Env(t, 1, gpuMemory)
-	file := filepath.Join(t.TempDir(), job+".vram")
-	inner := root.Command(env, remedyScript(job), args...)
-	if out, ok := command(t, env, append([]string{"record", "--for", "whatif", "--holders=off", "--no-oom", "-o", file, "--"}, inner.Args...)...); !ok {
-		t.Fatal(out)
-	}
-	jobs, done, err := Files{}.Open(file)
-	if err != nil || len(jobs) != 1 || len(jobs[0].Refused) > 0 {
-		t.Fatalf("%s: %d jobs, %v %+v", job, len(jobs), err, jobs)
-	}
-	return jobs[0], file, done
-}
-
 // remedyTally counts all predictions.
 type remedyTally struct {
 	tried, within    int     // of allocated memory; within 5 % of the real peak
@@ -147,7 +131,7 @@ func TestRemediesSayWhatTheChangedJobReallyTakes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	run := newRunner(t, remedyScript("serve"))
+	run := runnerOf(t, remedyScript("serve"))
 	file := os.Getenv(remediesVariable)
 	asked := []near{nears[1], nears[5]}
 	if file != "" {
@@ -290,7 +274,7 @@ func TestFitNamesWhatReallyMakesAJobFit(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	run := newRunner(t, remedyScript("serve"))
+	run := runnerOf(t, remedyScript("serve"))
 	j, file, done := captureRemedied(t, run.root, "leaking")
 	defer done()
 	const gpu = contextBytes + 200*mib

@@ -151,13 +151,17 @@ func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 	if gpu > 0 {
 		p.onGPU(x, gpu)
 	}
-	ranges := false
+	ranges, changed := false, false
 	for i := range x.Scenarios {
 		s := &x.Scenarios[i]
+		changed = changed || len(s.Remedies) > 0
 		ranges = ranges || s.Reserved.Low != s.Reserved.High || s.RunsIn.Low != s.RunsIn.High || s.Verdict == verdicts[Depends]
 	}
 	if ranges {
 		p.say(fmt.Sprintf("A range is over %d orders of addresses, which the driver decides.", allocsim.Orders))
+	}
+	if changed {
+		p.say("What a changed program reserves depends on blocks that a replay cannot know: from what it runs in, up to the figure above.")
 	}
 	if x.Late {
 		p.say("The history begins with the running allocator, so only its own settings are replayed. For others, record from the program's start.")

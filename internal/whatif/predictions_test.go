@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/vramprof/vramprof/internal/allocsim"
-	"github.com/vramprof/vramprof/report/format"
 )
 
 // tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs and
@@ -279,7 +280,7 @@ func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w 
 	for _, n := range asked {
 		capacity := n.capacity(&out)
 		if done[capacity] { // the limit is one figure
-			cells = append(cells, "")
+			cells = append(cells, "–")
 			continue
 		}
 		done[capacity] = true
@@ -346,7 +347,7 @@ func (y *tally) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Own settings: %d of %d runs equal, at each of %s allocations. Other settings: %d of %d real peaks lie in the range that was said, %d of them\nwhere it is one number. "+
 		"%d ranges are at most 3 %% wide, the widest is %.1f %%. The peak farthest outside is %.1f %% away. Out of memory or not: of %d verdicts\n%d are right, %d wrong, and %d say that it depends.\n\n",
-		y.ownEqual, y.own, format.Digits(fmt.Sprint(y.allocations)), y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.verdicts, y.right, y.wrong, y.undecided)
+		y.ownEqual, y.own, humanize.Comma(int64(y.allocations)), y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.verdicts, y.right, y.wrong, y.undecided)
 	head := []string{with{}.String()}
 	for _, w := range settings {
 		head = append(head, w.String())

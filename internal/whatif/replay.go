@@ -27,24 +27,18 @@ func Replay(t *allocsim.Trace, s Scenario, capacity, total uint64) (Outcome, err
 	if err := p.play(&out, capacity); err != nil {
 		return out, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	if s.High == nil {
-		return out.changed(), nil
+	if err := p.vary(&out); err != nil || s.High == nil {
+		return out, err
 	}
 	high := Outcome{Scenario: s, Trace: s.High, FailedAt: -1}
 	p.trace = s.High
 	if err := p.play(&high, capacity); err != nil {
 		return out, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return out.upTo(high).changed(), nil
-}
-
-// changed returns the outcome of a changed program, of which a prediction has not each block: how much is free beside them
-// at a peak may be otherwise, down to what it runs in.
-func (out Outcome) changed() Outcome {
-	if len(out.Scenario.Remedies) > 0 {
-		out.Reserved.Low = min(out.Reserved.Low, out.RunsIn.Low)
+	if err := p.vary(&high); err != nil {
+		return out, err
 	}
-	return out
+	return out.upTo(high), nil
 }
 
 // upTo returns the outcome of a program that lies between two.

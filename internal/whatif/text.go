@@ -161,7 +161,7 @@ func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 		p.say(fmt.Sprintf("A range is over %d orders of addresses, which the driver decides.", allocsim.Orders))
 	}
 	if changed {
-		p.say("What a changed program reserves depends on blocks that a replay cannot know: from what it runs in, up to the figure above.")
+		p.say(fmt.Sprintf("What a changed program reserves depends on each block, so its range begins with what it runs in, and is over sizes that differ by up to %d %%.", 100/variedBy))
 	}
 	if x.Late {
 		p.say("The history begins with the running allocator, so only its own settings are replayed. For others, record from the program's start.")

@@ -24,7 +24,7 @@ func whatifCommand() *cli.Command {
 		Description: "FILE is a capture of vramprof record --for whatif, or a memory snapshot of PyTorch with a history of all allocations. Its allocations are replayed through a simulator " +
 			"of PyTorch's caching allocator. Two figures follow for each setting: what it reserves at most, and the least memory in which it does not run out of memory, because PyTorch " +
 			"gives its cache back before it fails. Where the order of addresses decides, which the driver gives, a figure is a range over 12 orders. A history is refused, with the " +
-			"reason, unless the replay of its own settings reserves what was recorded, to the byte. With --batch, a second FILE may be a recording of the same program with " +
+			"reason, unless the replay of its own settings reserves what was recorded, to the byte. With --batch, a second FILE may be a capture of the same program with " +
 			"batches of another size: what differs shows what scales.",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "try `SETTINGS` as all of PYTORCH_CUDA_ALLOC_CONF; repeatable (default: usual ones)"},

@@ -20,7 +20,7 @@ type passSizes map[place]uint64
 const (
 	tolerance  = 0.02    // of a ratio
 	noticeable = 1 << 16 // bytes: smaller blocks prove no ratio
-	inCommon   = 0.8     // of the bytes of a pass: two recordings of one program have more
+	inCommon   = 0.8     // of the bytes of a pass: two captures of one program have more
 )
 
 // Batch returns two programs whose batches are factor times as large. Each allocation of a step grows as

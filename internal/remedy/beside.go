@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// Beside sets another recording of the program, with batches of another size. Batch compares the two.
+// Beside sets another capture of the program, with batches of another size. Batch compares the two.
 func (p *Program) Beside(other *Program) { p.beside = other }
 
 // numbered returns numbers of the sites of a program and of the one beside it: equal stack traces have one number.

@@ -83,7 +83,7 @@ func TestASecondRecordingShowsWhatScales(t *testing.T) {
 	if a, b := peakOf(t, low), peakOf(t, high); a != 1+8+12+2 || b != a {
 		t.Errorf("peaks %d and %d", a, b)
 	}
-	// With another change, both recordings are changed before they are compared.
+	// With another change, both captures are changed before they are compared.
 	done := As(p)
 	for _, r := range []Remedy{{Kind: Recompute, Function: ParseFunction("Block.forward")}, {Kind: Batches, Factor: 2}} {
 		if done, _, err = done.Apply(r); err != nil {

@@ -90,7 +90,7 @@ func Refused(jobs []*Job) bool {
 	return !slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Refused) == 0 })
 }
 
-// Pair sets for each job the one of another recording that it is compared with: of the same device and, where there are
+// Pair sets for each job the one of another capture that it is compared with: of the same device and, where there are
 // several, in the same order. It returns an error where there is none, or only what cannot be replayed.
 func Pair(jobs, others []*Job) error {
 	nth := map[int32]int{}

@@ -27,7 +27,7 @@ var remedied = []struct {
 	job, function string
 	tries         []string
 	quick         []string // in the suite as well
-	beside        string   // the remedy of a second recording, for pairs
+	beside        string   // the remedy of a second capture, for pairs
 	pairs         []string // predictions from both
 }{
 	{job: "transformer", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit", "shard=4", "half"}, quick: []string{"checkpoint", "offload"}, beside: "batch=1.5", pairs: []string{"batch=2", "batch=0.5"}},

@@ -38,7 +38,7 @@ func Replay(t *allocsim.Trace, s Scenario, capacity, total uint64) (Outcome, err
 	if err := p.vary(&high); err != nil {
 		return out, err
 	}
-	return out.upTo(high), nil
+	return out.upTo(high).unsure(capacity), nil
 }
 
 // upTo returns the outcome of a program that lies between two.

@@ -125,6 +125,9 @@ func verdict(s *reportjson.ScenarioReport) string {
 	case verdicts[Fits]:
 		return "fits"
 	case verdicts[Depends]:
+		if s.Failures == s.Orders {
+			return "depends on when blocks leave"
+		}
 		return fmt.Sprintf("depends: fails in %d of %d orders", s.Failures, s.Orders)
 	case verdicts[OutOfMemory]:
 		where := ""

@@ -2,7 +2,12 @@
 
 package whatif
 
-import "github.com/vramprof/vramprof/internal/allocsim"
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/remedy"
+)
 
 const (
 	variations = 8
@@ -38,4 +43,14 @@ func varied(size, seed uint64) uint64 {
 	x ^= x >> 32
 	most := size / variedBy
 	return size - most + x%(2*most+1)
+}
+
+// unsure returns an outcome that depends where only what lies free beside blocks makes an offloaded program run out of memory:
+// it has a fourth more than its blocks need, and nobody knows in which order they leave the GPU.
+func (out Outcome) unsure(capacity uint64) Outcome {
+	offloads := slices.ContainsFunc(out.Scenario.Remedies, func(a Applied) bool { return a.Remedy.Kind == remedy.ToHost })
+	if offloads && out.Verdict == OutOfMemory && capacity >= out.Allocated.Low/4*5 {
+		out.Verdict = Depends
+	}
+	return out
 }

@@ -30,16 +30,16 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 	if factor <= 0 {
 		return nil, nil, done, errors.New("a batch is multiplied by more than 0")
 	}
-	number := p.numbered()
+	number := numbered(p)
 	own := placesOf(p, number)
 	all := make([]passSizes, 0, len(own))
 	for _, pass := range own {
-		all = append(all, p.sizesOf(pass.blocks))
+		all = append(all, sizesOf(p, pass.blocks))
 	}
 	mine := len(all)
 	if q := p.beside; q != nil {
 		for _, pass := range placesOf(q, number) {
-			all = append(all, q.sizesOf(pass.blocks))
+			all = append(all, sizesOf(q, pass.blocks))
 		}
 	}
 	small, large := extremesOf(all)
@@ -116,7 +116,7 @@ func placesOf(p *Program, number func(*Program, uint32) uint32) (all []places) {
 	return all
 }
 
-func (p *Program) sizesOf(blocks map[place]uint32) passSizes {
+func sizesOf(p *Program, blocks map[place]uint32) passSizes {
 	sizes := make(passSizes, len(blocks))
 	for at, b := range blocks {
 		sizes[at] = p.size(b)

@@ -13,7 +13,7 @@ import (
 func (p *Program) Beside(other *Program) { p.beside = other }
 
 // numbered returns numbers of the sites of a program and of the one beside it: equal stack traces have one number.
-func (p *Program) numbered() func(of *Program, site uint32) uint32 {
+func numbered(p *Program) func(of *Program, site uint32) uint32 {
 	if p.beside == nil {
 		return func(_ *Program, site uint32) uint32 { return site }
 	}

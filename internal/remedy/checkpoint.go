@@ -160,7 +160,7 @@ func (p *Program) ends(c call, saved []uint32) map[uint32]int {
 	order := slices.Clone(saved)
 	slices.SortFunc(order, func(a, b uint32) int { return p.lives[a].Malloc - p.lives[b].Malloc })
 	ends := map[uint32]int{}
-	for i, use := range p.uses(order) {
+	for i, use := range uses(p, order) {
 		ends[order[i]] = c.end
 		if use >= 0 {
 			ends[order[i]] = min(c.end, p.mallocAfter(use))

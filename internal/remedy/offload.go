@@ -56,16 +56,16 @@ func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err err
 		return nil, nil, done, errors.New("it allocates nothing in a recorded forward pass")
 	}
 	soon, late := p.edit(), p.edit()
-	weights, copies := p.weightCasts(), p.weightGradients()
-	calls := returns{p, p.userFrames(), map[Function][]call{}}
+	weights, copies := p.weightCasts(), weightGradients(p)
+	calls := returns{p, userFrames(p), map[Function][]call{}}
 	for _, s := range p.passes {
 		if s.backward < 0 {
 			continue
 		}
-		saved, moved := p.savedIn(s), false
-		uses := p.uses(saved)
+		saved, moved := savedIn(p, s), false
+		used := uses(p, saved)
 		for i, b := range saved {
-			use := uses[i]
+			use := used[i]
 			if by := max(use, p.lives[b].Malloc); !below[p.Trace.Blocks[p.Trace.Ops[by].Block].Site] {
 				continue
 			}
@@ -113,7 +113,7 @@ func (e *edit) beside(b uint32, from, to int) {
 
 // savedIn returns what a pass saves for its backward pass, in the order of allocation: what is live when that begins, and
 // is freed in it.
-func (p *Program) savedIn(s pass) (saved []uint32) {
+func savedIn(p *Program, s pass) (saved []uint32) {
 	for _, op := range p.Trace.Ops[s.begin:s.backward] {
 		if op.Kind != allocsim.Malloc {
 			continue
@@ -138,7 +138,7 @@ func (p *Program) forBackward(b uint32) bool {
 // uses returns for each of some saved blocks, in the order of allocation, the Malloc of the operation that uses it, or -1:
 // the next one that the backward pass frees before it or with it. The backward pass goes through the operations in
 // reverse order, so that block is saved by the same operation or by an earlier one.
-func (p *Program) uses(saved []uint32) []int {
+func uses(p *Program, saved []uint32) []int {
 	uses := make([]int, len(saved))
 	var open []int // indices of which no use was found yet, each of a later node than the one before
 	for i, b := range saved {
@@ -156,7 +156,7 @@ func (p *Program) uses(saved []uint32) []int {
 var inTorch = regexp.MustCompile(`(^|/)torch/`)
 
 // userFrames returns the user's innermost function of each site.
-func (p *Program) userFrames() map[uint32]Function {
+func userFrames(p *Program) map[uint32]Function {
 	of := map[uint32]Function{}
 	for n, s := range p.sites {
 		for i := range s.stack {
@@ -199,7 +199,7 @@ func (r *returns) after(b uint32, limit int) int {
 }
 
 // weightGradients returns the blocks of backward passes that have the size of a weight: its gradients are among them.
-func (p *Program) weightGradients() map[uint32]bool {
+func weightGradients(p *Program) map[uint32]bool {
 	weights, found := map[uint64]bool{}, map[uint32]bool{}
 	for _, op := range p.Trace.Ops {
 		if op.Kind != allocsim.Malloc {

@@ -11,7 +11,7 @@ type order struct {
 	begins  []int32 // likewise: where the node of the backward pass begins that ends before it
 }
 
-func (p *Program) findOrder() order {
+func orderOf(p *Program) order {
 	n := len(p.Trace.Ops)
 	o := order{before: make([]int32, n+1), begins: make([]int32, n+1)}
 	run := int32(0) // where the allocations of a backward pass begin that end here
@@ -33,19 +33,20 @@ func (p *Program) findOrder() order {
 }
 
 // mallocAfter returns the first Malloc after an operation, or the end of the trace.
-func (p *Program) mallocAfter(op int) int {
-	if op >= len(p.Trace.Ops) {
-		return len(p.Trace.Ops)
+func (o *order) mallocAfter(op int) int {
+	end := len(o.before) - 1
+	if op >= end {
+		return end
 	}
-	if n := p.order.before[op+1]; int(n) < len(p.order.mallocs) {
-		return int(p.order.mallocs[n])
+	if n := int(o.before[op+1]); n < len(o.mallocs) {
+		return int(o.mallocs[n])
 	}
-	return len(p.Trace.Ops)
+	return end
 }
 
 // nodeOf returns where the node of the backward pass begins that frees a block: after the operation
 // before the allocations that precede the free.
-func (p *Program) nodeOf(free int) int { return int(p.order.begins[free]) }
+func (o *order) nodeOf(free int) int { return int(o.begins[free]) }
 
 // node returns the number of the node that frees a block: frees without an allocation in between are of one node.
-func (p *Program) node(b uint32) int32 { return p.order.before[p.until(b)] }
+func (p *Program) node(b uint32) int32 { return p.before[p.until(b)] }

@@ -19,6 +19,7 @@ import (
 
 // Program is a trace, with the stack trace of each block.
 type Program struct {
+	order
 	Trace *allocsim.Trace
 	// Element is the size of a weight in bytes. Captures do not have it, so 4 is an assumption that
 	// whoever prints a figure has to say.
@@ -26,7 +27,6 @@ type Program struct {
 
 	sites  map[uint32]*site // by Block.Site
 	lives  []allocsim.Life
-	order  order
 	passes []pass
 	beside *Program // nil: none
 	last   int      // last Malloc: what is freed later lives until the program ends
@@ -62,7 +62,7 @@ func New(t *allocsim.Trace, stacks callstack.Stacks) *Program {
 // with returns the program after a change.
 func (p *Program) with(t *allocsim.Trace) *Program {
 	q := &Program{Trace: t, Element: p.Element, sites: p.sites, beside: p.beside, lives: t.Lives()}
-	q.order = q.findOrder()
+	q.order = orderOf(q)
 	q.findPasses()
 	return q
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # remedies-check.sh [FILE]: compares what vramprof whatif predicts of changed programs with the programs really changed: all jobs of
-# testdata/remedies on the real PyTorch, and a third of them on GPUs 3 % above and below what they need. It writes the table to FILE
-# (default: standard output). About 12 minutes on an idle machine, as root.
+# testdata/remedies on the real PyTorch, and one change of each on GPUs with what it needs, and 3 and 7 % more and less. It writes the table to FILE
+# (default: standard output). 33 minutes at a load of 25, as root.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 scripts/real-torch.sh >&2

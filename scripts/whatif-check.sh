@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # whatif-check.sh: runs 12 kinds of jobs on the real PyTorch and the fake CUDA with all settings, and on GPUs
-# with a little more and a little less memory than each needs, compares the answers of whatif about one history
-# with what the runs do, and writes the table in docs/accuracy.md. 15 minutes on two idle processors.
+# with 3 and 7 % more and less memory than each needs and at the limit, compares the answers of whatif about one history
+# with what the runs do, and writes the table in docs/accuracy.md. 15 minutes on two processors at a load of 10.
 # VRAMPROF_WHATIF_TABLE=FILE writes the table there instead.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."

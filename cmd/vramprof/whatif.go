@@ -20,11 +20,12 @@ func whatifCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "whatif",
 		Usage:     "replay PyTorch's allocator with other settings, on another GPU, or for a changed program",
-		UsageText: "vramprof whatif [OPTIONS] FILE",
+		UsageText: "vramprof whatif [OPTIONS] FILE [FILE]",
 		Description: "FILE is a capture of vramprof record --for whatif, or a memory snapshot of PyTorch with a history of all allocations. Its allocations are replayed through a simulator " +
 			"of PyTorch's caching allocator. Two figures follow for each setting: what it reserves at most, and the least memory in which it does not run out of memory, because PyTorch " +
 			"gives its cache back before it fails. Where the order of addresses decides, which the driver gives, a figure is a range over 12 orders. A history is refused, with the " +
-			"reason, unless the replay of its own settings reserves what was recorded, to the byte.",
+			"reason, unless the replay of its own settings reserves what was recorded, to the byte. With --batch, a second FILE may be a capture of the same program with " +
+			"batches of another size: what differs shows what scales.",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "try `SETTINGS` as all of PYTORCH_CUDA_ALLOC_CONF; repeatable (default: usual ones)"},
 			&cli.IntFlag{Name: "empty-cache", Usage: "try torch.cuda.empty_cache() after every `N` steps (default: each step, without --set)"},
@@ -33,11 +34,12 @@ func whatifCommand() *cli.Command {
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringSliceFlag{Name: "without", Usage: "try that `FILE:LINE` keeps nothing on the GPU: each result is dropped, or moved to the host; repeatable"},
 			&cli.StringSliceFlag{Name: "checkpoint", Usage: "try activation checkpointing of `FUNCTION`, such as Block.forward or model.py:Block.forward; repeatable"},
+			&cli.StringSliceFlag{Name: "offload", Usage: "try that what `CODE`, a FUNCTION or a FILE:LINE, saves for the backward pass waits on the host; repeatable"},
 			&cli.BoolFlag{Name: "set-to-none", Usage: "try optimizer.zero_grad(set_to_none=True) right after optimizer.step()"},
 			&cli.BoolFlag{Name: "optimizer-8bit", Usage: "try an optimizer with its state in 8 bits"},
 			&cli.IntFlag{Name: "shard-optimizer", Usage: "try the optimizer's state divided between `N` ranks"},
 			&cli.BoolFlag{Name: "half", Usage: "try weights, activations, gradients and state in half precision"},
-			&cli.Float64Flag{Name: "batch", Usage: "try batches `FACTOR` times as large, where the file has steps of two sizes"},
+			&cli.Float64Flag{Name: "batch", Usage: "try batches `FACTOR` times as large, where the file has steps of two sizes, or a second FILE has another"},
 			readFlags()[0],
 		},
 		Action: whatIf,
@@ -58,6 +60,9 @@ func remediesOf(c *cli.Context) (list []remedy.Remedy, err error) {
 	}
 	for _, text := range c.StringSlice("checkpoint") {
 		list = append(list, remedy.Remedy{Kind: remedy.Recompute, Function: remedy.ParseFunction(text)})
+	}
+	for _, text := range c.StringSlice("offload") {
+		list = append(list, remedy.Remedy{Kind: remedy.ToHost, Code: remedy.ParseCode(text)})
 	}
 	if c.Bool("optimizer-8bit") {
 		list = append(list, remedy.Remedy{Kind: remedy.EightBits})
@@ -142,7 +147,8 @@ func gpuSize(c *cli.Context) (uint64, error) {
 }
 
 func whatIf(c *cli.Context) error {
-	if c.Args().Len() != 1 {
+	files := c.Args().Slice()
+	if len(files) != 1 && (len(files) != 2 || !c.IsSet("batch")) {
 		return fault.Usage(errors.New("name a capture or a memory snapshot of PyTorch (vramprof whatif run.vram)"))
 	}
 	tries := whatif.Tries{Settings: c.StringSlice("set"), Empty: c.Int("empty-cache")}
@@ -156,8 +162,8 @@ func whatIf(c *cli.Context) error {
 	if tries.Remedies, err = remediesOf(c); err != nil {
 		return fault.Usage(err)
 	}
-	name := c.Args().First()
-	jobs, done, err := whatif.Files{Options: sourceOptions(c), Torch: c.String("torch")}.Open(name)
+	name := files[0]
+	jobs, done, err := whatif.Files{Options: sourceOptions(c), Torch: c.String("torch")}.OpenBoth(files...)
 	if err != nil {
 		return err
 	}

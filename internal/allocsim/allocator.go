@@ -32,7 +32,7 @@ func (a *allocator) find(at int32, size uint64) int32 {
 // with the address space behind it. Without expandable_segments, virtual pieces are passed over.
 func (a *allocator) findVirtual(l *list, p position) position {
 	if !a.settings.Expandable {
-		for l.free.valid(p) && a.virtual(l.free.at(p).node) {
+		for l.free.valid(p) && a.virtual(l.free.at(p).node) && a.spend(1) {
 			p = l.free.next(p)
 		}
 		return p
@@ -47,13 +47,14 @@ func (a *allocator) findVirtual(l *list, p position) position {
 		}
 		return n.size
 	}
-	for {
+	for a.spend(1) {
 		q := l.free.next(p)
 		if !a.virtual(l.free.at(p).node) || !l.free.valid(q) || grown(l.free.at(q).node) >= grown(l.free.at(p).node) {
 			return p
 		}
 		p = q
 	}
+	return p
 }
 
 // grow gets memory from the driver for a block, as a free piece that is in no set.

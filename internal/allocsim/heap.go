@@ -74,6 +74,8 @@ type heap struct {
 	reserved, peak       uint64
 	allocated            uint64
 	freeBytes, wholeFree uint64 // free, and of it what empty_cache would return
+
+	work int64 // that is left: see spend
 }
 
 func (h *heap) init() {
@@ -101,6 +103,7 @@ func (h *heap) list(pool, stream uint32, small bool) int32 {
 
 // pool returns half of a pool. It is only called for a new list.
 func (h *heap) pool(number uint32, small bool) *pool {
+	h.spend(2 * len(h.lists))
 	for _, l := range h.lists {
 		if l.pool.number == number && l.pool.small == small {
 			return l.pool
@@ -223,15 +226,21 @@ func (h *heap) unplace(list []int32, place int32) []int32 {
 	return list[:len(list)-1]
 }
 
+// moved is how many elements of a list are moved in the time in which one is looked at.
+const moved = 16
+
 func (h *heap) putUnmapped(b int32) {
 	h.nodes[b].state = unmapped
 	l := h.lists[h.nodes[b].list]
-	l.unmapped = slices.Insert(l.unmapped, h.unmappedAt(l, b), b)
+	i := h.unmappedAt(l, b)
+	h.spend((len(l.unmapped) - i) / moved)
+	l.unmapped = slices.Insert(l.unmapped, i, b)
 }
 
 func (h *heap) takeUnmapped(b int32) {
 	l := h.lists[h.nodes[b].list]
 	i := h.unmappedAt(l, b)
+	h.spend((len(l.unmapped) - i) / moved)
 	l.unmapped = slices.Delete(l.unmapped, i, i+1)
 }
 

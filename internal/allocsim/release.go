@@ -16,6 +16,7 @@ func (h *heap) emptyCache() {
 	for len(h.waiting) > 0 {
 		h.complete(h.waiting[len(h.waiting)-1])
 	}
+	h.spend(len(h.lists))
 	for _, l := range h.lists {
 		if l.pool.number != 0 && !l.pool.released {
 			continue
@@ -46,7 +47,7 @@ func (a *allocator) releaseOversize(at int32, size uint64) bool {
 		return true
 	}
 	sum := uint64(0)
-	for sum < size {
+	for sum < size && a.spend(1) {
 		p = l.free.before(p)
 		if !l.free.valid(p) || l.free.at(p).size < a.settings.MaxSplit {
 			break
@@ -71,10 +72,12 @@ func (a *allocator) collect() {
 	}
 	var old []int32
 	age := int64(0)
+	a.spend(len(a.lists))
 	for _, l := range a.lists {
 		if l.pool.number != 0 || l.pool.small {
 			continue
 		}
+		a.spend(len(l.releasable))
 		for _, b := range l.releasable {
 			if a.whole(b) {
 				old = append(old, b)
@@ -86,6 +89,7 @@ func (a *allocator) collect() {
 	for freed := true; got < target && freed && len(old) > 0; {
 		limit := float64(age) / float64(len(old))
 		freed = false
+		a.spend(len(old))
 		rest := old[:0]
 		for _, b := range old {
 			of := a.lists[a.nodes[b].list].pool.calls - a.nodes[b].born

@@ -26,6 +26,7 @@ func run(t *Trace, s Settings, o Options, see observer) (Result, error) {
 		return Result{}, fmt.Errorf("a memory fraction of a GPU of unknown size")
 	}
 	r := replay{allocator: newAllocator(s, o, total), trace: t, observer: see}
+	r.work = workFor(t)
 	if err := r.start(); err != nil {
 		return Result{}, err
 	}
@@ -82,11 +83,15 @@ func (r *replay) step(i int) (done bool, err error) {
 			r.emptyCache()
 		}
 	case PoolReleased:
+		r.spend(len(r.pools))
 		for _, p := range r.pools {
 			p.released = p.released || p.number == op.Block && p.number != 0
 		}
 	default:
 		return false, fmt.Errorf("operation %d is of unknown kind %d", i, op.Kind)
+	}
+	if r.work < 0 {
+		return false, errTooMuchWork
 	}
 	if r.peak > r.peakSeen {
 		r.peakSeen = r.peak

@@ -34,6 +34,9 @@ func (r *replay) start() error {
 		if err := r.startSegment(&r.trace.Start[i]); err != nil {
 			return fmt.Errorf("segment %d at the start: %w", i, err)
 		}
+		if r.work < 0 {
+			return errTooMuchWork
+		}
 	}
 	r.peakSeen = r.peak
 	r.result.PeakAllocated, r.result.PeakRequested = r.allocated, r.requested

@@ -10,7 +10,7 @@ func (h *heap) usable(b int32) bool {
 // room reports whether a block of size fits in the usable pieces from c on.
 func (h *heap) room(c int32, size uint64) bool {
 	sum := uint64(0)
-	for ; sum < size && h.usable(c); c = h.nodes[c].next {
+	for ; sum < size && h.usable(c) && h.spend(1); c = h.nodes[c].next {
 		sum += h.nodes[c].size
 	}
 	return sum >= size
@@ -24,6 +24,9 @@ func (a *allocator) growVirtual(at int32, size uint64) int32 {
 		a.orderMatters = true
 	}
 	for _, u := range l.unmapped {
+		if !a.spend(1) {
+			return none
+		}
 		if prev := a.nodes[u].prev; a.usable(prev) {
 			u = prev
 		}

@@ -3,7 +3,6 @@
 package remedy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -15,45 +14,63 @@ import (
 // A place is an allocation that passes have in common.
 type place struct{ site, nth uint32 }
 
+// passSizes are the bytes that a pass asks for at each place.
+type passSizes map[place]uint64
+
 const (
 	tolerance  = 0.02    // of a ratio
 	noticeable = 1 << 16 // bytes: smaller blocks prove no ratio
+	inCommon   = 0.8     // of the bytes of a pass: two captures of one program have more
 )
 
 // Batch returns two programs whose batches are factor times as large. Each allocation of a step grows as
-// it did between the smallest and the largest step of the trace. Allocations of which no second size was
-// seen stay as they are in the first program, and scale in the second.
+// it did between the smallest and the largest step of the trace, or of the program that it is compared with. Allocations
+// of which no second size was seen stay as they are in the first program, and scale in the second.
 func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err error) {
 	if factor <= 0 {
 		return nil, nil, done, errors.New("a batch is multiplied by more than 0")
 	}
-	sizes := placesOf(p)
-	small, large := extremesOf(p, sizes)
-	if small == large {
-		return nil, nil, done, errors.New("all steps have one size: record some with another size of batch, of the same shapes otherwise")
+	number := numbered(p)
+	own := placesOf(p, number)
+	all := make([]passSizes, 0, len(own))
+	for _, pass := range own {
+		all = append(all, sizesOf(p, pass.blocks))
 	}
-	done.Count = len(sizes)
-	ratio, err := ratioOf(sizes[small], sizes[large], p)
-	if err != nil {
+	mine := len(all)
+	if q := p.beside; q != nil {
+		for _, pass := range placesOf(q, number) {
+			all = append(all, sizesOf(q, pass.blocks))
+		}
+	}
+	small, large := extremesOf(all)
+	if small == large {
+		return nil, nil, done, errors.New("all steps have one size: record some with another size of batch, of the same shapes otherwise, and name that file as well")
+	}
+	if (small < mine) != (large < mine) {
+		if share := min(shared(all[small], large, mine, all), shared(all[large], small, mine, all)); share < inCommon {
+			return nil, nil, done, fmt.Errorf("the two files are not of one program: steps have only %.0f %% in common", 100*share)
+		}
+	}
+	done.Count = len(all)
+	if done.Ratio, err = ratioOf(all[small], all[large]); err != nil {
 		return nil, nil, done, err
 	}
-	done.Ratio = ratio
 	// Bytes for one batch of the smallest pass.
 	slope := map[place]float64{}
-	for at, b := range sizes[large] {
-		if a, ok := sizes[small][at]; ok {
-			slope[at] = (float64(p.size(b)) - float64(p.size(a))) / (ratio - 1)
-			done.Bytes += uint64(max(0, slope[at]*ratio))
+	for at, b := range all[large] {
+		if a, ok := all[small][at]; ok {
+			slope[at] = (float64(b) - float64(a)) / (done.Ratio - 1)
+			done.Bytes += uint64(max(0, slope[at]*done.Ratio))
 		}
 	}
 	change := func(unknown bool) *Program {
 		to := map[uint32]uint64{}
-		for n, pass := range sizes {
-			batch := batchOf(p, pass, sizes[small], slope)
-			for at, b := range pass {
+		for n, pass := range own {
+			batch := batchOf(all[n], all[small], slope)
+			for at, b := range pass.blocks {
 				if by, ok := slope[at]; ok {
 					to[b] = uint64(max(1, math.Round(float64(p.size(b))+by*batch*(factor-1))))
-				} else if isScalable(p, b, n) {
+				} else if isScalable(p, b, pass.number) {
 					done.Unknown += p.size(b)
 					if unknown {
 						to[b] = uint64(max(1, math.Round(float64(p.size(b))*factor)))
@@ -73,9 +90,14 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 	return low, high, done, nil
 }
 
-// placesOf returns the blocks of each pass with a backward pass, by their places.
-func placesOf(p *Program) map[int]map[place]uint32 {
-	all := map[int]map[place]uint32{}
+// places are the blocks of a pass by their places.
+type places struct {
+	number int // of the pass
+	blocks map[place]uint32
+}
+
+// placesOf returns the places of each pass with a backward pass.
+func placesOf(p *Program, number func(*Program, uint32) uint32) (all []places) {
 	for n, s := range p.passes {
 		if s.backward < 0 {
 			continue
@@ -85,74 +107,78 @@ func placesOf(p *Program) map[int]map[place]uint32 {
 			if op.Kind != allocsim.Malloc || p.site(op.Block).workspace || p.site(op.Block).role == loading {
 				continue
 			}
-			at := p.Trace.Blocks[op.Block].Site
+			at := number(p, p.Trace.Blocks[op.Block].Site)
 			blocks[place{at, count[at]}] = op.Block
 			count[at]++
 		}
-		all[n] = blocks
+		all = append(all, places{n, blocks})
 	}
 	return all
 }
 
-// extremesOf returns the passes that allocate least and most, of those with the largest number of places in common.
-func extremesOf(p *Program, sizes map[int]map[place]uint32) (small, large int) {
-	sum := func(n int) (bytes uint64) {
-		for at, b := range sizes[n] {
-			if !onlyOnce(p, sizes, at) {
-				bytes += p.size(b)
+func sizesOf(p *Program, blocks map[place]uint32) passSizes {
+	sizes := make(passSizes, len(blocks))
+	for at, b := range blocks {
+		sizes[at] = p.size(b)
+	}
+	return sizes
+}
+
+// extremesOf returns the passes that allocate least and most, at places that several passes have.
+func extremesOf(all []passSizes) (small, large int) {
+	passes := map[place]int{}
+	for _, pass := range all {
+		for at := range pass {
+			passes[at]++
+		}
+	}
+	sums := make([]uint64, len(all))
+	for n, pass := range all {
+		for at, bytes := range pass {
+			if passes[at] > 1 {
+				sums[n] += bytes
 			}
 		}
-		return bytes
-	}
-	order := sorted(sizes)
-	if len(order) == 0 {
-		return 0, 0
-	}
-	sums := map[int]uint64{}
-	for _, n := range order {
-		sums[n] = sum(n)
-	}
-	by := func(a, b int) int { return cmp.Compare(sums[a], sums[b]) }
-	small, large = slices.MinFunc(order, by), slices.MaxFunc(order, by)
-	if sums[small] == sums[large] {
-		return small, small
+		if sums[n] < sums[small] {
+			small = n
+		}
+		if sums[n] > sums[large] {
+			large = n
+		}
 	}
 	return small, large
 }
 
-func sorted(sizes map[int]map[place]uint32) (order []int) {
-	for n := range sizes {
-		order = append(order, n)
+// shared returns the share of the bytes of a pass for which some pass of the other file has places. That file has the
+// n-th of all passes, of which the first ones are of one file: only the first step of a program allocates its
+// optimizer's state.
+func shared(pass passSizes, n, first int, all []passSizes) float64 {
+	other := all[:first]
+	if n >= first {
+		other = all[first:]
 	}
-	slices.Sort(order)
-	return order
-}
-
-// onlyOnce reports whether only one pass has a place.
-func onlyOnce(p *Program, sizes map[int]map[place]uint32, at place) bool {
-	n := 0
-	for _, pass := range sizes {
-		if _, ok := pass[at]; ok {
-			if n++; n > 1 {
-				return false
-			}
+	var both, sum uint64
+	for at, bytes := range pass {
+		sum += bytes
+		if slices.ContainsFunc(other, func(x passSizes) bool { _, ok := x[at]; return ok }) {
+			both += bytes
 		}
 	}
-	return true
+	return float64(both) / float64(max(sum, 1))
 }
 
 // ratioOf returns the ratio of two batches: the one that most bytes have.
-func ratioOf(small, large map[place]uint32, p *Program) (float64, error) {
+func ratioOf(small, large passSizes) (float64, error) {
 	weight := map[int]uint64{}
 	var ratios []float64
 	for at, b := range large {
 		a, ok := small[at]
-		if !ok || p.size(b) < noticeable || p.size(b) == p.size(a) {
+		if !ok || a == 0 || b < noticeable || b == a {
 			continue
 		}
-		r := float64(p.size(b)) / float64(p.size(a))
+		r := float64(b) / float64(a)
 		ratios = append(ratios, r)
-		weight[int(math.Round(math.Log(r)/tolerance))] += p.size(b)
+		weight[int(math.Round(math.Log(r)/tolerance))] += b
 	}
 	if len(weight) == 0 {
 		return 0, errors.New("no large allocation of two steps differs in size")
@@ -163,13 +189,13 @@ func ratioOf(small, large map[place]uint32, p *Program) (float64, error) {
 			best, most = k, w
 		}
 	}
-	ratio, n := 0.0, 0
+	var same []float64
 	for _, r := range ratios {
 		if int(math.Round(math.Log(r)/tolerance)) == best {
-			ratio, n = ratio+r, n+1
+			same = append(same, r)
 		}
 	}
-	ratio /= float64(n)
+	ratio := sum(same) / float64(len(same))
 	if ratio <= 1+tolerance {
 		return 0, fmt.Errorf("the steps differ by a factor of %.2f only", ratio)
 	}
@@ -182,20 +208,27 @@ func ratioOf(small, large map[place]uint32, p *Program) (float64, error) {
 }
 
 // batchOf returns the batch of a pass, relative to that of the smallest.
-func batchOf(p *Program, pass, small map[place]uint32, slope map[place]float64) float64 {
-	sum, weight := 0.0, 0.0
+func batchOf(pass, small passSizes, slope map[place]float64) float64 {
+	var sums, weights []float64
 	for at, by := range slope {
-		b, ok := pass[at]
-		a, also := small[at]
-		if ok && also && by >= noticeable {
-			sum += by + float64(p.size(b)) - float64(p.size(a))
-			weight += by
+		if bytes, ok := pass[at]; ok && by >= noticeable {
+			sums = append(sums, by+float64(bytes)-float64(small[at]))
+			weights = append(weights, by)
 		}
 	}
-	if weight == 0 {
+	if len(weights) == 0 {
 		return 1
 	}
-	return sum / weight
+	return sum(sums) / sum(weights)
+}
+
+// sum adds numbers in an order that does not depend on that of a map.
+func sum(list []float64) (x float64) {
+	slices.Sort(list)
+	for _, a := range list {
+		x += a
+	}
+	return x
 }
 
 // isScalable reports whether a block may scale with the batch: it lives for a pass at most.

@@ -64,7 +64,7 @@ func (p *Program) Lines(at int, own func(*callstack.Frame) bool) (list []Line) {
 		block := uint32(b)
 		s := p.site(block)
 		l := p.lives[b]
-		if l.Malloc < 0 || l.Malloc > at || p.until(block) <= at || s.role == loading || s.stepping || s.backward || s.workspace {
+		if l.Malloc < 0 || l.Malloc > at || p.until(block) <= at || s.role == loading || s.stepping || s.backward || s.workspace || p.forBackward(block) {
 			continue
 		}
 		for i := range s.stack {
@@ -153,8 +153,12 @@ func (p *Program) Candidates(at int, own func(*callstack.Frame) bool) (list []Re
 		list = append(list, Remedy{Kind: NoLine, Line: line})
 	}
 	list = append(list, Remedy{Kind: NoGradient})
-	for _, f := range p.Functions() {
+	functions := p.Functions()
+	for _, f := range functions {
 		list = append(list, Remedy{Kind: Recompute, Function: f})
+	}
+	for _, f := range functions[:min(1, len(functions))] {
+		list = append(list, Remedy{Kind: ToHost, Code: Code{Function: f}})
 	}
 	return append(list, Remedy{Kind: EightBits}, Remedy{Kind: HalfFloat})
 }

@@ -155,30 +155,15 @@ func (p *Program) saved(c call) (saved []uint32, out output) {
 	return slices.DeleteFunc(saved, func(b uint32) bool { return b == out.block }), out
 }
 
-// ends returns when each saved block of a call would be freed if nothing saved it: after the operation that
-// uses it. The backward pass shows which that is: it goes through the operations in reverse order, so what
-// it frees before or with a block belongs to the operation that uses the block, or to later ones.
+// ends returns when each saved block of a call would be freed if nothing saved it: after the operation that uses it.
 func (p *Program) ends(c call, saved []uint32) map[uint32]int {
-	node := map[uint32]int{} // frees without an allocation in between are of one node
-	for i, n := p.passes[p.passAt(c.begin)].backward, 0; i < len(p.Trace.Ops) && i < p.passes[p.passAt(c.begin)].end; i++ {
-		switch op := p.Trace.Ops[i]; {
-		case op.Kind == allocsim.Malloc:
-			n++
-		case isFree(op.Kind):
-			node[op.Block] = n
-		}
-	}
+	order := slices.Clone(saved)
+	slices.SortFunc(order, func(a, b uint32) int { return p.lives[a].Malloc - p.lives[b].Malloc })
 	ends := map[uint32]int{}
-	for _, b := range saved {
-		use := -1
-		for _, other := range saved {
-			if at := p.lives[other].Malloc; at > p.lives[b].Malloc && node[other] <= node[b] && (use < 0 || at < use) {
-				use = at
-			}
-		}
-		ends[b] = c.end
+	for i, use := range uses(p, order) {
+		ends[order[i]] = c.end
 		if use >= 0 {
-			ends[b] = min(c.end, p.mallocAfter(use))
+			ends[order[i]] = min(c.end, p.mallocAfter(use))
 		}
 	}
 	return ends
@@ -217,29 +202,6 @@ func (p *Program) freedByNext(c call, block uint32) bool {
 		}
 	}
 	return false
-}
-
-// mallocAfter returns the first Malloc after an operation, or the end of the trace.
-func (p *Program) mallocAfter(op int) int {
-	for i := op + 1; i < len(p.Trace.Ops); i++ {
-		if p.Trace.Ops[i].Kind == allocsim.Malloc {
-			return i
-		}
-	}
-	return len(p.Trace.Ops)
-}
-
-// nodeOf returns where the node of the backward pass begins that frees a block: after the operation
-// before the allocations that precede the free.
-func (p *Program) nodeOf(free int) int {
-	i := free
-	for i > 0 && isFree(p.Trace.Ops[i-1].Kind) {
-		i--
-	}
-	for i > 0 && p.Trace.Ops[i-1].Kind == allocsim.Malloc && p.site(p.Trace.Ops[i-1].Block).backward {
-		i--
-	}
-	return i
 }
 
 // recompute repeats a call before an operation. It stops with the last block that is saved; the others

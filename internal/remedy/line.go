@@ -21,12 +21,17 @@ func (p *Program) Without(line Line) (*Program, Evidence, error) {
 		return nil, seen, errors.New("it keeps nothing: what it allocates is freed before it runs again")
 	}
 	e := p.edit()
+	needed := true
 	for _, c := range k.calls {
 		for _, b := range c.blocks {
 			if k.keeps(p, c, b) {
 				e.free(b, c.end)
+				needed = needed && p.forBackward(b)
 			}
 		}
+	}
+	if needed {
+		return nil, seen, errors.New("the backward pass needs all that it keeps: --offload keeps that on the host, --checkpoint computes it again")
 	}
 	return e.done(), seen, nil
 }

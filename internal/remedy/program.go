@@ -19,6 +19,7 @@ import (
 
 // Program is a trace, with the stack trace of each block.
 type Program struct {
+	order
 	Trace *allocsim.Trace
 	// Element is the size of a weight in bytes. Captures do not have it, so 4 is an assumption that
 	// whoever prints a figure has to say.
@@ -27,15 +28,16 @@ type Program struct {
 	sites  map[uint32]*site // by Block.Site
 	lives  []allocsim.Life
 	passes []pass
-	last   int // last Malloc: what is freed later lives until the program ends
+	beside *Program // nil: none
+	last   int      // last Malloc: what is freed later lives until the program ends
 }
 
 // Evidence is what a remedy rests on.
 type Evidence struct {
 	// Count is of executions of the line, calls of the function in trained passes, gradients, tensors of the
-	// optimizer's state, or passes that were compared.
+	// optimizer's state, passes that were compared, or passes that save something.
 	Count int
-	// Bytes are what the line kept, what the calls saved for the backward pass, gradients of a step, the
+	// Bytes are what the line kept, what the calls or passes saved for the backward pass, gradients of a step, the
 	// optimizer's state, all that is halved, or what scales with the batch in the largest pass.
 	Bytes uint64
 	After uint64 // the optimizer's state then, in bytes
@@ -59,7 +61,8 @@ func New(t *allocsim.Trace, stacks callstack.Stacks) *Program {
 
 // with returns the program after a change.
 func (p *Program) with(t *allocsim.Trace) *Program {
-	q := &Program{Trace: t, Element: p.Element, sites: p.sites, lives: t.Lives()}
+	q := &Program{Trace: t, Element: p.Element, sites: p.sites, beside: p.beside, lives: t.Lives()}
+	q.order = orderOf(q)
 	q.findPasses()
 	return q
 }

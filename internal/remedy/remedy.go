@@ -21,6 +21,7 @@ const (
 	Sharded                // Shard
 	HalfFloat              // Half
 	Batches                // Batch
+	ToHost                 // Offload
 )
 
 // Remedy is one change of a program. Fields that its Kind does not need are zero.
@@ -28,6 +29,7 @@ type Remedy struct {
 	Kind     Kind
 	Line     Line
 	Function Function
+	Code     Code // of ToHost
 	Ranks    int
 	Factor   float64
 }
@@ -47,6 +49,8 @@ func (r Remedy) String() string {
 		return "--shard-optimizer " + strconv.Itoa(r.Ranks)
 	case HalfFloat:
 		return "--half"
+	case ToHost:
+		return "--offload " + r.Code.String()
 	case Batches:
 		return "--batch " + strconv.FormatFloat(r.Factor, 'g', -1, 64)
 	}
@@ -67,7 +71,7 @@ func (c Changed) Apply(r Remedy) (Changed, Evidence, error) {
 		return Changed{}, seen, err
 	}
 	high := low
-	if c.High != c.Low || r.Kind == HalfFloat || r.Kind == Batches {
+	if c.High != c.Low || r.Kind == HalfFloat || r.Kind == Batches || r.Kind == ToHost {
 		if high, _, err = r.apply(c.High, true); err != nil {
 			return Changed{}, seen, err
 		}
@@ -79,6 +83,13 @@ func (c Changed) Apply(r Remedy) (Changed, Evidence, error) {
 func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
 	if err := p.whole(); err != nil {
 		return nil, Evidence{}, err
+	}
+	if p.beside != nil && r.Kind != Batches { // so that the two can still be compared
+		own := *p
+		if own.beside, _, _ = r.apply(p.beside, most); own.beside == nil {
+			own.beside = p.beside
+		}
+		p = &own
 	}
 	if err := p.complete(); err != nil && r.Kind != NoLine {
 		return nil, Evidence{}, err
@@ -94,20 +105,20 @@ func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
 		return p.EightBit()
 	case Sharded:
 		return p.Shard(r.Ranks)
-	case HalfFloat:
-		low, high, seen, err := p.Half()
-		if most {
-			low = high
-		}
-		return low, seen, err
-	case Batches:
-		low, high, seen, err := p.Batch(r.Factor)
-		if most {
-			low = high
-		}
-		return low, seen, err
 	}
-	return nil, Evidence{}, fmt.Errorf("remedy %d is unknown", r.Kind)
+	low, high, seen, err := (*Program)(nil), (*Program)(nil), Evidence{}, fmt.Errorf("remedy %d is unknown", r.Kind)
+	switch r.Kind {
+	case HalfFloat:
+		low, high, seen, err = p.Half()
+	case Batches:
+		low, high, seen, err = p.Batch(r.Factor)
+	case ToHost:
+		low, high, seen, err = p.Offload(r.Code)
+	}
+	if most {
+		low = high
+	}
+	return low, seen, err
 }
 
 // whole fails where more than one in 100 allocations has no stack trace, or a truncated one. PyTorch's own Python

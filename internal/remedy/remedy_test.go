@@ -354,10 +354,15 @@ func FuzzRemedies(f *testing.F) {
 		s.trace.Version = "2.6.0"
 		p := New(&s.trace, s)
 		p.Candidates(len(s.trace.Ops)/2, func(*callstack.Frame) bool { return true })
+		if len(in) > 1 {
+			other := *p
+			p.Beside(&other)
+		}
 		done := As(p)
 		for _, r := range []Remedy{
 			{Kind: NoLine, Line: Line{"train.py", 20}}, {Kind: NoLine, Line: Line{"train.py", 11}}, {Kind: Recompute, Function: ParseFunction("Block.forward")}, {Kind: NoGradient},
 			{Kind: Sharded, Ranks: 3}, {Kind: EightBits}, {Kind: HalfFloat}, {Kind: Batches, Factor: 1.5},
+			{Kind: ToHost, Code: ParseCode("Block.forward")}, {Kind: ToHost, Code: ParseCode("train.py:11")},
 		} {
 			one, _, err := As(p).Apply(r)
 			if err == nil {

@@ -286,6 +286,22 @@ func TestAPidThatIsUsedAgainIsAnotherTrace(t *testing.T) {
 	}
 }
 
+// TestManyRangesOfMemoryTakeNoTimeWithoutEnd: of a process that gets and gives back memory before all that it has.
+func TestManyRangesOfMemoryTakeNoTimeWithoutEnd(t *testing.T) {
+	var r ranges
+	for i := range uint64(1 << 12) {
+		r.add(1<<40+i<<21, 1<<21)
+	}
+	r.moved = maxMoved - 1<<20
+	for range 1 << 9 {
+		r.add(1<<30, 1<<21)
+		r.remove(1<<30, 1)
+	}
+	if r.moved < maxMoved || r.moved > maxMoved+1<<13 || len(r.list) != 1<<12 {
+		t.Errorf("%d elements moved, %d ranges", r.moved, len(r.list))
+	}
+}
+
 // FuzzLoad: whatever the events of a capture are, nothing panics or runs without end: neither what makes traces of them
 // nor a replay.
 func FuzzLoad(f *testing.F) {

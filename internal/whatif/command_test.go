@@ -46,7 +46,7 @@ func TestTheCommandSaysWhatTheJobReallyDoes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	x := newRunner(t)
+	x := runnerOf(t, "whatif.py", "serve")
 	job := []string{"vary", "--steps", "8"}
 	env := append(x.root.Env(t, 1, gpuMemory), "PYTORCH_CUDA_ALLOC_CONF=")
 	file := filepath.Join(t.TempDir(), "run.vram")

@@ -188,12 +188,22 @@ func (f *fitter) fits(list []change) (bool, error) {
 	return true, nil
 }
 
-// halves reports whether a list changes what the model computes.
-func halves(list []change) bool {
-	return slices.ContainsFunc(list, func(c change) bool { return c.settings == nil && c.remedy.Kind == remedy.HalfFloat })
+// cost is what a list costs besides memory: 2 where it changes what the model computes, 1 where each step copies what it
+// saves to the host and back.
+func cost(list []change) (most int) {
+	for i := range list {
+		switch c := &list[i]; {
+		case c.settings != nil:
+		case c.remedy.Kind == remedy.HalfFloat:
+			most = 2
+		case c.remedy.Kind == remedy.ToHost:
+			most = max(most, 1)
+		}
+	}
+	return most
 }
 
-// shortest returns the shortest list that fits. Of lists of one length, those without half precision come first, then
+// shortest returns the shortest list that fits. Of lists of one length, those of the least cost come first, then
 // those whose changes save most alone. Without one that fits, it returns what together saves most.
 func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
 	for n := 1; n <= min(maxChanges, len(list)); n++ {
@@ -201,15 +211,7 @@ func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
 			break
 		}
 		lists := combinations(list, n)
-		slices.SortStableFunc(lists, func(a, b []change) int {
-			if halves(a) == halves(b) {
-				return 0
-			}
-			if halves(b) {
-				return -1
-			}
-			return 1
-		})
+		slices.SortStableFunc(lists, func(a, b []change) int { return cmp.Compare(cost(a), cost(b)) })
 		for _, some := range lists {
 			if fits, err = f.fits(some); err != nil || fits {
 				return some, fits, err

@@ -41,13 +41,13 @@ func (p *page) fitted(x *reportjson.FittedJob, gpu uint64) {
 			p.say("Nothing that vramprof can predict saves 1 %: it does not fit.")
 		}
 	}
-	width := 0
+	width, wide := 0, 0
 	for i := range x.Steps {
-		width = min(max(width, format.Width(x.Steps[i].Name)), mostName)
+		width, wide = min(max(width, format.Width(x.Steps[i].Name)), mostName), max(wide, format.Width(sizes(x.Steps[i].RunsIn)))
 	}
 	for i := range x.Steps {
 		s := &x.Steps[i]
-		p.line(fmt.Sprintf("%2d. %s  runs in %s  %s less", i+1, format.Pad(format.Cut(s.Name, width), width), format.Pad(sizes(s.RunsIn), ranged), format.Bytes(s.Before.High-min(s.Before.High, s.RunsIn.High))))
+		p.line(fmt.Sprintf("%2d. %s  runs in %s  %s less", i+1, format.Pad(format.Cut(s.Name, width), width), format.Pad(sizes(s.RunsIn), wide), format.Bytes(s.Before.High-min(s.Before.High, s.RunsIn.High))))
 		if s.Remedy != nil {
 			p.item("    ", s.Remedy.Advice+".")
 		}

@@ -4,6 +4,7 @@ package whatif
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
@@ -27,6 +28,7 @@ type Job struct {
 	Other      uint64
 	OtherKnown bool
 	Snapshot   bool // of PyTorch; else a capture: remedies differ
+	Beside     *Job // the same program with batches of another size; nil: none
 
 	Proof   allocsim.Proof // that the replay of its own settings is what was recorded
 	Refused []Condition    // reasons why it is not replayed; none: it is
@@ -86,4 +88,37 @@ func (j *Job) prove() *Condition {
 // Refused reports whether none of the jobs is replayed.
 func Refused(jobs []*Job) bool {
 	return !slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Refused) == 0 })
+}
+
+// Pair sets for each job the one of another capture that it is compared with: of the same device and, where there are
+// several, in the same order. It returns an error where there is none, or only what cannot be replayed.
+func Pair(jobs, others []*Job) error {
+	nth := map[int32]int{}
+	for _, j := range jobs {
+		if len(j.Refused) > 0 {
+			continue
+		}
+		n := nth[j.Device]
+		nth[j.Device]++
+		for _, o := range others {
+			if o.Device != j.Device || len(o.Refused) > 0 {
+				continue
+			}
+			if n == 0 {
+				j.Beside = o
+				break
+			}
+			n--
+		}
+		if j.Beside != nil {
+			continue
+		}
+		for _, o := range others {
+			if len(o.Refused) > 0 {
+				return fmt.Errorf("nothing in it can be compared: %s", o.Refused[0].say())
+			}
+		}
+		return fmt.Errorf("it has no allocations of cuda:%d", j.Device)
+	}
+	return nil
 }

@@ -35,3 +35,22 @@ func (o Files) Open(name string) (jobs []*Job, done func(), err error) {
 	}
 	return jobs, done, nil
 }
+
+// OpenBoth opens a file as Open, and compares its jobs with those of a second one, if there is one.
+func (o Files) OpenBoth(names ...string) ([]*Job, func(), error) {
+	jobs, first, err := o.Open(names[0])
+	if err != nil || len(names) == 1 {
+		return jobs, first, err
+	}
+	others, second, err := o.Open(names[1])
+	if err != nil {
+		first()
+		return nil, nil, err
+	}
+	done := func() { first(); second() }
+	if err := Pair(jobs, others); err != nil {
+		done()
+		return nil, nil, fmt.Errorf("compare %s: %w", names[1], err)
+	}
+	return jobs, done, nil
+}

@@ -4,16 +4,15 @@ package whatif
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/vramprof/vramprof/internal/allocsim"
-	"github.com/vramprof/vramprof/internal/realtorch"
-	"github.com/vramprof/vramprof/report/format"
 )
 
 // tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs and
@@ -34,38 +33,8 @@ type ran struct {
 	Error                    string
 }
 
-// runner is a PyTorch that forks for each job: its import takes most of the time.
-type runner struct {
-	root  realtorch.Root
-	asks  *json.Encoder
-	tells *json.Decoder
-}
-
-func newRunner(t *testing.T) *runner {
-	t.Helper()
-	root := realtorch.Prepare(t)
-	cmd := root.Command(root.Env(t, 1, gpuMemory), "whatif.py", "serve")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		cmd.Wait()
-	})
-	return &runner{root, json.NewEncoder(in), json.NewDecoder(out)}
-}
-
-// job runs a job on a machine of its own.
-func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args ...string) ran {
+// ask runs a job on a machine of its own, and reads what it prints.
+func (x *runner) ask(t *testing.T, conf string, memory uint64, told any, args ...string) {
 	t.Helper()
 	env := map[string]string{}
 	for _, v := range append(x.root.Env(t, 1, memory), "PYTORCH_CUDA_ALLOC_CONF="+conf) {
@@ -73,16 +42,25 @@ func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args 
 			env[name] = value
 		}
 	}
+	err := x.asks.Encode(map[string]any{"args": args, "env": env})
+	if err == nil {
+		err = x.tells.Decode(told)
+	}
+	if err != nil {
+		t.Fatalf("%q with %q: %v", args, conf, err)
+	}
+}
+
+// job runs a job of testdata/realtorch/whatif.py.
+func (x *runner) job(t *testing.T, conf string, memory uint64, job string, args ...string) ran {
+	t.Helper()
 	var r struct {
 		ran
 		Failed string
 	}
-	err := x.asks.Encode(map[string]any{"args": append([]string{job}, args...), "env": env})
-	if err == nil {
-		err = x.tells.Decode(&r)
-	}
-	if err != nil || r.Failed != "" {
-		t.Fatalf("%s with %q: %v %s", job, conf, err, r.Failed)
+	x.ask(t, conf, memory, &r, append([]string{job}, args...)...)
+	if r.Failed != "" {
+		t.Fatalf("%s with %q: %s", job, conf, r.Failed)
 	}
 	return r.ran
 }
@@ -152,14 +130,14 @@ func (w with) args(base ran) []string {
 
 // tally has the figures of the table.
 type tally struct {
-	own, ownEqual                     int
-	allocations                       int
-	ranges, inside, exact, narrow     int
-	widest, farthest                  float64
-	verdicts, right, wrong, undecided int
-	cells                             map[string]map[string]string // by job and setting
-	jobs                              []string
-	limits                            strings.Builder
+	own, ownEqual                 int
+	allocations                   int
+	ranges, inside, exact, narrow int
+	widest, farthest              float64
+	judged
+	cells  map[string]map[string]string // by job and setting
+	jobs   []string
+	limits strings.Builder
 }
 
 // Own settings: each allocation's address and what is reserved after it. Other settings: the real peak
@@ -244,16 +222,68 @@ func (y *tally) compare(t *testing.T, job string, w with, out Outcome, r ran) {
 	t.Logf("%s, %s: said %s MiB, real %d %s; runs in %d to %d", job, w, said, r.Reserved/mib, mark, out.RunsIn.Low/mib, out.RunsIn.High/mib)
 }
 
-// limits runs a job on GPUs with a little more and a little less than it needs.
-func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w with, near int) {
+// A near is a GPU by what it has for PyTorch, relative to what a job is said to run in.
+type near struct {
+	name     string
+	capacity func(out *Outcome) uint64
+}
+
+func times(bytes uint64, percent uint64) uint64 { return down(bytes * percent / 100) }
+
+// The limit is a range where it depends on addresses; then its middle is asked as well.
+var nears = []near{
+	{"7 % less", func(out *Outcome) uint64 { return times(out.RunsIn.Low, 93) }},
+	{"3 % less", func(out *Outcome) uint64 { return times(out.RunsIn.Low, 97) }},
+	{"a step less", func(out *Outcome) uint64 { return out.RunsIn.Low - out.Grain }},
+	{"at the limit", func(out *Outcome) uint64 { return down((out.RunsIn.Low + out.RunsIn.High) / 2) }},
+	{"the least that suffices", func(out *Outcome) uint64 { return out.RunsIn.High }},
+	{"3 % more", func(out *Outcome) uint64 { return times(out.RunsIn.High, 103) }},
+	{"7 % more", func(out *Outcome) uint64 { return times(out.RunsIn.High, 107) }},
+}
+
+// judged counts verdicts.
+type judged struct{ verdicts, right, wrong, undecided int }
+
+// verdict counts what was said of one GPU: "right", "wrong", or "–" where it depends.
+func (y *judged) verdict(said Verdict, failed bool) string {
+	y.verdicts++
+	switch {
+	case said == Depends:
+		y.undecided++
+		return "–"
+	case failed == (said == OutOfMemory):
+		y.right++
+		return "right"
+	}
+	y.wrong++
+	return "wrong"
+}
+
+// check fails below what issue 35 promises: 19 of 20 are right where something is said, and 10 % depend at most.
+func (y *judged) check(t *testing.T) {
+	t.Helper()
+	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
+	if y.wrong*20 > y.right+y.wrong || y.undecided*10 > y.verdicts+9 {
+		t.Error("the verdicts are worse than promised")
+	}
+}
+
+// limit runs a job on GPUs with a little more and a little less than it needs.
+func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w with, asked []near) {
 	out, err := Replay(of.Trace, w.scenario(base), 0, base.Total)
 	if err != nil {
 		t.Fatal(err)
 	}
 	context := base.Total - base.Capacity
-	below := out.RunsIn.Low - out.Grain
 	var cells []string
-	for _, capacity := range []uint64{out.RunsIn.High, below, down(below * 93 / 100), down(out.RunsIn.High * 105 / 100)}[:near] {
+	done := map[uint64]bool{}
+	for _, n := range asked {
+		capacity := n.capacity(&out)
+		if done[capacity] { // the limit is one figure
+			cells = append(cells, "–")
+			continue
+		}
+		done[capacity] = true
 		said, err := Replay(of.Trace, w.scenario(base), capacity, capacity+context)
 		if err != nil {
 			t.Fatal(err)
@@ -262,29 +292,15 @@ func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w 
 		if r.Capacity != capacity {
 			t.Fatalf("%d bytes for PyTorch, want %d", r.Capacity, capacity)
 		}
-		y.verdicts++
-		mark := "right"
-		switch failed := r.Error != ""; {
-		case said.Verdict == Depends:
-			mark = "–"
-			y.undecided++
-		case failed == (said.Verdict == OutOfMemory):
-			y.right++
-		default:
-			mark = "wrong"
-			y.wrong++
-		}
-		words := map[Verdict]string{Fits: "fits", Depends: fmt.Sprintf("depends (%d of %d fail)", said.Failures, said.Orders), OutOfMemory: "out of memory"}
-		really := "fits"
-		if r.Error != "" {
-			really = "out of memory"
-		}
-		cell := fmt.Sprintf("%d: %s", capacity/mib, words[said.Verdict])
+		mark := y.verdict(said.Verdict, r.Error != "")
+		word := map[Verdict]string{Fits: "fits", Depends: fmt.Sprintf("depends (%d of %d fail)", said.Failures, said.Orders), OutOfMemory: "fails"}[said.Verdict]
+		really := map[bool]string{true: "fails", false: "fits"}[r.Error != ""]
+		cell := fmt.Sprintf("%d: %s", capacity/mib, word)
 		if mark != "right" {
 			cell += ", really " + really
 		}
 		cells = append(cells, cell)
-		t.Logf("%s, %s on %d MiB: %s, really %s: %s", job, w, capacity/mib, words[said.Verdict], really, mark)
+		t.Logf("%s, %s on %d MiB (%s): %s, really %s: %s", job, w, capacity/mib, n.name, word, really, mark)
 	}
 	fmt.Fprintf(&y.limits, "| %s | %s | %s |\n", job, w, strings.Join(cells, " | "))
 }
@@ -292,14 +308,14 @@ func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w 
 // TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings is equal to
 // the byte, the peak with other settings is in the range, and verdicts near the limit are right.
 func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
-	x := newRunner(t)
+	x := runnerOf(t, "whatif.py", "serve")
 	table := os.Getenv(tableVariable)
 	jobs := []string{"vary", "streams"}
-	tries, limited, near := settings[:1], map[string][]with{"vary": {{}}}, 2
+	tries, limited, asked := settings[:1], map[string][]with{"vary": {{}}}, nears[1:6]
 	if table != "" {
 		jobs = []string{"plain", "vary", "amp", "checkpointed", "lora", "language", "streams", "pools", "fragments", "empties", "accumulate", "generate"}
-		tries, limited, near = settings, map[string][]with{}, 4
-		for _, job := range []string{"vary", "amp", "checkpointed", "language", "streams", "generate"} {
+		tries, limited, asked = settings, map[string][]with{}, nears
+		for _, job := range jobs {
 			limited[job] = []with{{}, settings[0], settings[1]}
 		}
 	}
@@ -307,17 +323,17 @@ func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 	for _, job := range jobs {
 		base, of := y.predict(t, x, job, tries)
 		for _, w := range limited[job] {
-			y.limit(t, x, job, base, of, w, near)
+			y.limit(t, x, job, base, of, w, asked)
 		}
 	}
 	t.Logf("own settings: %d of %d equal, %d allocations", y.ownEqual, y.own, y.allocations)
 	t.Logf("peaks: %d of %d in range, %d of them one number; %d at most 3 %% wide, widest %.1f %%, farthest outside %.1f %%", y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest)
-	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
-	// The issue's promises: 98 % inside, 90 % at most 3 % wide, 19 of 20 verdicts right, 10 % undecided.
-	if y.inside*100 < y.ranges*98 || y.wrong*20 > y.right+y.wrong {
+	y.check(t)
+	// The issue's promises: 98 % inside, 90 % at most 3 % wide.
+	if y.inside*100 < y.ranges*98 {
 		t.Error("the predictions are worse than promised")
 	}
-	if table != "" && (y.narrow*10 < y.ranges*9 || y.undecided*10 > y.verdicts) {
+	if table != "" && y.narrow*10 < y.ranges*9 {
 		t.Error("the predictions are vaguer than promised")
 	}
 	if table != "" {
@@ -331,7 +347,7 @@ func (y *tally) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Own settings: %d of %d runs equal, at each of %s allocations. Other settings: %d of %d real peaks lie in the range that was said, %d of them\nwhere it is one number. "+
 		"%d ranges are at most 3 %% wide, the widest is %.1f %%. The peak farthest outside is %.1f %% away. Out of memory or not: of %d verdicts\n%d are right, %d wrong, and %d say that it depends.\n\n",
-		y.ownEqual, y.own, format.Digits(fmt.Sprint(y.allocations)), y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.verdicts, y.right, y.wrong, y.undecided)
+		y.ownEqual, y.own, humanize.Comma(int64(y.allocations)), y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.verdicts, y.right, y.wrong, y.undecided)
 	head := []string{with{}.String()}
 	for _, w := range settings {
 		head = append(head, w.String())
@@ -344,6 +360,10 @@ func (y *tally) markdown() string {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "\n| job | settings | the least that suffices | less by 2 MiB | by 7 %% | 5 %% more |\n|---|---|---|---|---|---|\n%s", y.limits.String())
+	b.WriteString("\n| job | settings |")
+	for _, n := range nears {
+		b.WriteString(" " + n.name + " |")
+	}
+	fmt.Fprintf(&b, "\n|%s\n%s", strings.Repeat("---|", len(nears)+2), y.limits.String())
 	return b.String()
 }

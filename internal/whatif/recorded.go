@@ -285,7 +285,10 @@ type memory struct {
 }
 
 // ranges is the driver's memory, by address, without overlaps.
-type ranges []memory
+type ranges struct {
+	list  []memory
+	moved int // elements, by all changes
+}
 
 // maxOwned bounds the ranges of one block: 80 GiB in mappings of 20 MiB.
 const maxOwned = 1 << 12
@@ -293,9 +296,13 @@ const maxOwned = 1 << 12
 // maxRanges bounds it: PyTorch has thousands of segments.
 const maxRanges = 1 << 16
 
+// maxMoved bounds the time that changes of many ranges take: to 10 s. A program with 4,000 segments that gives back and gets
+// 500,000 reaches it. What comes later is not in the list, so the replay differs, and the job is refused.
+const maxMoved = 1 << 30
+
 // from returns the index of the first range that ends behind an address.
-func (r ranges) from(address uint64) int {
-	i, _ := slices.BinarySearchFunc(r, address, func(m memory, a uint64) int {
+func (r *ranges) from(address uint64) int {
+	i, _ := slices.BinarySearchFunc(r.list, address, func(m memory, a uint64) int {
 		if m.end <= a {
 			return -1
 		}
@@ -307,39 +314,43 @@ func (r ranges) from(address uint64) int {
 // add adds memory, in place of what lies there.
 func (r *ranges) add(address, size uint64) {
 	end := address + size
-	if size == 0 || end < address || len(*r) >= maxRanges {
+	if size == 0 || end < address || len(r.list) >= maxRanges || r.moved >= maxMoved {
 		return
 	}
 	r.remove(address, size)
-	i, _ := slices.BinarySearchFunc(*r, address, func(m memory, a uint64) int { return cmp.Compare(m.start, a) })
-	*r = slices.Insert(*r, i, memory{start: address, end: end})
+	i, _ := slices.BinarySearchFunc(r.list, address, func(m memory, a uint64) int { return cmp.Compare(m.start, a) })
+	r.moved += len(r.list) - i
+	r.list = slices.Insert(r.list, i, memory{start: address, end: end})
 }
 
 // remove removes the ranges that have a byte of these, and returns those with blocks of PyTorch.
 func (r *ranges) remove(address, size uint64) (owned []memory) {
 	first := r.from(address)
 	last := first
-	for ; last < len(*r) && (*r)[last].start < address+size; last++ {
-		if (*r)[last].owner != nil {
-			owned = append(owned, (*r)[last])
+	for ; last < len(r.list) && r.list[last].start < address+size; last++ {
+		if r.list[last].owner != nil {
+			owned = append(owned, r.list[last])
 		}
 	}
-	*r = slices.Delete(*r, first, last)
+	if last > first {
+		r.moved += len(r.list) - last
+		r.list = slices.Delete(r.list, first, last)
+	}
 	return owned
 }
 
 // own notes that a block of an allocator's pool lies in some memory.
-func (r ranges) own(t *recorded, address, size uint64, pool uint32) {
+func (r *ranges) own(t *recorded, address, size uint64, pool uint32) {
 	first := r.from(address)
-	for i := first; i < min(len(r), first+maxOwned) && r[i].start < address+size; i++ {
-		r[i].owner, r[i].pool = t, pool
+	for i := first; i < min(len(r.list), first+maxOwned) && r.list[i].start < address+size; i++ {
+		r.list[i].owner, r.list[i].pool = t, pool
 	}
 }
 
 // pool returns the pool of an allocator's memory at an address, or 0.
-func (r ranges) pool(t *recorded, address uint64) uint32 {
-	if i := r.from(address); i < len(r) && r[i].start <= address && r[i].owner == t {
-		return r[i].pool
+func (r *ranges) pool(t *recorded, address uint64) uint32 {
+	if i := r.from(address); i < len(r.list) && r.list[i].start <= address && r.list[i].owner == t {
+		return r.list[i].pool
 	}
 	return 0
 }

@@ -28,7 +28,15 @@ func (j *Job) program() (*remedy.Program, error) {
 	if j.Stacks == nil {
 		return nil, errors.New("the file has no stack traces")
 	}
-	return remedy.New(j.Trace, j.Stacks), nil
+	p := remedy.New(j.Trace, j.Stacks)
+	if j.Beside != nil {
+		other, err := j.Beside.program()
+		if err != nil {
+			return nil, fmt.Errorf("the other file: %w", err)
+		}
+		p.Beside(other)
+	}
+	return p, nil
 }
 
 // allTogether names the scenario with all changes that were asked for.
@@ -75,7 +83,7 @@ func changedTo(name string, s allocsim.Settings, c remedy.Changed, applied ...Ap
 
 var kinds = map[remedy.Kind]string{
 	remedy.NoLine: "without_line", remedy.Recompute: "checkpoint", remedy.NoGradient: "set_to_none", remedy.EightBits: "optimizer_8bit", remedy.Sharded: "shard_optimizer",
-	remedy.HalfFloat: "half", remedy.Batches: "batch",
+	remedy.HalfFloat: "half", remedy.Batches: "batch", remedy.ToHost: "offload",
 }
 
 func remedyReports(list []Applied) (all []reportjson.RemedyReport) {
@@ -107,6 +115,9 @@ func (a *Applied) say() string {
 		return fmt.Sprintf("the optimizer's state is %s: at most %s on each of %d ranks, as of ZeroRedundancyOptimizer", format.Bytes(e.Bytes), format.Bytes(e.After), r.Ranks)
 	case remedy.HalfFloat:
 		return "weights, activations, gradients and state in 2 bytes, as of model.bfloat16(), if they have 4 now: check that it still learns"
+	case remedy.ToHost:
+		return fmt.Sprintf("%s saves %s on average for each of %s, which torch.autograd.graph.save_on_cpu(pin_memory=True) around it keeps on the host: that much is copied there and back",
+			r.Code, format.Bytes(e.Bytes/uint64(max(e.Count, 1))), format.Count(uint64(e.Count), "backward pass"))
 	case remedy.Batches:
 		return fmt.Sprintf("batches %s times as large, by the sizes of %d passes whose batches differ by a factor of %.2f", strconv.FormatFloat(r.Factor, 'g', -1, 64), e.Count, e.Ratio)
 	}

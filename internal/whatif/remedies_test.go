@@ -3,7 +3,6 @@
 package whatif
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,28 +27,30 @@ var remedied = []struct {
 	job, function string
 	tries         []string
 	quick         []string // in the suite as well
+	beside        string   // the remedy of a second capture, for pairs
+	pairs         []string // predictions from both
 }{
-	{job: "transformer", function: "Block.forward", tries: []string{"checkpoint", "eight-bit", "shard=4", "half"}, quick: []string{"checkpoint"}},
+	{job: "transformer", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit", "shard=4", "half"}, quick: []string{"checkpoint", "offload"}, beside: "batch=1.5", pairs: []string{"batch=2", "batch=0.5"}},
 	{job: "leaking", tries: []string{"drop-line"}, quick: []string{"drop-line"}},
 	{job: "wide", tries: []string{"eight-bit", "half", "shard=4", "set-to-none"}, quick: []string{"eight-bit", "half"}},
 	{job: "late_zero", tries: []string{"set-to-none", "half", "eight-bit"}, quick: []string{"set-to-none"}},
-	{job: "cnn", function: "Residual.forward", tries: []string{"checkpoint", "half", "eight-bit", "set-to-none"}},
-	{job: "lengths", function: "Block.forward", tries: []string{"checkpoint", "half"}},
-	{job: "batches", function: "Block.forward", tries: []string{"checkpoint", "batch=2", "batch=1.5", "batch=0.5"}},
-	{job: "streams", function: "Block.forward", tries: []string{"checkpoint", "drop-line"}},
+	{job: "cnn", function: "Residual.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit", "set-to-none"}, beside: "batch=1.5", pairs: []string{"batch=2", "batch=0.5"}},
+	{job: "lengths", function: "Block.forward", tries: []string{"checkpoint", "offload", "half"}},
+	{job: "batches", function: "Block.forward", tries: []string{"checkpoint", "offload", "batch=2", "batch=1.5", "batch=0.5"}},
+	{job: "streams", function: "Block.forward", tries: []string{"checkpoint", "offload", "drop-line"}},
 	{job: "graphs", tries: []string{"drop-line"}},
-	{job: "evaluation", function: "Block.forward", tries: []string{"drop-line", "checkpoint"}},
-	{job: "lora", function: "Block.forward", tries: []string{"checkpoint", "half", "eight-bit"}},
-	{job: "accumulation", function: "Block.forward", tries: []string{"checkpoint", "eight-bit", "half", "set-to-none"}},
-	{job: "amp", function: "Block.forward", tries: []string{"checkpoint", "eight-bit"}},
+	{job: "evaluation", function: "Block.forward", tries: []string{"drop-line", "checkpoint", "offload"}},
+	{job: "lora", function: "Block.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit"}},
+	{job: "accumulation", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit", "half", "set-to-none"}},
+	{job: "amp", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit"}},
 	{job: "recomputed", tries: []string{"eight-bit", "half", "shard=4"}},
 	{job: "generation", tries: []string{"half"}},
-	{job: "unet", function: "Double.forward", tries: []string{"checkpoint", "half", "eight-bit"}},
-	{job: "encoder", function: "TransformerEncoderLayer.forward", tries: []string{"checkpoint", "half", "eight-bit", "drop-line"}},
+	{job: "unet", function: "Double.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit"}, beside: "batch=2", pairs: []string{"batch=3", "batch=0.5"}},
+	{job: "encoder", function: "TransformerEncoderLayer.forward", tries: []string{"checkpoint", "offload", "half", "eight-bit", "drop-line"}},
 	{job: "adversarial", tries: []string{"half", "eight-bit", "shard=2"}},
-	{job: "vision", function: "Block.forward", tries: []string{"checkpoint", "eight-bit"}},
+	{job: "vision", function: "Block.forward", tries: []string{"checkpoint", "offload", "eight-bit"}, beside: "batch=2", pairs: []string{"batch=1.5", "batch=0.5"}},
 	{job: "recurrent", tries: []string{"half", "eight-bit", "shard=2", "batch=2", "batch=1.5", "batch=0.5"}},
-	{job: "snapshots", function: "Block.forward", tries: []string{"drop-line", "half", "eight-bit", "checkpoint"}},
+	{job: "snapshots", function: "Block.forward", tries: []string{"drop-line", "half", "eight-bit", "checkpoint", "offload"}},
 	{job: "rollouts", tries: []string{"drop-line", "half", "eight-bit"}},
 }
 
@@ -75,6 +76,8 @@ func remedyOf(t *testing.T, job, function, option string) remedy.Remedy {
 		}
 	case "checkpoint":
 		return remedy.Remedy{Kind: remedy.Recompute, Function: remedy.ParseFunction(function)}
+	case "offload":
+		return remedy.Remedy{Kind: remedy.ToHost, Code: remedy.ParseCode(function)}
 	case "set-to-none":
 		return remedy.Remedy{Kind: remedy.NoGradient}
 	case "eight-bit":
@@ -96,56 +99,46 @@ type truth struct {
 	Failed              bool
 }
 
-func runRemedied(t *testing.T, root realtorch.Root, memory uint64, job string, args ...string) (x truth) {
+// remedied runs a job of testdata/remedies.
+func (x *runner) remedied(t *testing.T, memory uint64, job string, args ...string) truth {
 	t.Helper()
-	cmd := root.Command(root.Env(t, 1, memory), remedyScript(job), args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, &x)
+	var r struct {
+		truth
+		Error string
 	}
-	if err != nil {
-		t.Fatalf("%s %v: %v\n%s", job, args, err, out)
+	x.ask(t, "", memory, &r, append([]string{remedyScript(job)}, args...)...)
+	if r.Error != "" {
+		t.Fatalf("%s %v: %s", job, args, r.Error)
 	}
-	return x
-}
-
-// captureRemedied records a job for whatif; done must be called when its job is no longer used.
-func captureRemedied(t *testing.T, root realtorch.Root, job string) (*Job, string, func()) {
-	t.Helper()
-	env := root.Env(t, 1, gpuMemory)
-	file := filepath.Join(t.TempDir(), job+".vram")
-	inner := root.Command(env, remedyScript(job))
-	if out, ok := command(t, env, append([]string{"record", "--for", "whatif", "--holders=off", "--no-oom", "-o", file, "--"}, inner.Args...)...); !ok {
-		t.Fatal(out)
-	}
-	jobs, done, err := Files{}.Open(file)
-	if err != nil || len(jobs) != 1 || len(jobs[0].Refused) > 0 {
-		t.Fatalf("%s: %d jobs, %v %+v", job, len(jobs), err, jobs)
-	}
-	return jobs[0], file, done
+	return r.truth
 }
 
 // remedyTally counts all predictions.
 type remedyTally struct {
-	tried, within        int // of all; within 5 % of the real peak
-	farthest             float64
-	right, wrong, depend int
-	table                strings.Builder
+	tried, within    int     // of allocated memory; within 5 % of the real peak
+	farthest         float64 // from what was said
+	inside           int     // of reserved memory: in the range that was said
+	farthestReserved float64
+	judged
+	table strings.Builder
 }
 
 const contextBytes = 300 * mib // of a process on the fake CUDA
 
 // TestRemediesSayWhatTheChangedJobReallyTakes: a capture of the unchanged job predicts what the changed one
-// allocates at most, and whether it runs out of memory, against runs of the changed job.
+// allocates and reserves at most, and whether it runs out of memory, against runs of the changed job.
 func TestRemediesSayWhatTheChangedJobReallyTakes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	root := realtorch.Prepare(t)
+	run := runnerOf(t, remedyScript("serve"))
 	file := os.Getenv(remediesVariable)
+	asked := []near{nears[1], nears[5]}
+	if file != "" {
+		asked = []near{nears[0], nears[1], nears[3], nears[5], nears[6]}
+	}
 	var y remedyTally
-	for _, x := range remedied {
+	for n, x := range remedied {
 		tries := x.quick
 		if file != "" {
 			tries = x.tries
@@ -153,21 +146,41 @@ func TestRemediesSayWhatTheChangedJobReallyTakes(t *testing.T) {
 		if len(tries) == 0 {
 			continue
 		}
-		j, _, done := captureRemedied(t, root, x.job)
+		j, _, done := captureRemedied(t, run.root, x.job)
 		base, err := allocsim.Run(j.Trace, j.Trace.Settings, allocsim.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, option := range tries {
-			y.predict(t, root, j, base.PeakAllocated, x.job, option, remedyOf(t, x.job, x.function, option), file != "")
+		for i, option := range tries {
+			limits := asked
+			if i != n%len(tries) { // of each job one change: each takes five more runs
+				limits = nil
+			}
+			y.predict(t, run, j, base.PeakAllocated, x.job, option, remedyOf(t, x.job, x.function, option), limits)
+		}
+		if x.beside != "" {
+			if file == "" {
+				x.pairs = x.pairs[:1]
+			}
+			other, _, alsoDone := captureRemedied(t, run.root, x.job, "--remedy", x.beside)
+			if err := Pair([]*Job{j}, []*Job{other}); err != nil {
+				t.Fatal(err)
+			}
+			for _, option := range x.pairs {
+				y.predict(t, run, j, base.PeakAllocated, x.job, option, remedyOf(t, x.job, x.function, option), asked)
+			}
+			alsoDone()
 		}
 		done()
 		y.write(t, file)
 	}
-	if verdicts := y.right + y.wrong; y.wrong*20 > verdicts {
-		t.Errorf("%d of %d verdicts are wrong", y.wrong, verdicts)
-	}
-	t.Logf("%d of %d within 5 %%, the farthest %.1f %%; verdicts: %d right, %d wrong, %d depend", y.within, y.tried, y.farthest*100, y.right, y.wrong, y.depend)
+	y.check(t)
+	t.Log(y.summary())
+}
+
+func (y *remedyTally) summary() string {
+	return fmt.Sprintf("Allocated: %d of %d within 5 %%, the farthest %.1f %%. Reserved: %d of %d real peaks in the range that was said, the farthest outside %.1f %%. Verdicts: %d, %d right, %d wrong, %d depend.",
+		y.within, y.tried, y.farthest*100, y.inside, y.tried, y.farthestReserved*100, y.verdicts, y.right, y.wrong, y.undecided)
 }
 
 // write writes the table of what has been tried so far.
@@ -175,14 +188,32 @@ func (y *remedyTally) write(t *testing.T, file string) {
 	if file == "" {
 		return
 	}
-	text := fmt.Sprintf("| job | change | allocates at most, before | predicted | really | error |\n|---|---|---|---|---|---|\n%s\n%d of %d within 5 %%, the farthest %.1f %%; verdicts: %d right, %d wrong, %d depend\n",
-		y.table.String(), y.within, y.tried, y.farthest*100, y.right, y.wrong, y.depend)
+	text := fmt.Sprintf("| job | change | allocates at most, before | predicted | really | error | reserves at most | really | error |\n|---|---|---|---|---|---|---|---|---|\n%s\n%s\n", y.table.String(), y.summary())
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (y *remedyTally) predict(t *testing.T, root realtorch.Root, j *Job, before uint64, job, option string, r remedy.Remedy, limits bool) {
+// outside returns how far a figure is from a range, as a share of it: 0 inside.
+func outside(said Range, real uint64) float64 {
+	switch {
+	case real < said.Low:
+		return float64(said.Low)/float64(real) - 1
+	case real > said.High:
+		return float64(said.High)/float64(real) - 1
+	}
+	return 0
+}
+
+// inMiB writes a range: "12.0 to 13.5".
+func inMiB(r Range) string {
+	if r.Low == r.High {
+		return fmt.Sprintf("%.1f", float64(r.Low)/mib)
+	}
+	return fmt.Sprintf("%.1f to %.1f", float64(r.Low)/mib, float64(r.High)/mib)
+}
+
+func (y *remedyTally) predict(t *testing.T, run *runner, j *Job, before uint64, job, option string, r remedy.Remedy, asked []near) {
 	t.Helper()
 	list, refused := j.changes([]remedy.Remedy{r}, nil)
 	if len(list) != 1 || len(refused) > 0 {
@@ -193,49 +224,46 @@ func (y *remedyTally) predict(t *testing.T, root realtorch.Root, j *Job, before 
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := runRemedied(t, root, gpuMemory, job, "--remedy", option)
-	far := 0.0
-	if real.Allocated < out.Allocated.Low {
-		far = float64(out.Allocated.Low)/float64(real.Allocated) - 1
-	} else if real.Allocated > out.Allocated.High {
-		far = float64(out.Allocated.High)/float64(real.Allocated) - 1
-	}
+	real := run.remedied(t, gpuMemory, job, "--remedy", option)
+	far, farReserved := outside(out.Allocated, real.Allocated), outside(out.Reserved, real.Reserved)
 	y.tried++
-	y.farthest = max(y.farthest, far, -far)
+	y.farthest, y.farthestReserved = max(y.farthest, far, -far), max(y.farthestReserved, farReserved, -farReserved)
+	if farReserved == 0 {
+		y.inside++
+	}
 	if far < 0.05 && far > -0.05 {
 		y.within++
 	} else {
-		t.Errorf("%s, %s: said %d to %d bytes allocated, really %d (%+.1f %%)", job, option, out.Allocated.Low, out.Allocated.High, real.Allocated, far*100)
+		t.Errorf("%s, %s: said %+v bytes allocated, really %d (%+.1f %%)", job, option, out.Allocated, real.Allocated, far*100)
 	}
-	said := fmt.Sprintf("%.1f", float64(out.Allocated.Low)/mib)
-	if out.Allocated.High > out.Allocated.Low {
-		said += fmt.Sprintf(" to %.1f", float64(out.Allocated.High)/mib)
+	name := "`" + list[0].Name + "`"
+	if j.Beside != nil {
+		name += ", two captures"
 	}
-	row := fmt.Sprintf("| %s | `%s` | %.1f | %s | %.1f | %+.1f %% |\n", job, list[0].Name, float64(before)/mib, said, float64(real.Allocated)/mib, far*100)
+	row := fmt.Sprintf("| %s | %s | %.1f | %s | %.1f | %+.1f %% | %s | %.1f | %+.1f %% |\n", job, name, float64(before)/mib, inMiB(out.Allocated), float64(real.Allocated)/mib, far*100,
+		inMiB(out.Reserved), float64(real.Reserved)/mib, farReserved*100)
 	y.table.WriteString(row)
 	t.Log(strings.TrimSpace(row), "runs in", out.RunsIn)
-	if limits && y.tried%3 == 0 { // each takes two more runs
-		y.limit(t, root, j, list[0], out, job, option)
-	}
+	y.limit(t, run, j, list[0], &out, job, option, asked)
 }
 
-// limit runs the changed job with 3 % more and 3 % less than it needs.
-func (y *remedyTally) limit(t *testing.T, root realtorch.Root, j *Job, s Scenario, out Outcome, job, option string) {
+// limit runs the changed job on GPUs with a little more and less than it needs.
+func (y *remedyTally) limit(t *testing.T, run *runner, j *Job, s Scenario, out *Outcome, job, option string, asked []near) {
 	t.Helper()
-	for _, capacity := range []uint64{down(out.RunsIn.High * 103 / 100), down(out.RunsIn.Low * 97 / 100)} {
+	done := map[uint64]bool{}
+	for _, n := range asked {
+		capacity := n.capacity(out)
+		if done[capacity] {
+			continue
+		}
+		done[capacity] = true
 		on, err := Replay(j.Trace, s, capacity, capacity+contextBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		real := runRemedied(t, root, capacity+contextBytes, job, "--remedy", option)
-		switch {
-		case on.Verdict == Depends:
-			y.depend++
-		case (on.Verdict == OutOfMemory) == real.Failed:
-			y.right++
-		default:
-			y.wrong++
-			t.Logf("%s, %s on %d MiB: said out of memory %v, really %v", job, option, capacity/mib, on.Verdict == OutOfMemory, real.Failed)
+		real := run.remedied(t, capacity+contextBytes, job, "--remedy", option)
+		if mark := y.verdict(on.Verdict, real.Failed); mark == "wrong" {
+			t.Logf("%s, %s on %d MiB (%s): said out of memory %v, really %v", job, option, capacity/mib, n.name, on.Verdict == OutOfMemory, real.Failed)
 		}
 	}
 }
@@ -246,11 +274,11 @@ func TestFitNamesWhatReallyMakesAJobFit(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	root := realtorch.Prepare(t)
-	j, file, done := captureRemedied(t, root, "leaking")
+	run := runnerOf(t, remedyScript("serve"))
+	j, file, done := captureRemedied(t, run.root, "leaking")
 	defer done()
 	const gpu = contextBytes + 200*mib
-	if x := runRemedied(t, root, gpu, "leaking"); !x.Failed {
+	if x := run.remedied(t, gpu, "leaking"); !x.Failed {
 		t.Fatal("unchanged, it does not run out of memory")
 	}
 	r, err := Fit(file, []*Job{j}, gpu)
@@ -262,7 +290,7 @@ func TestFitNamesWhatReallyMakesAJobFit(t *testing.T) {
 	if !x.Fits || len(x.Steps) != 1 || x.Steps[0].Name != want || x.Steps[0].Remedy == nil || x.Steps[0].RunsIn.High > 200*mib {
 		t.Fatalf("fits %v with %+v, want %s", x.Fits, x.Steps, want)
 	}
-	if x := runRemedied(t, root, gpu, "leaking", "--remedy", "drop-line"); x.Failed {
+	if x := run.remedied(t, gpu, "leaking", "--remedy", "drop-line"); x.Failed {
 		t.Error("changed, it runs out of memory")
 	}
 	var text strings.Builder

@@ -27,15 +27,18 @@ func Replay(t *allocsim.Trace, s Scenario, capacity, total uint64) (Outcome, err
 	if err := p.play(&out, capacity); err != nil {
 		return out, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	if s.High == nil {
-		return out, nil
+	if err := p.vary(&out); err != nil || s.High == nil {
+		return out, err
 	}
 	high := Outcome{Scenario: s, Trace: s.High, FailedAt: -1}
 	p.trace = s.High
 	if err := p.play(&high, capacity); err != nil {
 		return out, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return out.upTo(high), nil
+	if err := p.vary(&high); err != nil {
+		return out, err
+	}
+	return out.upTo(high).unsure(capacity), nil
 }
 
 // upTo returns the outcome of a program that lies between two.

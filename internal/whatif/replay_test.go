@@ -259,3 +259,30 @@ func TestAJobWithoutItsVersionIsRefused(t *testing.T) {
 		t.Errorf("%+v", j.Refused)
 	}
 }
+
+// TestAChangedProgramReservesARange: its exact figure would rest on blocks that a prediction does not have.
+func TestAChangedProgramReservesARange(t *testing.T) {
+	tr := ordered()
+	own, err := Replay(tr, Scenario{}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(t *allocsim.Trace) (*allocsim.Trace, error) { return t, nil }
+	changed, err := Replay(tr, Scenario{Change: same, Remedies: []Applied{{}}}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed.Reserved.Low != min(own.Reserved.Low, own.RunsIn.Low) || changed.Reserved.High < own.Reserved.High || changed.RunsIn != own.RunsIn {
+		t.Errorf("%+v and %+v, as it ran %+v and %+v", changed.Reserved, changed.RunsIn, own.Reserved, own.RunsIn)
+	}
+	for _, size := range []uint64{0, 1, 512, 4 * mib} {
+		for seed := range uint64(variations) {
+			if got := varied(size, seed); got < size-size/variedBy || got > size+size/variedBy {
+				t.Errorf("%d becomes %d", size, got)
+			}
+		}
+	}
+	if varied(4*mib, 1) == varied(4*mib, 2) {
+		t.Error("nothing varies")
+	}
+}

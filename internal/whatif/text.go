@@ -125,6 +125,9 @@ func verdict(s *reportjson.ScenarioReport) string {
 	case verdicts[Fits]:
 		return "fits"
 	case verdicts[Depends]:
+		if s.Failures == s.Orders {
+			return "depends on when blocks leave"
+		}
 		return fmt.Sprintf("depends: fails in %d of %d orders", s.Failures, s.Orders)
 	case verdicts[OutOfMemory]:
 		where := ""
@@ -151,13 +154,17 @@ func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 	if gpu > 0 {
 		p.onGPU(x, gpu)
 	}
-	ranges := false
+	ranges, changed := false, false
 	for i := range x.Scenarios {
 		s := &x.Scenarios[i]
+		changed = changed || len(s.Remedies) > 0
 		ranges = ranges || s.Reserved.Low != s.Reserved.High || s.RunsIn.Low != s.RunsIn.High || s.Verdict == verdicts[Depends]
 	}
 	if ranges {
 		p.say(fmt.Sprintf("A range is over %d orders of addresses, which the driver decides.", allocsim.Orders))
+	}
+	if changed {
+		p.say(fmt.Sprintf("What a changed program reserves depends on each block, so its range begins with what it runs in, and is over sizes that differ by up to %d %%.", 100/variedBy))
 	}
 	if x.Late {
 		p.say("The history begins with the running allocator, so only its own settings are replayed. For others, record from the program's start.")

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,33 +54,6 @@ type entry struct {
 
 func (e *entry) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[...]any{&e.Action, &e.Address, &e.Size, &e.Stream})
-}
-
-// built is the folder of the command; "": it was not built.
-var built string
-
-// binary builds the command once.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "vramprof-whatif-")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	path := filepath.Join(dir, "vramprof")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", path, "./cmd/vramprof")
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
-	}
-	os.Exit(code)
 }
 
 // record records a job with record --for whatif and under PyTorch's own history.

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 torch.backends.cudnn.enabled = False  # a stub without a version
-REMEDIES = ("drop-line", "checkpoint", "set-to-none", "eight-bit", "half", "batch", "shard")
+REMEDIES = ("drop-line", "checkpoint", "set-to-none", "eight-bit", "half", "batch", "shard", "offload")
 
 
 class Remedy:
@@ -32,9 +32,12 @@ class Remedy:
         return tensor.detach().cpu() if self["drop-line"] else tensor
 
     def call(self, module, *arguments):
-        """Calls a block, which "checkpoint" recomputes in the backward pass."""
+        """Calls a block, which "checkpoint" recomputes in the backward pass, and whose saved tensors "offload" keeps on the host."""
         if self["checkpoint"] and torch.is_grad_enabled():
             return checkpoint(module, *arguments, use_reentrant=False)
+        if self["offload"]:
+            with torch.autograd.graph.save_on_cpu():
+                return module(*arguments)
         return module(*arguments)
 
     def model(self, module):

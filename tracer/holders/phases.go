@@ -74,7 +74,9 @@ func (w *walk) run(ctx context.Context) error {
 		w.verify()
 		w.admit()
 	}
-	(&wasteFinder{search: w.search, result: w.result}).run()
+	waste := wasteFinder{search: w.search, result: w.result}
+	waste.run()
+	(&copyFinder{wasteFinder: &waste, names: newNamer(w.search, w.roots)}).run()
 	w.finish()
 	return nil
 }

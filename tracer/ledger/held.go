@@ -145,8 +145,8 @@ type Walk struct {
 
 // Waste is memory that could be freed without a loss to the program, as a walk proved. No byte is in two.
 type Waste struct {
-	Kind            string // holders.WasteKind: "views", "frozen", "gone", "errors"
-	Path            string // of its holder; untrusted, but cleaned
+	Kind            string // holders.WasteKind: "views", "frozen", "gone", "errors", "ended", "copies"
+	Path            string // of its holder, of copies of all; untrusted, but cleaned
 	Device          int32
 	Bytes, Storages uint64 // that could be freed, in so many storages
 	Whole           uint64 // bytes of these storages

@@ -168,6 +168,8 @@ func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact boo
 		}
 		by := held[i]
 		switch newer := report.Minus(h.Bytes, h.Older+h.Driver); {
+		case !exact && newer > 0 && lasted(h):
+			list = append(list, exactly(h, newer, by))
 		case !exact && by != nil:
 			list = append(list, by)
 		case !exact || newer == 0:
@@ -180,6 +182,12 @@ func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact boo
 		}
 	}
 	return list
+}
+
+// lasted reports whether the walks before and after the moment found the same bytes of a holder, all of them parts of a
+// model that last: then it had these at the moment, whatever the sample shows.
+func lasted(h *ledger.Held) bool {
+	return h.Lasted && h.Parts[modelpart.Weight]+h.Parts[modelpart.State]+h.Parts[modelpart.Buffer] == h.Parts.Sum()
 }
 
 // exactly returns what a walk found of a holder, with what stacks add: the module, and the purpose of what is no
@@ -230,14 +238,15 @@ func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, doubt *Doubt)
 			all[share{kind: Inputs, byHolder: true, byStack: true}] += n
 			continue
 		}
-		s := share{kind: of, byHolder: true, byStack: stack.kind == of}
+		same := stack.kind == of || of == Gradients && stack.kind == Backward
+		s := share{kind: of, byHolder: true, byStack: same}
 		if of == Activations {
 			s.module = stack.module
 		}
 		all[s] += n
 		if stack.kind != Tensors {
 			doubt.Both += n
-			if stack.kind == of {
+			if same {
 				doubt.Same += n
 			}
 		}

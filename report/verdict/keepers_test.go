@@ -125,7 +125,7 @@ func TestRemediesNameThings(t *testing.T) {
 	}
 }
 
-// TestWasteHasTexts: each kind has its own sentence, and that of views says how many times larger the storage is.
+// TestWasteHasTexts: each kind has its own sentence, and that of views has the factor by which the storage is larger.
 func TestWasteHasTexts(t *testing.T) {
 	views := ledger.Waste{Kind: wasteViews, Bytes: 3_211_264, Whole: 3_227_648} // of 197 tokens one
 	if got := WasteText(&views); got != "each is a view of a storage 197 times its size: clone() it" {

@@ -151,12 +151,12 @@ class DisplayHook:
 
 def result(n, tensor):
     global _, __, _1, _2
-    hook.__dict__.update(_=tensor, __=getattr(hook, "_", None))
-    _, __ = hook._, hook.__dict__["__"]
+    display.__dict__.update(_=tensor, __=getattr(display, "_", None))
+    _, __ = display._, display.__dict__["__"]
     _oh[n] = globals()[f"_{n}"] = tensor
 
 
-hook, _oh = DisplayHook(), {}
+display, _oh = DisplayHook(), {}
 Out = _oh
 if dead:
     result(1, empty(52, 1024))

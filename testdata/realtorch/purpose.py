@@ -8,7 +8,7 @@ Points: "begin" with --begin, "trained" (before the next step), "forward" (the g
 Each point is a line of JSON with the bytes of each purpose, of whole blocks of PyTorch's allocator, each once and in the first
 purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
 the same step before, by torch.autograd.graph.saved_tensors_hooks. With --peak, "warm" comes after the first step, and "peak" before the end: the same of the moment
-at which most was allocated, as PyTorch's own record of allocations and hooks in each step show it; "other" is the rest."""
+at which most was allocated, as records of PyTorch and saved_tensors_hooks in each step show it; "other" is the rest."""
 import argparse, contextlib, json, os, sys
 import torch, torch.nn as nn, torch.nn.functional as F
 import jobs

@@ -201,7 +201,7 @@ func (w *laterWalks) Tell(in ledger.Input) {
 			w.AddWalk(w.s, walk.PID)
 		}
 		if p.PID == walk.PID && p.End == 0 && w.told[walk.PID] {
-			w.NoteLasting(w.s, walk.PID)
+			ledger.NoteLasting(w.Ledger, w.s, walk.PID)
 		}
 	}
 }

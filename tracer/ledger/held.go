@@ -205,7 +205,7 @@ type Held struct {
 	Older           uint64 // part of Bytes that was allocated before the attach
 	InMotion        uint64 // storages that changed while they were read
 	Driver          uint64 // part of Bytes that the driver gave out, not PyTorch's allocator
-	Lasted          bool   // the walks before and after the moment found the same of it: see Ledger.NoteLasting
+	Lasted          bool   // the walks before and after the moment found the same of it: see NoteLasting
 }
 
 // WalkTotals is what one of PyTorch's allocators had given out at the time of a walk. What Held

@@ -125,7 +125,7 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 
 // NoteLasting marks what a process keeps in a snapshot as lasting if the walks next before and after it found as many bytes,
 // of the same parts of a model.
-func (l *Ledger) NoteLasting(s *Snapshot, pid uint32) {
+func NoteLasting(l *Ledger, s *Snapshot, pid uint32) {
 	p := l.walkOf(pid, s.End)
 	if p == nil || p.walks == nil {
 		return

@@ -105,7 +105,7 @@ func TestExplainAtAPeakSaysWhatTheJobSays(t *testing.T) {
 				t.Errorf("%d bytes of gradients and %d of the backward pass, the job had %d and %d of all others", by["gradients"], by["backward"], want["gradients"], want["other"])
 			}
 			if got.WalkedNS == nil {
-				t.Error("nothing says when holders were found")
+				t.Error("the report lacks the time at which holders were found")
 			}
 			out, _ := exec.Command(binary(t), "explain", "--at", "peak", file).CombinedOutput()
 			t.Logf("%s", out)

@@ -213,6 +213,18 @@ func (h *Holders) Waste() (list []WasteLine) {
 	return list
 }
 
+// DivideWaste returns what could be freed, and what only says that models are there more than once.
+func DivideWaste(list []WasteLine) (waste, copies []WasteLine) {
+	for i := range list {
+		if verdict.IsCopies(&list[i].Waste) {
+			copies = append(copies, list[i])
+		} else {
+			waste = append(waste, list[i])
+		}
+	}
+	return waste, copies
+}
+
 // WasteOf returns what the latest walk of a process found that could be freed, the most bytes first. Of a process that
 // has ended it is nothing.
 func WasteOf(s *ledger.Snapshot, process int) (list []WasteLine) {

@@ -38,15 +38,19 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 		j.heads[s.IDOf(&s.Sites[i])] = list[i].Head
 	}
 	j.GPUs = balancesOf(s, st, j.Groups)
+	var said []verdict.Advice
 	for _, a := range verdict.Advise(s, st, list) {
-		brief := a
-		brief.Evidence = ""
-		text := adviceText(&brief)
-		if n := slices.Index(j.Brief, text); n >= 0 { // said once, with the evidence of both
-			j.Advice[n] = strings.TrimSuffix(j.Advice[n], ")") + "; " + untrusted.Clean(a.Evidence) + ")"
+		if n := slices.IndexFunc(said, func(o verdict.Advice) bool { return o.Text == a.Text && o.Line == a.Line }); n >= 0 { // said once, with the evidence of both
+			said[n].Bytes += a.Bytes
+			said[n].Evidence += "; " + a.Evidence
 			continue
 		}
-		j.Brief, j.Advice = append(j.Brief, text), append(j.Advice, adviceText(&a))
+		said = append(said, a)
+	}
+	for i := range said {
+		j.Advice = append(j.Advice, adviceText(&said[i]))
+		said[i].Evidence = ""
+		j.Brief = append(j.Brief, adviceText(&said[i]))
 	}
 	return j
 }

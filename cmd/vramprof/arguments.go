@@ -38,7 +38,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		budgetFlag("off"),
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
 		driverObjectsFlag(),
-		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
+		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach, at the end, and ever more seldom between) or every 30s, 10m, …"},
 		&cli.StringFlag{Name: "holders-time", Value: "2s", Usage: "look at the end for at most `TIME` in all, the largest processes first; one may take 10s"},
 		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},

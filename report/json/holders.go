@@ -55,8 +55,8 @@ type HolderReport struct {
 // WasteReport is memory that could be freed without a loss to the program.
 type WasteReport struct {
 	PID          uint32 `json:"pid"`
-	Kind         string `json:"kind"` // views, frozen (gradients), gone (parameters that only an optimizer keeps), errors
-	Holder       string `json:"holder"`
+	Kind         string `json:"kind"`   // views, frozen (gradients), gone (parameters that only an optimizer keeps), errors, ended (tasks, frames), copies (of a model: 0 bytes)
+	Holder       string `json:"holder"` // of copies all: "model and ema.module"
 	Device       string `json:"device"`
 	Bytes        uint64 `json:"bytes"` // that could be freed
 	Storages     uint64 `json:"storages"`

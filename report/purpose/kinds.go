@@ -19,6 +19,7 @@ const (
 	State       Kind = "optimizer_state"
 	Buffers     Kind = "buffers"
 	Activations Kind = "activations" // saved by autograd, or allocated in a forward pass
+	Backward    Kind = "backward"    // of the backward pass, where no holder is known: gradients of activations and of parameters
 	Inputs      Kind = "inputs"
 	KVCache     Kind = "kv_cache"
 	Workspaces  Kind = "workspaces"  // of cuBLAS and the like, from PyTorch's allocator
@@ -37,11 +38,11 @@ const (
 
 // Kinds lists all kinds.
 var Kinds = []Kind{
-	Weights, Gradients, State, Buffers, Activations, Inputs, KVCache, Workspaces, Tensors, Graphs, Cache, Library, Torch, CUDA, Context, Rounding, Before, Unknown, Unexplained,
+	Weights, Gradients, State, Buffers, Activations, Backward, Inputs, KVCache, Workspaces, Tensors, Graphs, Cache, Library, Torch, CUDA, Context, Rounding, Before, Unknown, Unexplained,
 }
 
 var kindNames = map[Kind]string{
-	Weights: "weights", Gradients: "gradients", State: "optimizer state", Buffers: "buffers", Activations: "activations", Inputs: "inputs",
+	Weights: "weights", Gradients: "gradients", State: "optimizer state", Buffers: "buffers", Activations: "activations", Backward: "backward pass", Inputs: "inputs",
 	KVCache: "KV cache", Workspaces: "workspaces", Tensors: "other tensors", Graphs: "CUDA graphs", Cache: "PyTorch cache", Torch: "PyTorch, tensors unknown",
 	CUDA: "other CUDA", Context: "context and modules", Rounding: report.PlaneName(report.PlaneRounding), Before: report.MarkName(report.MarkForeign),
 	Unknown: "allocations, GPU unknown", Unexplained: "unexplained",

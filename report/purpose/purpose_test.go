@@ -215,8 +215,8 @@ func TestHoldersDecideAndStacksFillTheRest(t *testing.T) {
 	s, _ := books(func(*ledger.Walk) {})
 	by, b := bytesOf(t, s)
 	// By holders: 100 of weights, 20 of gradients, 10 of activations, 10 of an input that was saved. By stacks: 10 of
-	// gradients that nothing holds. Neither: x, and 50 from before the attach.
-	for kind, want := range map[Kind]int64{Weights: 100, Gradients: 30, Activations: 10, Inputs: 10, Tensors: 60} {
+	// the backward pass that nothing holds. Neither: x, and 50 from before the attach.
+	for kind, want := range map[Kind]int64{Weights: 100, Gradients: 20, Backward: 10, Activations: 10, Inputs: 10, Tensors: 60} {
 		if by[kind] != want {
 			t.Errorf("%s: %d MiB, want %d", kind, by[kind], want)
 		}
@@ -236,12 +236,12 @@ func TestHoldersDecideAndStacksFillTheRest(t *testing.T) {
 func TestWithoutAWalkStacksDecide(t *testing.T) {
 	s, _ := books(nil)
 	by, b := bytesOf(t, s)
-	for kind, want := range map[Kind]int64{Weights: 0, Gradients: 20, Activations: 20, Inputs: 10, Tensors: 160} {
+	for kind, want := range map[Kind]int64{Weights: 0, Gradients: 0, Backward: 20, Activations: 20, Inputs: 10, Tensors: 160} {
 		if by[kind] != want {
 			t.Errorf("%s: %d MiB, want %d", kind, by[kind], want)
 		}
 	}
-	if notes := b.Notes(s); len(notes) != 1 || !strings.HasPrefix(notes[0], "No holders are known") {
+	if notes := b.Notes(s); len(notes) != 2 || !strings.HasPrefix(notes[0], "No holders are known") || !strings.HasPrefix(notes[1], "Of the backward pass, ") {
 		t.Error(notes)
 	}
 }
@@ -253,7 +253,7 @@ func TestCapturesOfOlderVersionsHaveNoParts(t *testing.T) {
 		}
 	})
 	by, b := bytesOf(t, s)
-	if by[Weights] != 0 || by[Activations] != 20 || by[Gradients] != 20 || by[Tensors] != 160 || b.Both != 0 {
+	if by[Weights] != 0 || by[Activations] != 20 || by[Backward] != 20 || by[Tensors] != 160 || b.Both != 0 {
 		t.Errorf("%v, %d", by, b.Both)
 	}
 }
@@ -267,7 +267,7 @@ func TestAMomentBeforeTheWalkIsOfThatMoment(t *testing.T) {
 	l.AddWalk(&early, 7)
 	early.End -= reporttest.Second
 	by, b := bytesOf(t, &early)
-	if by[Weights] != 100 || by[Activations]+by[Gradients]+by[Inputs]+by[Tensors] != 110 {
+	if by[Weights] != 100 || by[Activations]+by[Gradients]+by[Backward]+by[Inputs]+by[Tensors] != 110 {
 		t.Errorf("%v", by)
 	}
 	if notes := strings.Join(b.Notes(&early), "\n"); !strings.Contains(notes, "Holders were found 1.0s later than this moment") {

@@ -69,7 +69,7 @@ func kindOf(t *phase.Trait) Kind {
 	case t.Phase == phase.Forward, t.Phase == phase.Recompute:
 		return Activations
 	case t.Phase == phase.Backward:
-		return Gradients
+		return Backward
 	case t.IsInput():
 		return Inputs
 	}

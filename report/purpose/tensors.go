@@ -180,6 +180,8 @@ func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact boo
 		}
 		by := held[i]
 		switch newer := report.Minus(h.Bytes, h.Older+h.Driver); {
+		case !exact && newer > 0 && lasted(h):
+			list = append(list, exactly(h, newer, by))
 		case !exact && by != nil:
 			list = append(list, by)
 		case !exact || newer == 0:
@@ -192,6 +194,12 @@ func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact boo
 		}
 	}
 	return list
+}
+
+// lasted reports whether the walks before and after the moment found the same bytes of a holder, all of them parts of a
+// model that last: then it had these at the moment, whatever the sample shows.
+func lasted(h *ledger.Held) bool {
+	return h.Lasted && h.Parts[modelpart.Weight]+h.Parts[modelpart.State]+h.Parts[modelpart.Buffer] == h.Parts.Sum()
 }
 
 // exactly returns what a walk found of a holder, with what stacks add: the module, and the purpose of what is no
@@ -242,15 +250,16 @@ func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, doubt *Doubt)
 			all[share{kind: Inputs, byHolder: true, byStack: true}] += n
 			continue
 		}
+		same := stack.kind == of || of == Gradients && stack.kind == Backward
 		s := byPart(modelpart.Kind(kind), h)
-		s.byStack = stack.kind == of
+		s.byStack = same
 		if of == Activations {
 			s.name = stack.module
 		}
 		all[s] += n
 		if stack.kind != Tensors {
 			doubt.Both += n
-			if stack.kind == of {
+			if same {
 				doubt.Same += n
 			}
 		}

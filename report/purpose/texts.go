@@ -17,7 +17,7 @@ import (
 
 // Letter returns the sign of a kind in bars.
 func (k Kind) Letter() byte {
-	const letters = "WGOBAIKSTRcLPDXrb?u"
+	const letters = "WGOBAgIKSTRcLPDXrb?u"
 	if i := slices.Index(Kinds, k); i >= 0 {
 		return letters[i]
 	}
@@ -127,6 +127,9 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 	}
 	if b.Use != nil {
 		list = append(list, b.Use.note(b.KVCache()))
+	}
+	if slices.ContainsFunc(b.Rows, func(r Row) bool { return r.Kind == Backward }) {
+		list = append(list, "Of the backward pass, stack traces do not tell temporaries from gradients of parameters: no walk saw who kept them.")
 	}
 	if b.CacheRead != 0 {
 		list = append(list, "The cache is divided as it was read "+format.Span(distance(b.CacheRead, s.End))+" from this moment.")

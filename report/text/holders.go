@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,7 +106,7 @@ func (p *page) grown(list, passing []report.GrownLine, between time.Duration, o 
 			more = append(more, text)
 		}
 		rate := format.SignedBytes(g.PerMinute) + "/min"
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", format.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), g.Remedy())
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", format.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), p.once(g.Remedy()))
 	}
 	p.passing(passing)
 	p.line(plain, 0, "")
@@ -182,6 +183,8 @@ const leastWaste = 1 << 20
 
 // waste writes what could be freed, with its sum; of: whose it is, or "".
 func (p *page) waste(list []report.WasteLine, of string, limit int) {
+	list, copies := report.DivideWaste(list)
+	defer p.copies(copies, of, limit)
 	sum := report.SumWaste(list)
 	if sum < leastWaste {
 		return
@@ -192,10 +195,26 @@ func (p *page) waste(list []report.WasteLine, of string, limit int) {
 	for i := range list[:min(len(list), limit)] {
 		x := &list[i]
 		figures := fmt.Sprintf("%s  %7s  %-6s", format.Pad(format.Bytes(x.Bytes), 8), humanize.Comma(int64(x.Storages)), x.On)
-		p.holder(figures, &report.HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: x.Path}}}, x.Text)
+		p.holder(figures, &report.HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: x.Path}}}, p.once(x.Text))
 	}
 	if more := len(list) - limit; more > 0 {
 		p.text(plain, 0, format.Count(uint64(more), "more line")+" with "+format.Bytes(report.SumWaste(list[limit:])))
+	}
+}
+
+// copies writes which models are there more than once.
+func (p *page) copies(list []report.WasteLine, of string, limit int) {
+	list = slices.DeleteFunc(list, func(x report.WasteLine) bool { return x.Whole < leastWaste })
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.list(bold, 0, " ", "Copies of a model:", of)
+	p.line(plain, 0, "")
+	for i := range list[:min(len(list), limit)] {
+		x := &list[i]
+		figures := fmt.Sprintf("%s  %7s  %-6s", format.Pad(format.Bytes(x.Whole), 8), humanize.Comma(int64(x.Storages)), x.On)
+		p.holder(figures, &report.HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: x.Path}}}, p.once(x.Text))
 	}
 }
 

@@ -53,3 +53,24 @@ func TestAPathIsBrokenButNeverCut(t *testing.T) {
 		}
 	}
 }
+
+// TestNoSentenceStandsTwiceInAReport: what could be freed of one kind is explained once, and copies of a model are told apart.
+func TestNoSentenceStandsTwiceInAReport(t *testing.T) {
+	h := report.Holders{PID: 1, Result: &holders.Result{Waste: []holders.Waste{
+		{Kind: holders.WasteFrozen, Holder: "a.weight.grad", Device: "cuda:0", Storages: 1, Bytes: 8 << 20, Whole: 8 << 20},
+		{Kind: holders.WasteFrozen, Holder: "b.weight.grad", Device: "cuda:0", Storages: 1, Bytes: 4 << 20, Whole: 4 << 20},
+		{Kind: holders.WasteEnded, Holder: "tasks[*]._result", Device: "cuda:0", Storages: 1, Bytes: 2 << 20, Whole: 2 << 20},
+		{Kind: holders.WasteCopies, Holder: "model and ema.module", Device: "cuda:0", Storages: 16, Whole: 64 << 20},
+	}}}
+	var b bytes.Buffer
+	if err := WriteHolders(&b, &h, report.Options{}, Screen{Width: 200}); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{
+		"gradients of parameters that require none": 1, "a.weight.grad": 1, "b.weight.grad": 1, "Could be freed: 14.0 MiB": 1, "Copies of a model": 1, "model and ema.module": 1, "64.0 MiB": 1, "a task that has ended": 1,
+	} {
+		if n := strings.Count(b.String(), text); n != want {
+			t.Errorf("%q %d times\n%s", text, n, &b)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package text
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/report/format"
@@ -53,6 +54,16 @@ type page struct {
 	lines []Line
 	width int
 	color bool
+	said  []string // advice that was written
+}
+
+// once returns advice, or "" if the page has its sentence already.
+func (p *page) once(text string) string {
+	if text == "" || slices.ContainsFunc(p.said, func(said string) bool { return strings.Contains(said, text) }) {
+		return ""
+	}
+	p.said = append(p.said, text)
+	return text
 }
 
 // Screen is where text goes.

@@ -63,6 +63,7 @@ func (p *page) advice(j *report.Judgement) {
 	for _, a := range j.Advice {
 		p.line(plain, 0, "")
 		p.paragraph("→ ", a)
+		p.said = append(p.said, a)
 	}
 }
 

@@ -159,7 +159,12 @@ const (
 	wasteViews  = "views"
 	wasteFrozen = "frozen"
 	wasteGone   = "gone"
+	wasteEnded  = "ended"
+	wasteCopies = "copies"
 )
+
+// IsCopies reports whether a line of waste only says that models are equal, which is no waste by itself.
+func IsCopies(x *ledger.Waste) bool { return x.Kind == wasteCopies }
 
 // WasteText returns why memory could be freed and how, as one sentence without a full stop.
 func WasteText(x *ledger.Waste) string {
@@ -169,6 +174,10 @@ func WasteText(x *ledger.Waste) string {
 		return fmt.Sprintf("each is a view of a storage %.0f times its size: clone() it", times)
 	case wasteFrozen:
 		return "gradients of parameters that require none: set their grad to None"
+	case wasteEnded:
+		return "a task that has ended, or the frame of a function that has, keeps it, and nothing else: drop the task or the frame once its result is used"
+	case wasteCopies:
+		return "models with the same names and shapes of parameters: all are needed where one is an average (EMA) or a target of the other; else drop one"
 	case wasteGone:
 		return "only the optimizer keeps it, of parameters that nothing else has: make a new optimizer when parameters are replaced"
 	}
@@ -193,12 +202,14 @@ var remedies = []struct {
 	{"", retention.EndedByError, "an error ended the function, and the error's traceback keeps the variables of its frames until the next error: see why it failed"},
 	{"", retention.LastError, "the last error keeps it until the next error: see why it was raised"},
 	{"", retention.Traceback, "a kept exception keeps the variables of its frames: keep its text, or call with_traceback(None)"},
+	{"", retention.Ended, "a task or a frame of a function that has ended keeps it: drop the task or the frame, and keep only what is needed of its result"},
 	{"", retention.Frame, "a kept frame, generator or coroutine keeps its variables: end it, or keep only what is needed of it"},
 	{"", retention.Results, "IPython keeps each result: end lines with a semicolon, or run %reset -f out"},
 	{"", retention.Cache, "functools.lru_cache keeps each result: give it a maxsize, or call cache_clear()"},
 	{"", retention.OptimizerState, "the optimizer keeps state of all parameters it ever got: make a new optimizer when parameters are replaced"},
 	{"", retention.ParamGroups, "the optimizer keeps parameters that were replaced: make a new optimizer"},
-	{"", retention.WeakKeys, "entries of this WeakKeyDictionary stay as long as their keys live, and values that refer to their own keys keep them: keep no key in its value"},
+	{"", retention.OwnKeys, "values of this WeakKeyDictionary refer to their own keys, so no entry ever goes: keep no key in its value"},
+	{"", retention.WeakKeys, "entries of this WeakKeyDictionary stay as long as their keys live: see what keeps the keys"},
 	{"deque", 0, "the deque only grows: set maxlen if it has none"},
 	{"Queue", 0, "more is put into the queue than taken from it: set maxsize"},
 	{"SimpleQueue", 0, "more is put into the queue than taken from it: use a queue with maxsize"},
@@ -211,6 +222,9 @@ func Remedy(h *ledger.Holder) string {
 		if thing, many := thingOf(h); thing != "" && !many {
 			return "the graph of all steps is kept through " + thing + ": detach() it in each step"
 		}
+	}
+	if name, is := weakKeys(h); is {
+		return "values of the WeakKeyDictionary " + name + " refer to their own keys, so no entry ever goes: keep no key in its value"
 	}
 	for _, r := range remedies {
 		if h.Retention.Has(r.way) && (r.class == "" || r.class == h.Container) {
@@ -225,6 +239,13 @@ func Remedy(h *ledger.Holder) string {
 		return "PyTorch hooks are added to " + thing + " and never removed: call remove() of the handle that each registration returns"
 	}
 	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
+}
+
+// weakKeys returns the name of the WeakKeyDictionary that a holder is in, if its values keep their own keys.
+func weakKeys(h *ledger.Holder) (name string, is bool) {
+	thing, many := thingOf(h)
+	name, is = strings.CutSuffix(thing, ".data")
+	return name, is && many && h.Retention.Has(retention.WeakKeys|retention.OwnKeys)
 }
 
 // thingOf returns what a person would name of a holder, and whether that is a container of what is kept. Captures of

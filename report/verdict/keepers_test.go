@@ -133,11 +133,30 @@ func TestRemediesNameThings(t *testing.T) {
 		{ledger.Holder{Path: "decoder.state (autograd graph)", Thing: "decoder.state", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
 		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Thing: "local \"h\"", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},
 		{ledger.Holder{Path: "losses[*] (autograd graph)", Thing: "losses", Many: true, Retention: retention.Known | retention.Graph}, "the graph of what it holds is kept: keep loss.item()"},
+		{ledger.Holder{Path: "registry.data[*].state", Thing: "registry.data", Many: true, Retention: retention.Known | retention.WeakKeys | retention.OwnKeys}, "values of the WeakKeyDictionary registry refer to their own keys"},
+		{ledger.Holder{Path: "registry.data[*].list[*]", Thing: "registry.data[*].list", Many: true, Retention: retention.Known | retention.WeakKeys | retention.OwnKeys}, "values of this WeakKeyDictionary refer to their own keys"},
+		{ledger.Holder{Path: "tasks[*]._result", Thing: "tasks", Many: true, Retention: retention.Known | retention.Ended}, "a task or a frame of a function that has ended keeps it"},
 		{ledger.Holder{Path: "registry.data[*].state", Retention: retention.Known | retention.WeakKeys}, "entries of this WeakKeyDictionary stay as long as their keys live"},
 	} {
 		if got := Remedy(&c.held); !strings.HasPrefix(got, c.want) || strings.Contains(got, "the tuple") {
 			t.Errorf("%s: %q, want %q…", c.held.Path, got, c.want)
 		}
+	}
+}
+
+// TestWasteHasTexts: each kind has its own sentence, and that of views has the factor by which the storage is larger.
+func TestWasteHasTexts(t *testing.T) {
+	views := ledger.Waste{Kind: wasteViews, Bytes: 3_211_264, Whole: 3_227_648} // of 197 tokens one
+	if got := WasteText(&views); got != "each is a view of a storage 197 times its size: clone() it" {
+		t.Error(got)
+	}
+	said := map[string]string{}
+	for _, kind := range []string{wasteViews, wasteFrozen, wasteGone, wasteEnded, wasteCopies, "errors"} {
+		text := WasteText(&ledger.Waste{Kind: kind})
+		if text == "" || said[text] != "" {
+			t.Errorf("%s: %q, as %s", kind, text, said[text])
+		}
+		said[text] = kind
 	}
 }
 

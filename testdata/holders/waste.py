@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dead weight of each kind, and a twin of each that is none. Writes to argv[1], as JSON, what could be freed by kind and
 path, then waits until its input ends. With "twins" as argv[2], it makes the twins alone."""
-import json, sys
+import asyncio, copy, json, sys, weakref
 import torch
 import torch.nn as nn
 
@@ -88,6 +88,131 @@ if dead:
     except ValueError as e:
         sys.last_value = e
     tell("errors", "local \"local\" of fails() (waste.py:73), which an error ended", 24 * KiB * 4)
+
+    kept_error = None
+    try:
+        fails(28, None)
+    except ValueError as e:
+        kept_error = e
+    tell("errors", "kept_error.__traceback__", 28 * KiB * 4)
+
+# Tasks that have ended keep their results, one whose event loop is closed its variables, and the frame of a function that
+# has returned those of the function. Twins: a result that is kept elsewhere too, a generator and a task that go on.
+async def produce(n):
+    await asyncio.sleep(0)
+    return empty(n, 1024)
+
+
+async def wait_for(n, event):
+    waits = empty(n, 1024)
+    await event.wait()
+    return waits
+
+
+def generate(n):
+    waits = empty(n, 1024)
+    yield waits.shape
+    yield waits
+
+
+def frame_of(n):
+    local = empty(n, 1024)
+    return sys._getframe() if local is not None else None
+
+
+async def run(n):
+    task = asyncio.ensure_future(produce(n))
+    await task
+    return task
+
+
+twin_loop, twin_tasks = asyncio.new_event_loop(), []
+twin_tasks.append(twin_loop.run_until_complete(run(20)))
+twin_result = twin_tasks[0].result()
+twin_tasks.append(twin_loop.create_task(wait_for(20, asyncio.Event())))
+twin_loop.run_until_complete(asyncio.sleep(0))
+twin_generator = generate(20)
+next(twin_generator)
+if dead:
+    dead_loop, tasks, stuck = asyncio.new_event_loop(), [], []
+    tasks += [dead_loop.run_until_complete(run(40)) for _ in range(3)]
+    stuck.append(dead_loop.create_task(wait_for(44, asyncio.Event())))
+    dead_loop.run_until_complete(asyncio.sleep(0))
+    dead_loop.close()
+    kept_frame = frame_of(48)
+    tell("ended", "tasks[*]._result", 3 * 40 * KiB * 4)
+    tell("ended", "stuck[*]._coro.<local waits of wait_for()>", 44 * KiB * 4)
+    tell("ended", "kept_frame.<local local of frame_of()>", 48 * KiB * 4)
+
+# What IPython 8 keeps of each result: its names are the program's. Twin: a variable has it too.
+class DisplayHook:
+    pass
+
+
+def result(n, tensor):
+    global _, __, _1, _2
+    display.__dict__.update(_=tensor, __=getattr(display, "_", None))
+    _, __ = display._, display.__dict__["__"]
+    _oh[n] = globals()[f"_{n}"] = tensor
+
+
+display, _oh = DisplayHook(), {}
+Out = _oh
+if dead:
+    result(1, empty(52, 1024))
+    result(2, empty(54, 1024))
+    tell("errors", "_oh[", (52 + 54) * KiB * 4)
+named = empty(56, 1024)
+result(3, named)
+
+
+# A value of a weak dictionary that refers to its own key; the twin's key has another holder.
+class Key:
+    def __init__(self, tensor):
+        self.me, self.tensor = self, tensor
+
+
+class Value:
+    def __init__(self, key, tensor):
+        self.key, self.tensor = key, tensor
+
+
+own_keys, live_keys = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+for _ in range(3):
+    key = Key(None)
+    own_keys[key] = Value(key, empty(8, 1024))
+del key
+live_key = Key(None)
+live_keys[live_key] = Value(live_key, empty(8, 1024))
+state = empty(64, 64).requires_grad_()
+for _ in range(4):
+    state = state.sin()
+
+
+# Copies of a model. No twins: layers of one model, heads of one shape, a module around the same model.
+class Around(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def network(words):
+    blocks = [nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)) for _ in range(3)]
+    return nn.Sequential(nn.Embedding(words, 64), *blocks, nn.Linear(64, 10)).cuda()
+
+
+def tell_copies(path):
+    tell("copies", path, 0)
+
+
+net, other = network(500), network(700)
+around = Around(net)
+average = Around(copy.deepcopy(net))
+checkpoint = {"model": {k: v.clone() for k, v in other.state_dict().items()}, "step": 1}
+same_state = other.state_dict()
+on_the_host = copy.deepcopy(net).cpu()
+tell_copies("net and average.module")
+tell_copies("other and checkpoint['model']")
 
 with open(sys.argv[1], "w") as f:
     json.dump(truth, f)

@@ -7,8 +7,9 @@
 Points: "begin" with --begin, "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
 Each point is a line of JSON with the bytes of each purpose, of whole blocks of PyTorch's allocator, each once and in the first
 purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
-the same step before, by torch.autograd.graph.saved_tensors_hooks."""
-import argparse, json, os, sys
+the same step before, by torch.autograd.graph.saved_tensors_hooks. With --peak, "warm" comes after the first step, and "peak" before the end: the same of the moment
+at which most was allocated, as records of PyTorch and saved_tensors_hooks in each step show it; "other" is the rest."""
+import argparse, contextlib, json, os, sys
 import torch, torch.nn as nn, torch.nn.functional as F
 import jobs
 
@@ -134,35 +135,108 @@ class Training:
             loss = self.loss(x, y)
         return self.purposes((x, y), saved)["saved"]
 
-    def report(self, name, inputs=(), saved=0):
-        sums = self.purposes(inputs) | dict(saved=saved)
-        device = dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
+    def report(self, name, inputs=(), saved=0, purposes=None):
+        sums = purposes or self.purposes(inputs) | dict(saved=saved)
+        device = dict(device=0, allocated=torch.cuda.max_memory_allocated() if name == "peak" else torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
         print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], purposes=sums)), flush=True)
         if jobs.point.wait:
             jobs.point.wait = sys.stdin.readline() != ""
 
-    def step(self, point=False):
+    def step(self, point=False, peak=None):
         saved = self.saves() if point else 0
         x, y = self.batch()
-        loss = self.loss(x, y)
+        with peak.saved() if peak else contextlib.nullcontext():
+            loss = self.loss(x, y)
+        if peak:
+            peak.mark(self, (x, y))
         if point:
             self.report("forward", (x, y), saved)
         self.scaler.scale(loss).backward()
+        if peak:
+            peak.mark(self, (x, y))
         if point:
             self.report("backward", (x, y))
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if peak:
+            peak.mark(self, (x, y))
         self.optimizer.zero_grad()
+
+
+class Peak:
+    """Finds out what was allocated at the peak, and what for. A block is an address and how many allocations there were before it."""
+
+    def __init__(self):
+        torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=1 << 22)
+        self.marks, self.storages = {}, set()
+
+    def saved(self):
+        def keep(tensor):
+            if tensor.is_cuda:
+                self.storages.add(tensor.untyped_storage().data_ptr())
+            return tensor.detach()
+
+        return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+
+    def trace(self):
+        return torch.cuda.memory._snapshot()["device_traces"][0]
+
+    def mark(self, training, inputs):
+        """Notes the purposes of the blocks that live now. What was saved in this step lives at least until its backward pass."""
+        snapshot = torch.cuda.memory._snapshot()
+        sizes = {b["address"]: b["size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+        purposes = dict(
+            weights=training.model.parameters(), gradients=(p.grad for p in training.model.parameters()), buffers=training.model.buffers(),
+            state=(v for s in training.optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)), inputs=inputs)
+        of = {}
+        for purpose, tensors in purposes.items():
+            for t in tensors:
+                if t is not None and t.is_cuda:
+                    of.setdefault(t.untyped_storage().data_ptr(), purpose)
+        for address in self.storages:
+            of.setdefault(address, "saved")
+        self.storages = set()
+        births = {}
+        for i, e in enumerate(snapshot["device_traces"][0]):
+            if e["action"] == "alloc":
+                births[e["addr"]] = i
+        for address, purpose in of.items():
+            if address in sizes:
+                self.marks.setdefault((address, births[address]), (purpose, sizes[address]))
+
+    def purposes(self):
+        live, now, most, at, best = {}, 0, 0, 0, {}
+        for i, e in enumerate(self.trace()):
+            if e["action"] == "alloc":
+                size = self.marks.get((e["addr"], i), (None, -(-e["size"] // 512) * 512))[1]
+                live[e["addr"]] = i, size
+                now += size
+                if now > most:
+                    most, best = now, dict(live)
+            elif e["action"] == "free_requested":
+                now -= live.pop(e["addr"])[1]
+        sums = {}
+        for address, (i, size) in best.items():
+            purpose = self.marks.get((address, i), ("other", 0))[0]
+            sums[purpose] = sums.get(purpose, 0) + size
+        return sums
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("transformer", "cnn", "lora", "amp"))
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--peak", action="store_true")
     options = jobs.arguments(parser)
+    peak = Peak() if options.peak else None
     training = Training(options.kind)
-    for _ in range(options.steps):
-        training.step()
+    for n in range(options.steps):
+        training.step(peak=peak)
+        if peak and n == 0:
+            training.report("warm")
+    if peak:
+        training.report("peak", purposes=peak.purposes())
+        return
     training.report("trained")
     training.step(True)
     training.report("end")

@@ -51,10 +51,11 @@ func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	l.AddStuck(s)
 	l.AddPeaks(s)
 	later := laterWalks{Ledger: l, s: s, told: map[uint32]bool{}}
-	if until := later.until(r.End()); until > at {
+	for until := later.until(r.End()); until > at; until = later.until(r.End()) {
 		if err := p.PlayTo(until, &later); err != nil {
 			return nil, err
 		}
+		at = until
 	}
 	return s, nil
 }

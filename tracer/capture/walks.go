@@ -155,22 +155,29 @@ func cleaned(texts [][]byte) (list []string) {
 // firstWalk is how long after a moment a process's walk may be booked that began before it.
 const firstWalk = uint64(3e9)
 
+// latestWalk is how much later than a moment a process's next walk may be that shows what it had then.
+const latestWalk = uint64(60e9)
+
 // laterWalks plays on after a snapshot, and adds to it the first walk of each process that is nearer
 // to its moment than the latest one before.
 type laterWalks struct {
 	*ledger.Ledger
-	s    *ledger.Snapshot
-	told map[uint32]bool // pids whose first walk since then was told
+	s     *ledger.Snapshot
+	told  map[uint32]bool // pids whose first walk since then was told
+	reach uint64          // ns after the moment, up to which a first walk was looked for
 }
 
-// until returns the time after which no walk can be nearer.
+// until returns the time after which no walk is of use. It is later each time that the next walk of a process of PyTorch was not
+// found: up to latestWalk later, it shows what lines of code allocate for, and what lasted.
 func (w *laterWalks) until(end uint64) (until uint64) {
+	w.reach = min(max(2*w.reach, firstWalk), latestWalk)
 	for i := range w.s.Processes {
-		if w.s.Processes[i].End != 0 {
-			continue
-		}
-		until = max(until, w.s.End+firstWalk)
-		if last := w.s.LatestWalk(i); last != nil {
+		last := w.s.LatestWalk(i)
+		switch torch := slices.ContainsFunc(w.s.Tensors, func(t ledger.Tensors) bool { return t.Process == i }); {
+		case w.s.Processes[i].End != 0:
+		case torch && !w.told[w.s.Processes[i].PID]:
+			until = max(until, w.s.End+w.reach)
+		case last != nil && last.Failure == "":
 			until = max(until, w.s.End+distance(last.Time, w.s.End))
 		}
 	}
@@ -187,11 +194,14 @@ func (w *laterWalks) Tell(in ledger.Input) {
 	if !ok || walk.Failure != "" || w.told[walk.PID] {
 		return
 	}
-	w.told[walk.PID] = true
+	w.told[walk.PID] = walk.Time > w.s.End // else it was under way
 	for i := range w.s.Processes {
 		p := &w.s.Processes[i]
 		if last := w.s.LatestWalk(i); p.PID == walk.PID && p.End == 0 && (last == nil || distance(walk.Time, w.s.End) < distance(last.Time, w.s.End)) {
 			w.AddWalk(w.s, walk.PID)
+		}
+		if p.PID == walk.PID && p.End == 0 && w.told[walk.PID] {
+			ledger.NoteLasting(w.Ledger, w.s, walk.PID)
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 
 // Options is what a Walker needs.
 type Options struct {
-	Every     time.Duration // between walks of a process; 0: only at its begin and at the end
+	Every     time.Duration // between walks of a process; 0: ever longer, see leastPause
 	MaxMemory uint64        // bytes to copy of a process: see holders.Options; 0: DefaultMemory
 	HideNames bool          // likewise
 	LastTime  time.Duration // of all walks at the end, see Last; 0: DefaultLastTime
@@ -57,6 +57,7 @@ type Walker struct {
 
 // target is a process that is walked.
 type target struct {
+	first time.Time // when it was first seen
 	tried int       // walks in a row that found nothing
 	next  time.Time // when to walk it again
 	never bool      // it has no Python that can be read
@@ -67,6 +68,11 @@ const (
 	// up to lastPause.
 	firstPause = 2 * time.Second
 	lastPause  = time.Minute
+
+	// Where Options.Every is 0, a process is walked again after as long as it is known, at least leastPause, and at least
+	// costPause times as long as the walk took: one that ends by itself has a walk of its later half, which costs little.
+	leastPause = 3 * time.Second
+	costPause  = 20
 
 	// walkTime is the longest that one walk takes.
 	walkTime = 10 * time.Second
@@ -151,7 +157,7 @@ func (w *Walker) due(now time.Time) (pids []uint32) {
 	for _, pid := range traced {
 		t := w.known[pid]
 		if t == nil {
-			t = &target{}
+			t = &target{first: now}
 			w.known[pid] = t
 		}
 		if w.worthwhile(pid, t) && !now.Before(t.next) {
@@ -251,7 +257,7 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 	w.one.Lock()
 	defer w.one.Unlock()
 	if err := findPython(pid); err != nil {
-		w.note(pid, err) // there is nothing to book
+		w.note(pid, 0, err) // there is nothing to book
 		return
 	}
 	blocks := w.Blocks(pid)
@@ -277,6 +283,7 @@ const looking = "a look for holders"
 
 // read reads a process. Blocks are those before; opened is when the walk began.
 func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block, urgent bool) ledger.Walk {
+	began := time.Now()
 	result, err := w.look(ctx, pid, driver, urgent)
 	for try := 1; try < tries && err != nil && inMotion(err) && len(blocks) > 0; try++ {
 		result, err = w.look(ctx, pid, driver, urgent) // its lists of objects changed while they were read
@@ -291,7 +298,7 @@ func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, bl
 	} else {
 		walk.Failure = failureOf(err)
 	}
-	w.note(pid, err)
+	w.note(pid, time.Since(began), err)
 	return walk
 }
 
@@ -341,7 +348,8 @@ func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block, ur
 }
 
 // note decides when a process is walked again.
-func (w *Walker) note(pid uint32, err error) {
+func (w *Walker) note(pid uint32, took time.Duration, err error) {
+	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.known[pid]
@@ -350,13 +358,13 @@ func (w *Walker) note(pid uint32, err error) {
 	}
 	switch {
 	case err == nil && w.Every > 0:
-		t.tried, t.next = 0, time.Now().Add(w.Every)
+		t.tried, t.next = 0, now.Add(w.Every)
 	case err == nil:
-		t.next = time.Now().Add(24 * 365 * time.Hour)
+		t.tried, t.next = 0, now.Add(max(leastPause, costPause*took, now.Sub(t.first)))
 	case errors.Is(err, peek.ErrNoPython), errors.Is(err, unix.EPERM):
 		t.never = true
 	default: // no tensors yet, or it changed too fast
-		t.next = time.Now().Add(min(firstPause<<min(t.tried, 10), lastPause))
+		t.next = now.Add(min(firstPause<<min(t.tried, 10), lastPause))
 		t.tried++
 	}
 }

@@ -39,7 +39,7 @@ func TestUsersTakeTurnsInWalks(t *testing.T) {
 		t.Errorf("the first ones to walk are %v", got)
 	}
 	for pid := range uint32(3) { // found nothing, and wait
-		w.note(pid+1, holders.ErrPython)
+		w.note(pid+1, 0, holders.ErrPython)
 	}
 	if got := w.due(now)[:4]; !slices.Equal(got, []uint32{4, 1001, 2001, 5}) {
 		t.Errorf("later, they are %v", got)
@@ -90,7 +90,7 @@ func TestAProcessWithoutTensorsIsReadAgainOnlyWhenPyTorchAllocates(t *testing.T)
 		t.Fatalf("due at first: %v", got)
 	}
 	for _, pid := range []uint32{1, 2} {
-		w.note(pid, &holders.WalkError{Err: holders.ErrNoTensors})
+		w.note(pid, 0, &holders.WalkError{Err: holders.ErrNoTensors})
 	}
 	if got := w.due(now.Add(firstPause / 2)); len(got) != 0 {
 		t.Errorf("due again too early: %v", got)
@@ -110,7 +110,7 @@ func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 		if w.pointless(pid) {
 			t.Errorf("process %d was never read, and is not read at the end", pid)
 		}
-		w.note(pid, holders.ErrNoTensors)
+		w.note(pid, 0, holders.ErrNoTensors)
 		if !w.pointless(pid) {
 			t.Errorf("process %d has nothing, and is read at the end", pid)
 		}
@@ -122,25 +122,38 @@ func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 	if w.pointless(2) || !w.pointless(3) {
 		t.Errorf("after an allocation of process 2: pointless %v and %v", w.pointless(2), w.pointless(3))
 	}
-	w.note(2, peek.ErrNoPython)
+	w.note(2, 0, peek.ErrNoPython)
 	if !w.pointless(2) {
 		t.Error("a process without Python is read at the end")
 	}
 }
 
-func TestAProcessIsReadOnceOrAtIntervals(t *testing.T) {
-	for every, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
-		w, now := walker(every, 1), time.Now()
-		w.due(now)
-		w.note(1, nil)
-		if got := w.due(now.Add(time.Hour)); len(got) != want {
-			t.Errorf("every %v: due %v", every, got)
+// TestAProcessIsReadEverMoreSeldomOrAtIntervals: one that ends by itself has been walked in its later half.
+func TestAProcessIsReadEverMoreSeldomOrAtIntervals(t *testing.T) {
+	w, now := walker(time.Minute, 1), time.Now()
+	w.due(now)
+	w.note(1, 0, nil)
+	if got := w.due(now.Add(time.Hour)); len(got) != 1 {
+		t.Errorf("every minute: due %v", got)
+	}
+	for took, want := range map[time.Duration]time.Duration{0: time.Hour, time.Second: time.Hour, 5 * time.Minute: 100 * time.Minute} {
+		w := walker(0, 1)
+		w.due(now.Add(-time.Hour))
+		w.note(1, took, nil)
+		if early, late := w.due(now.Add(want-time.Minute)), w.due(now.Add(want+time.Minute)); len(early) != 0 || len(late) != 1 {
+			t.Errorf("known for an hour, walked in %v: due %v before and %v after %v", took, early, late, want)
 		}
+	}
+	w = walker(0, 1)
+	w.due(now)
+	w.note(1, 0, nil)
+	if early, late := w.due(now.Add(leastPause/2)), w.due(now.Add(2*leastPause)); len(early) != 0 || len(late) != 1 {
+		t.Errorf("known since now: due %v, then %v", early, late)
 	}
 	for _, err := range []error{peek.ErrNoPython, unix.EPERM} {
 		w := walker(time.Minute, 1)
 		w.due(time.Now())
-		w.note(1, err)
+		w.note(1, 0, err)
 		if got := w.due(time.Now().Add(time.Hour)); len(got) != 0 {
 			t.Errorf("after %v: due %v", err, got)
 		}
@@ -151,7 +164,7 @@ func TestPausesGrowAndHaveALimit(t *testing.T) {
 	w, now := walker(0, 1), time.Now()
 	w.due(now)
 	for range 100 {
-		w.note(1, holders.ErrNoTensors)
+		w.note(1, 0, holders.ErrNoTensors)
 	}
 	if next := w.known[1].next; next.Before(now.Add(lastPause)) || next.After(time.Now().Add(lastPause)) {
 		t.Errorf("the next walk is in %v", next.Sub(now))

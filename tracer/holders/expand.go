@@ -115,6 +115,9 @@ func (x *pythonExpander) expandStructure(i int32, a uint64, t *pyType, cost int)
 	if t.tensor || t.kind != kindOther && t.kind != kindGenerator {
 		return
 	}
+	if x.hasEnded(a) {
+		cost = max(cost, costError)
+	}
 	size := min(t.basic, maxStructure)
 	if t.item%8 == 0 && t.gc() {
 		if n := x.py.U64(a + obSize); n < 4096 {
@@ -167,6 +170,8 @@ func (x *pythonExpander) expandWord(i int32, v uint64, t *pyType, offset uint64,
 	}
 	name := t.memberAt(offset)
 	switch {
+	case t.name == taskType && name == "":
+		name = taskField(offset, held)
 	case t.name == "functools._lru_cache_wrapper" && held.kind == kindDict && int64(offset) != t.dictOffset:
 		name = "cache" // of links that the collector does not track
 		defer func(before bool) { x.untracked = before }(x.untracked)
@@ -367,6 +372,9 @@ func (x *pythonExpander) expandFrame(i int32, a uint64, cost int) {
 		}
 	}
 	x.pushPython(back, i, stepThrough, 0, cost+costField)
+	if x.hasEnded(a) {
+		cost = max(cost, costError)
+	}
 	x.expandLocals(i, x.py.frameAt(f), cost+costField)
 }
 

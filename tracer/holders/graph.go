@@ -161,7 +161,8 @@ func (g *graph) enqueue(i int32, cost int) {
 // again is told a further way to a node that is known.
 func (g *graph) again(i, from int32, step StepKind, aux uint64, cost int) {
 	n := &g.nodes[i]
-	if n.from == from && n.step == step || from == i {
+	named := step == StepAttr || step == StepKey
+	if n.from == from && n.step == step && (n.aux == aux || !named) || from == i {
 		return
 	}
 	other := edge{aux, from, step}

@@ -85,6 +85,8 @@ type Step struct {
 	Index    int    // of StepItem
 	Class    string // of the object that the step leads to
 	Size     int    // its entries, if it is a container, or -1
+	Ended    bool   // what it leads from is a task, or a frame of a function, that has ended
+	OwnKey   bool   // of StepKey: its key is a weak reference to an object that only the value keeps
 }
 
 // Relation is how a storage belongs to what its path names.

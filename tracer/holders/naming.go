@@ -119,6 +119,7 @@ func (n *namer) stepTo(to node) (Step, bool) {
 		return s, false
 	case StepKey, StepChild:
 		s.Name = n.readable(n.py.str(to.aux))
+		s.OwnKey = to.step == StepKey && n.keepsKey(to)
 	case StepAttr, StepField, StepCell, StepLocal:
 		s.Name = n.readable(n.auxName(to.aux))
 	case StepItem:
@@ -130,6 +131,9 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	if to.step == StepLocal && to.from >= 0 {
 		s.Function = n.functionOf(n.nodes[to.from].address)
 	}
+	if to.step == StepLocal || to.step == StepAttr && isTaskField(s.Name) {
+		s.Ended = to.from >= 0 && n.nodes[to.from].flags&nodeCPP == 0 && n.hasEnded(n.nodes[to.from].address)
+	}
 	if to.flags&nodeCPP == 0 {
 		if t := n.py.typeOf(to.address); t != nil {
 			s.Class = n.classOf(t)
@@ -137,6 +141,22 @@ func (n *namer) stepTo(to node) (Step, bool) {
 		}
 	}
 	return s, true
+}
+
+// keepsKey reports whether the key of a value in a dictionary is a weak reference, and the way to what it refers to leads
+// through the value.
+func (n *namer) keepsKey(value node) bool {
+	if t := n.py.typeOf(value.aux); t == nil || t.kind != kindWeak {
+		return false
+	}
+	i, known := n.index.get(n.py.U64(value.aux + weakObject))
+	for depth := 0; known && i >= 0 && depth < maxDepth; depth++ {
+		if n.nodes[i].address == value.address {
+			return true
+		}
+		i = n.nodes[i].from
+	}
+	return false
 }
 
 // functionOf returns the function of a generator or of a frame object.

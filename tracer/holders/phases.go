@@ -81,6 +81,7 @@ func (w *walk) run(ctx context.Context) error {
 		defer waste.now.Close()
 	}
 	waste.run()
+	(&copyFinder{wasteFinder: &waste, names: newNamer(w.search, w.roots)}).run()
 	w.finish()
 	return nil
 }

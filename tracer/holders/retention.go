@@ -37,12 +37,27 @@ func (s *Step) retention() retention.Set {
 	switch {
 	case s.Kind == StepGrad, s.Kind == StepAttr && s.Name == "grad":
 		return retention.Gradient
+	case s.Kind == StepLocal && s.Ended:
+		return retention.Frame | retention.Ended
 	case s.Kind == StepLocal:
 		return retention.Frame
 	case s.Name == "__traceback__":
 		return retention.Traceback
+	case s.Ended:
+		return retention.Ended
 	}
 	return 0
+}
+
+// resultName is a name that IPython has for a result beside Out: a variable, or an attribute of its DisplayHook.
+var resultName = regexp.MustCompile(`^(_{1,3}|_\d+)$`)
+
+// isResultName reports whether a path ends with such a name.
+func (h *Holder) isResultName() bool {
+	if h.depth == 0 || h.step.Kind != StepAttr || !resultName.MatchString(h.step.Name) {
+		return false
+	}
+	return h.depth == 1 && h.root.Kind == RootModule || strings.HasSuffix(h.parent.step.Class, "DisplayHook") || h.depth == 1 && strings.HasSuffix(h.root.Class, "DisplayHook")
 }
 
 // retentionIn returns what a step says together with the one before it, which leads to its owner.
@@ -52,7 +67,9 @@ func (s *Step) retentionIn(owner *Step) retention.Set {
 		return retention.Cache
 	case owner.Class == "WeakKeyDictionary" && s.Name == "data":
 		return retention.WeakKeys
-	case owner.Name == "Out" && s.Kind == StepKey:
+	case s.OwnKey:
+		return retention.OwnKeys
+	case (owner.Name == "Out" || owner.Name == "_oh") && s.Kind == StepKey:
 		return retention.Results
 	case owner.Name == "state" && s.Kind == StepKey && s.Name == "": // by parameter, which has no name
 		return retention.OptimizerState

@@ -82,3 +82,87 @@ func (x *pythonExpander) elementWords(descr uint64) uint64 {
 	}
 	return min(bytes, maxStructure) / 8
 }
+
+// taskType is asyncio's task, which is a C structure.
+const taskType = "_asyncio.Task"
+
+// Fields of a task that lie at the same place in all versions, or at one of two.
+const (
+	taskLoop      = 16
+	taskException = 48
+	taskResult    = 56 // before 3.11
+	taskResult311 = 64
+)
+
+const ownedByFrame = 2 // of a frame whose function has returned or ended, since 3.11: its frame object keeps its variables
+
+// taskField returns the name of a field of a task that has none, as Python code reads it, or "".
+func taskField(offset uint64, held *pyType) string {
+	switch {
+	case held.kind == kindTraceback:
+		return ""
+	case held.kind == kindGenerator:
+		return "_coro"
+	case offset == taskException && held.flags&flagError != 0:
+		return "_exception"
+	case offset == taskResult || offset == taskResult311:
+		return "_result"
+	}
+	return ""
+}
+
+// isTaskField reports whether only a task keeps what it has by a name. A context is also that of other tasks.
+func isTaskField(name string) bool {
+	return name == "_coro" || name == "_exception" || name == "_result"
+}
+
+// hasEnded reports whether an object is a task or a frame that no code runs in again: a task whose coroutine has ended,
+// or whose event loop is closed, or a frame object of a function that has returned, which is known since Python 3.11.
+func (h *heap) hasEnded(a uint64) bool {
+	t := h.py.typeOf(a)
+	switch {
+	case t == nil:
+	case t.kind == kindFrame && !h.py.l.frameObjects():
+		f := h.py.U64(a + frameData)
+		return f != 0 && h.py.U8(f+h.py.l.frOwner) == ownedByFrame
+	case t.name == taskType:
+		return h.isClosed(h.py.U64(a+taskLoop)) || h.coroutineEnded(a, t)
+	}
+	return false
+}
+
+// coroutineEnded reports whether the only coroutine that a task has has ended.
+func (h *heap) coroutineEnded(a uint64, t *pyType) (ended bool) {
+	if h.py.l.frameObjects() {
+		return false
+	}
+	for o := uint64(16); o+8 <= min(t.basic, maxStructure); o += 8 {
+		v := h.py.U64(a + o)
+		if held := h.py.typeOf(v); held != nil && held.kind == kindGenerator {
+			if int8(h.py.U8(v+h.py.l.genState)) < 1 {
+				return false
+			}
+			ended = true
+		}
+	}
+	return ended
+}
+
+// isClosed reports whether an event loop of asyncio is closed: its attribute _closed is True.
+func (h *heap) isClosed(loop uint64) (closed bool) {
+	t := h.py.typeOf(loop)
+	if t == nil || !t.heap() {
+		return false
+	}
+	visit := func(key, value uint64) {
+		if b := h.py.typeOf(value); b != nil && b.name == "bool" && h.py.str(key) == "_closed" {
+			closed = h.py.U32(value+intDigits) == 1
+		}
+	}
+	if dict, keys, values := h.py.attributes(loop, t); dict != 0 {
+		h.py.eachItem(dict, visit)
+	} else if keys != 0 {
+		h.py.eachKey(keys, values, visit)
+	}
+	return closed
+}

@@ -18,6 +18,8 @@ const (
 	WasteGone     WasteKind = "gone"   // only an optimizer keeps the parameters, with their gradients and its state of them
 	WasteFrozen   WasteKind = "frozen" // gradients of tensors that require none
 	WasteViews    WasteKind = "views"  // storages of which all tensors use at most half
+	WasteEnded    WasteKind = "ended"  // only a task, or a frame of a function, that has ended keeps it
+	WasteCopies   WasteKind = "copies" // models with equal names and shapes, which may all be of use: its Bytes are 0
 	noWaste       WasteKind = ""       //
 	maxUses                 = 32       // tensors of one storage that are told apart
 	leastWaste              = 512      // bytes: the allocator's unit
@@ -29,10 +31,10 @@ const (
 // Waste is memory that could be freed, of one holder's pattern.
 type Waste struct {
 	Kind     WasteKind
-	Holder   string // as Line.Holder
+	Holder   string // as Line.Holder; of copies all: "model and ema.module"
 	Device   string
-	Index    int // of the device
-	Storages uint64
+	Index    int    // of the device
+	Storages uint64 // of copies those of one
 	Bytes    uint64 // that could be freed; no byte is in two of a result
 	Whole    uint64 // of the storages
 }
@@ -55,7 +57,7 @@ func (w *wasteFinder) run() {
 	w.calibrate()
 	w.gone = map[uint64]bool{}
 	for _, st := range w.storages.found {
-		if s := w.named(st); s != nil && onlyBy(s, retention.ParamGroups) && !s.Holder.retention().Has(retention.Gradient) {
+		if s := w.named(st); s != nil && w.knowsAll(st) && onlyBy(s, retention.ParamGroups) && !s.Holder.retention().Has(retention.Gradient) {
 			w.gone[st.address] = true
 		}
 	}
@@ -104,8 +106,11 @@ func (w *wasteFinder) named(st *storage) *Storage {
 // judge returns why a storage could be freed, and how much of it.
 func (w *wasteFinder) judge(st *storage, s *Storage) (WasteKind, uint64) {
 	switch {
-	case onlyBy(s, retention.LastError), onlyBy(s, retention.EndedByError), onlyBy(s, retention.Traceback), onlyBy(s, retention.Results):
+	case !w.knowsAll(st): // a way beyond those that were kept may be of use
+	case onlyBy(s, retention.LastError), onlyBy(s, retention.EndedByError), onlyBy(s, retention.Traceback), onlyResults(s):
 		return WasteErrors, st.bytes
+	case onlyBy(s, retention.Ended):
+		return WasteEnded, st.bytes
 	case w.gone[st.address], onlyBy(s, retention.ParamGroups), w.stateOfGone(st):
 		return WasteGone, st.bytes
 	case w.frozen(st, s):
@@ -120,9 +125,21 @@ func (w *wasteFinder) judge(st *storage, s *Storage) (WasteKind, uint64) {
 	return noWaste, 0
 }
 
+// knowsAll reports whether the search kept each way that it found to a storage.
+func (w *wasteFinder) knowsAll(st *storage) bool {
+	return len(st.others) < maxAlso && !slices.ContainsFunc(append([]int32{st.holder}, st.others...), func(i int32) bool { return len(w.also[i]) >= maxAlso })
+}
+
 // onlyBy reports whether all paths to a storage keep it in one of some ways.
 func onlyBy(s *Storage, way retention.Set) bool {
 	return s.Holder.retention().Has(way) && !slices.ContainsFunc(s.Also, func(h *Holder) bool { return !h.retention().Has(way) })
+}
+
+// onlyResults reports whether only IPython keeps a storage: Out, and its names for the same results.
+func onlyResults(s *Storage) bool {
+	all := append([]*Holder{s.Holder}, s.Also...)
+	return slices.ContainsFunc(all, func(h *Holder) bool { return h.retention().Has(retention.Results) }) &&
+		!slices.ContainsFunc(all, func(h *Holder) bool { return !h.retention().Has(retention.Results) && !h.isResultName() })
 }
 
 // stateOfGone reports whether a storage is an optimizer's state of a parameter that only it keeps.

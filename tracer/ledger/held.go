@@ -145,8 +145,8 @@ type Walk struct {
 
 // Waste is memory that could be freed without a loss to the program, as a walk proved. No byte is in two.
 type Waste struct {
-	Kind            string // holders.WasteKind: "views", "frozen", "gone", "errors"
-	Path            string // of its holder; untrusted, but cleaned
+	Kind            string // holders.WasteKind: "views", "frozen", "gone", "errors", "ended", "copies"
+	Path            string // of its holder, of copies of all; untrusted, but cleaned
 	Device          int32
 	Bytes, Storages uint64 // that could be freed, in so many storages
 	Whole           uint64 // bytes of these storages
@@ -205,6 +205,7 @@ type Held struct {
 	Older           uint64 // part of Bytes that was allocated before the attach
 	InMotion        uint64 // storages that changed while they were read
 	Driver          uint64 // part of Bytes that the driver gave out, not PyTorch's allocator
+	Lasted          bool   // the walks before and after the moment found the same of it: see NoteLasting
 }
 
 // WalkTotals is what one of PyTorch's allocators had given out at the time of a walk. What Held

@@ -75,7 +75,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[blockList]():     "blocks freed time |",
 		reflect.TypeFor[walks]():         "list sites blocks older open |",
 		reflect.TypeFor[Walked]():        "Time Took Failure Problems Held Allocators Waste | Process Left",
-		reflect.TypeFor[Held]():          "Holder Bytes Storages Older InMotion Driver |",
+		reflect.TypeFor[Held]():          "Holder Bytes Storages Older InMotion Driver | Lasted",
 		reflect.TypeFor[Holder]():        "Device Path Frames Class Also Container Containers Entries Found Retention Parts Thing Many |",
 		reflect.TypeFor[WalkTotals]():    "Device Allocated Held Older HeldOlder Excess ExcessOlder | Unreported",
 		reflect.TypeFor[openWalk]():      "time allocators freed given |",

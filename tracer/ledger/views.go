@@ -123,6 +123,51 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	}
 }
 
+// NoteLasting marks what a process keeps in a snapshot as lasting if the walks next before and after it found as many bytes,
+// of the same parts of a model.
+func NoteLasting(l *Ledger, s *Snapshot, pid uint32) {
+	p := l.walkOf(pid, s.End)
+	if p == nil || p.walks == nil {
+		return
+	}
+	index := slices.IndexFunc(s.Processes, func(x Process) bool { return x.ID() == p.ID() })
+	shown := s.LatestWalk(index)
+	var before, after *Walked
+	for i := range p.walks.list {
+		switch w := &p.walks.list[i]; {
+		case w.Failure != "":
+		case w.Time <= s.End:
+			before = w
+		case after == nil:
+			after = w
+		}
+	}
+	if shown == nil || before == nil || after == nil {
+		return
+	}
+	type key struct {
+		path   string
+		device int32
+	}
+	found := map[key]*Held{}
+	for i := range before.Held {
+		found[key{before.Held[i].Path, before.Held[i].Device}] = &before.Held[i]
+	}
+	lasting := map[key]bool{}
+	for i := range after.Held {
+		x := &after.Held[i]
+		k := key{x.Path, x.Device}
+		if y := found[k]; y != nil {
+			lasting[k] = x.Bytes == y.Bytes && x.Older == y.Older && x.Parts == y.Parts && x.InMotion+y.InMotion == 0
+		}
+	}
+	shown.Held = slices.Clone(shown.Held)
+	for i := range shown.Held {
+		x := &shown.Held[i]
+		x.Lasted = lasting[key{x.Path, x.Device}]
+	}
+}
+
 // eachAt calls do for the processes that are in a snapshot, with their index there.
 func (l *Ledger) eachAt(s *Snapshot, do func(p *process, index int)) {
 	index := indexOf(s.Processes)

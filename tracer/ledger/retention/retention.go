@@ -23,6 +23,8 @@ const (
 	ParamGroups                    // the parameters of an optimizer
 	Gradient                       // the gradient of what the path leads to
 	WeakKeys                       // a value of a weakref.WeakKeyDictionary
+	Ended                          // a task that has ended, or a frame of a function that has
+	OwnKeys                        // a value of a weakref.WeakKeyDictionary, and nothing but the value keeps its key
 
 	all = 1<<iota - 1
 )

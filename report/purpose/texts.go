@@ -129,7 +129,7 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 		list = append(list, b.Use.note(b.KVCache()))
 	}
 	if slices.ContainsFunc(b.Rows, func(r Row) bool { return r.Kind == Backward }) {
-		list = append(list, "Of the backward pass, stack traces do not tell temporaries from gradients of parameters: no walk saw who kept them.")
+		list = append(list, "Backward pass: stack traces do not tell temporaries from gradients of parameters, and no walk saw who kept them.")
 	}
 	if b.CacheRead != 0 {
 		list = append(list, "The cache is divided as it was read "+format.Span(distance(b.CacheRead, s.End))+" from this moment.")

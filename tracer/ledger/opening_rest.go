@@ -107,9 +107,16 @@ func carryRest(c *carrier, p *process) {
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
 	codec.Most(c.Codec, &t.halvings, maxHalvings)
-	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open)
+	returns := len(t.returned) > 0
+	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open, &returns)
 	if t.untraced {
 		codec.Amount(c.Codec, &t.traced, maxTensors)
+	}
+	if returns {
+		codec.List(c.Codec, &t.returned, maxSegmentChanges, func(x *returned) {
+			codec.Nums(c.Codec, &x.address, &x.time)
+			codec.Most(c.Codec, &x.bytes, maxSize)
+		})
 	}
 	carryReading(c, p, t)
 	c.told(&t.now)

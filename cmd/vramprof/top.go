@@ -41,7 +41,7 @@ func topCommand(p *program) *cli.Command {
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: this folder)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
 			mineFlag(),
-			connectFlag(),
+			connectFlag(insteadOfTracing),
 		}),
 		Action: p.topSession,
 	}

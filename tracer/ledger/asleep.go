@@ -334,9 +334,9 @@ func (t *tensors) forgetChanges() {
 }
 
 // giveBack notes the free of a segment that the books lack and the latest reading of the allocator has, and reports
-// whether it is one.
-func (p *torch) giveBack(e *Event) bool {
-	bytes, device := p.allocator.segmentAt(e.Address)
+// whether it is one. a may be nil.
+func (a *allocator) giveBack(p *torch, e *Event) bool {
+	bytes, device := a.segmentAt(e.Address)
 	at := slices.IndexFunc(p.tensors, func(t tensors) bool { return t.device == device && t.now.known })
 	if bytes == 0 || at < 0 || e.Space != Addresses || p.purged {
 		return false
@@ -353,9 +353,9 @@ func (p *torch) giveBack(e *Event) bool {
 }
 
 // keepBack undoes giveBack: the free failed.
-func (p *torch) keepBack(address uint64) {
-	for i := range p.tensors {
-		t := &p.tensors[i]
+func keepBack(list []tensors, address uint64) {
+	for i := range list {
+		t := &list[i]
 		t.returned = slices.DeleteFunc(t.returned, func(r returned) bool { return r.address == address })
 	}
 }

@@ -192,7 +192,7 @@ func (p *driver) free(e *Event) {
 		} else {
 			p.drop(key, n, e.Time)
 		}
-	} else if p.giveBack(e) {
+	} else if p.allocator.giveBack(&p.torch, e) {
 		last.outcome = givenBack
 		p.olderFreed = max(p.olderFreed, e.Time)
 		p.tellUnmatched(e.Space, e)

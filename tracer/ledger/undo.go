@@ -193,7 +193,7 @@ func (p *driver) freeFailed(e *Event) {
 		}
 	case e.Result == resultDeinitialized:
 	case last.outcome == givenBack:
-		p.keepBack(last.entry.address)
+		keepBack(p.tensors, last.entry.address)
 	case last.outcome == lessPhysical:
 		p.undoPhysical(e)
 	case p.purged: // its site is archived

@@ -226,7 +226,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
 	j := report.Judge(s, st)
 	r.Verdicts, r.Advice = verdictReports(s, j, kept)
-	r.Growth = growthReports(s, st, j)
+	r.Growth = NewGrowth(s, st, j)
 	for i := range s.Processes {
 		r.Waste = append(r.Waste, wasteReports(s.Processes[i].PID, report.WasteOf(s, i))...)
 	}

@@ -66,8 +66,9 @@ func writeSnapshot(c *cli.Context) error {
 		return err
 	}
 	defer out.Discard()
+	said := awaitRead(c, pid)
 	s, err := snapshot.Take(pid, ask, look)
-	if err != nil {
+	if said(); err != nil {
 		return err
 	}
 	if err := out.Save(s.Write, name); err != nil {

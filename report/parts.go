@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -45,6 +46,17 @@ var PartTerms = []PartTerm{
 	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
 }
 
+// In returns what the term is called for processes. Of one that began within the session nothing is older than the attach:
+// what it had before its first allocation is its CUDA context.
+func (t *PartTerm) In(s *ledger.Snapshot, processes ...int) string {
+	if t.Name == MarkName(MarkForeign) && !slices.ContainsFunc(processes, func(p int) bool { return s.Processes[p].Begin <= s.Begin }) {
+		return contextName
+	}
+	return t.Name
+}
+
+const contextName = "CUDA context"
+
 // PartText returns "python3 [42] on cuda:0 GPU-a: NVML usage 6.0 GiB = tensors 4.1 GiB + PyTorch
 // cache 1.6 GiB + context, other before attach 310 MiB + unexplained 2.0 MiB".
 func PartText(s *ledger.Snapshot, x *ledger.Part) string {
@@ -58,7 +70,7 @@ func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 	for i := range PartTerms {
 		r := &PartTerms[i]
 		if n := r.Bytes(x); n != 0 {
-			b.WriteString(sign + r.Name + " " + format.Bytes(n))
+			b.WriteString(sign + r.In(s, x.Process) + " " + format.Bytes(n))
 			sign = " + "
 		}
 		if x.Internal > 0 && r.Name == PlaneName(PlaneDriver) {

@@ -157,7 +157,7 @@ func PlaneKey(p balance.Plane) string {
 
 func balancesOf(s *ledger.Snapshot, st callstack.Stacks, lines []verdict.Group) (list []GPUBalance) {
 	for _, b := range balance.Of(s, lines) {
-		x := GPUBalance{Balance: b, Name: gpuName(s, &b), Used: usedText(&b)}
+		x := GPUBalance{Balance: b, Name: gpuName(s, &b), Used: usedText(s, &b)}
 		x.say(s, st)
 		list = append(list, x)
 	}
@@ -174,13 +174,17 @@ func gpuName(s *ledger.Snapshot, b *balance.Balance) string {
 	return fmt.Sprintf("GPU %d", b.GPU.Index)
 }
 
-func usedText(b *balance.Balance) string {
+func usedText(s *ledger.Snapshot, b *balance.Balance) string {
 	rows := slices.Clone(b.Rows)
 	slices.SortStableFunc(rows, func(x, y balance.Row) int { return cmp.Compare(y.Bytes, x.Bytes) })
 	var parts []string
 	for i := range rows {
 		if r := &rows[i]; r.Bytes > 0 {
-			text := PlaneText(r.Plane) + " " + format.Bytes(r.Bytes)
+			text := PlaneText(r.Plane)
+			if r.Plane == balance.Before && !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.Begin <= s.Begin }) {
+				text = contextName
+			}
+			text += " " + format.Bytes(r.Bytes)
 			if r.Grows() {
 				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over))
 				if r.Paused() {

@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/sequence"
 	"github.com/vramprof/vramprof/tracer/unwind"
@@ -33,6 +34,16 @@ func (t *Tracer) Sums() ledger.Glance {
 		sums.Lost += n
 	}
 	return sums
+}
+
+// TensorBlocks returns the live tensors of a process that have an event of their own, as of now. traced is false if the
+// books do not have the process.
+func (t *Tracer) TensorBlocks(pid uint32) (list []ledger.TensorBlock, traced bool) {
+	t.sequencer.Settle(clock.Now(), t.snapshots.events.flush)
+	t.snapshots.reader.Settle()
+	tx := t.sequencer.Begin()
+	defer tx.Done()
+	return tx.TensorBlocks(pid)
 }
 
 // LostOOMs returns how many errors did not reach Config.OOM, since there were too many at once, in

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,8 +30,13 @@ func complete(out io.Writer, app *cli.App, words []string) {
 	if command == nil || slices.Contains(before, "--") {
 		return
 	}
-	if len(before) > 0 && takesValue(command, before[len(before)-1]) {
-		return
+	if len(before) > 0 {
+		if usage, is := takesValue(command, before[len(before)-1]); is {
+			for _, value := range valuesIn(usage) {
+				fmt.Fprintf(out, "%s\t\n", value)
+			}
+			return
+		}
 	}
 	switch {
 	case strings.HasPrefix(last, "-"):
@@ -63,18 +69,28 @@ func completeFlags(out io.Writer, command *cli.Command) {
 	}
 }
 
-// takesValue reports whether a word is an option whose value is the next word.
-func takesValue(command *cli.Command, word string) bool {
+// takesValue reports whether a word is an option whose value is the next word, and returns its usage.
+func takesValue(command *cli.Command, word string) (usage string, is bool) {
 	for _, flag := range command.Flags {
 		d, ok := flag.(cli.DocGenerationFlag)
 		if _, isOptional := flag.(*cli.GenericFlag); !ok || isOptional || !d.TakesValue() {
 			continue
 		}
-		for _, name := range flag.Names() {
-			if word == dashed(name) {
-				return true
-			}
+		if slices.ContainsFunc(flag.Names(), func(name string) bool { return word == dashed(name) }) {
+			return d.GetUsage(), true
 		}
 	}
-	return false
+	return "", false
+}
+
+// valueList matches the values that a usage lists: "trace PyTorch tensors: `WHEN` is auto, on or off".
+var valueList = regexp.MustCompile("`[A-Z]+`(?: of [A-Z]+)?(?: is|:) ((?:[a-z0-9_-]+, )*[a-z0-9_-]+(?:,? or |, )[a-z0-9_-]+)(?:$|;| \\()")
+
+// valuesIn returns these values; none if there is no list.
+func valuesIn(usage string) []string {
+	m := valueList.FindStringSubmatch(usage)
+	if m == nil {
+		return nil
+	}
+	return strings.FieldsFunc(strings.ReplaceAll(m[1], " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -14,7 +14,8 @@ import (
 func TestCompletionListsCommandsAndFlagsAndElseFiles(t *testing.T) {
 	for _, c := range []struct{ words, has string }{
 		{"", "report\t"}, {"rep", "report\t"}, {"report --", "--view\t"}, {"report run.vram --", "--view\t"}, {"record -", "-p\t"},
-		{"help ", "leaks\t"}, {"help ", "planes\t"}, {"report ", ""}, {"report --view ", ""}, {"record -- -", ""}, {"bogus -", ""},
+		{"help ", "leaks\t"}, {"help ", "planes\t"}, {"report ", ""}, {"report --view ", "tree\t"}, {"report --view ta", "table\t"}, {"record --tensors ", "auto\t"}, {"record --tensors ", "off\t"}, {"export -f ", "folded\t"},
+		{"record --holders ", "end\t"}, {"compare --by ", "file\t"}, {"top --sort ", "before\t"}, {"record --for ", ""}, {"record -o ", ""}, {"record -d ", ""}, {"record -- -", ""}, {"bogus -", ""},
 	} {
 		var out, errors bytes.Buffer
 		run(append([]string{"vramprof", completeWord}, strings.Split(c.words, " ")...), &out, &errors)

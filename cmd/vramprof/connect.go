@@ -22,12 +22,11 @@ import (
 )
 
 // connectFlag returns the flag of commands that can ask a running vramprof serve.
-func connectFlag() cli.Flag {
-	return &cli.GenericFlag{
-		Name: "connect", Value: &socketValue{},
-		Usage: "ask the running vramprof serve instead of tracing; --connect=SOCKET: another than " + remote.DefaultSocket,
-	}
+func connectFlag(usage string) cli.Flag {
+	return &cli.GenericFlag{Name: "connect", Value: &socketValue{}, Usage: usage + "; --connect=SOCKET: another than " + remote.DefaultSocket}
 }
+
+const insteadOfTracing = "ask the running vramprof serve instead of tracing"
 
 // socketValue is "--connect" or "--connect=SOCKET".
 type socketValue struct{ path string }

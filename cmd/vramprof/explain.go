@@ -88,8 +88,9 @@ func explainProcess(c *cli.Context, pid uint32) error {
 	if err := session.CheckProcess(pid); err != nil {
 		return err
 	}
+	said := awaitRead(c, pid)
 	s, err := explain.Process(c.Context, pid, c.Bool("no-names"))
-	if err != nil {
+	if said(); err != nil {
 		return err
 	}
 	for _, w := range s.Warnings {

@@ -31,7 +31,7 @@ func exportCommand(p *program) *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture); - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			mineFlag(),
-			connectFlag(),
+			connectFlag(insteadOfTracing),
 		}, readFlags(), momentFlags(), traceFlags()),
 		Action: p.exportSession,
 	}

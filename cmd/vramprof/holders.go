@@ -64,7 +64,9 @@ func showHolders(c *cli.Context) error {
 	}
 	started := procfs.StartTicks(pid)
 	h := report.Holders{PID: pid, Comm: procfs.Comm(pid), Device: c.String("device")}
-	if h.Result, err = walk(c.Context, pid, options); err != nil {
+	said := awaitRead(c, pid)
+	h.Result, err = walk(c.Context, pid, options)
+	if said(); err != nil {
 		return err
 	}
 	if wait > 0 {
@@ -72,7 +74,9 @@ func showHolders(c *cli.Context) error {
 		case <-c.Context.Done(): // Ctrl-C: compare with what there is now
 		case <-time.After(wait):
 		}
+		said := awaitRead(c, pid)
 		later, err := walk(context.WithoutCancel(c.Context), pid, options)
+		said()
 		switch {
 		case err != nil:
 		case procfs.StartTicks(pid) != started: // the pid may belong to another process
@@ -86,6 +90,11 @@ func showHolders(c *cli.Context) error {
 		h.Before, h.Result = h.Result, later
 	}
 	return writeHolders(c, &h)
+}
+
+// awaitRead says on a terminal that the memory of a process is read, if that takes long.
+func awaitRead(c *cli.Context, pid uint32) (end func()) {
+	return terminal.Await(c.App.ErrWriter, fmt.Sprintf("vramprof: reading the memory of process %d", pid))
 }
 
 func writeHolders(c *cli.Context, h *report.Holders) error {

@@ -30,7 +30,7 @@ func leaksCommand(p *program) *cli.Command {
 		Usage:       "find lines of code that leak, and list who holds memory",
 		UsageText:   "vramprof leaks [OPTIONS] [FILE | -- COMMAND [ARGUMENTS]]",
 		Description: "Traces like record, or reads FILE, a capture. Reports which lines grow without end, with your own code of their stack traces, and lists the sites that hold most memory. With --fail-on-leak, a leak exits with status 3.",
-		Flags: append(append(traceFlagsWith("show all: library frames, tables, holders and all notes; while tracing, also report what is probed"), mineFlag(), connectFlag(), momentFlags()[0], readFlags()[0]),
+		Flags: append(append(traceFlagsWith("show all: library frames, tables, holders and all notes; while tracing, also report what is probed"), mineFlag(), connectFlag(insteadOfTracing), momentFlags()[0], readFlags()[0]),
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Usage: "list at most `N` lines that grow and sites (default: as many as fit one screen, with -v 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},

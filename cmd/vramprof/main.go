@@ -135,7 +135,9 @@ func newApp(p *program, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			recordCommand(p), topCommand(p), serveCommand(p), reportCommand(p), leaksCommand(p), explainCommand(p), diffCommand(), compareCommand(), ciCommand(p), exportCommand(p), whatifCommand(), fitCommand(), holdersCommand(), snapshotCommand(), psCommand(), mcpCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
-		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
+		Flags: []cli.Flag{ // the library adds the first only where no command has that name
+			cli.HelpFlag, &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true},
+		},
 		Writer: stdout, ErrWriter: stderr,
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   onUsageError,
@@ -143,6 +145,9 @@ func newApp(p *program, stdout, stderr io.Writer) *cli.App {
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return noCommand(c, c.Args().First())
+			}
+			if c.Bool("version") {
+				return printVersion(c)
 			}
 			return cli.ShowAppHelp(c)
 		},

@@ -33,7 +33,7 @@ func reportCommand(p *program) *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` of each (default: 10)"},
 			mineFlag(),
-			connectFlag(),
+			connectFlag(insteadOfTracing),
 		}, readFlags(), momentFlags(), findFlags(), traceFlags()),
 		Action: p.reportSession,
 	}

@@ -41,7 +41,7 @@ func topCommand(p *program) *cli.Command {
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: this folder)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
 			mineFlag(),
-			connectFlag(),
+			connectFlag(insteadOfTracing),
 		}),
 		Action: p.topSession,
 	}
@@ -90,7 +90,9 @@ func (p *program) topSession(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return live.Once(snapshot, s.Stacks(), p.liveOptions(c))
+		o := p.liveOptions(c)
+		o.Driver = s.Driver()
+		return live.Once(c.Context, snapshot, s.Stacks(), o)
 	}
 	defer terminal.DiscardKeys()
 	defer s.Close()
@@ -101,7 +103,8 @@ func (p *program) topSession(c *cli.Context) error {
 func (p *program) once(c *cli.Context) bool { return c.Bool("once") || !live.Possible() }
 
 func (p *program) liveOptions(c *cli.Context) live.Options {
-	return live.Options{Sort: c.String("sort"), Stdout: c.App.Writer, Restore: p.setRestore}
+	alone := c.IsSet("pid") || c.IsSet("name") || c.Args().Present()
+	return live.Options{Sort: c.String("sort"), Stdout: c.App.Writer, Restore: p.setRestore, Alone: alone}
 }
 
 // topFile shows a capture: played on a terminal, else one moment of it.
@@ -130,7 +133,7 @@ func (p *program) topFile(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return live.Once(snapshot, stacks, p.liveOptions(c))
+		return live.Once(c.Context, snapshot, stacks, p.liveOptions(c))
 	}
 	from := replay.First(r)
 	if c.IsSet("at") {
@@ -158,7 +161,7 @@ func (p *program) topRemote(c *cli.Context) error {
 		return err
 	}
 	if once {
-		return live.Once(first, stacks, p.liveOptions(c))
+		return live.Once(c.Context, first, stacks, p.liveOptions(c))
 	}
 	return live.Remote(c.Context, r, stacks, p.liveOptions(c))
 }

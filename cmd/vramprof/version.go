@@ -28,11 +28,15 @@ func versionCommand() *cli.Command {
 			if err := noArguments(c); err != nil {
 				return err
 			}
-			revision, when := built()
-			_, err := fmt.Fprintf(c.App.Writer, "vramprof %s (%s, %s, %s, %s/%s)\n", version, revision, when, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return printVersion(c)
 		},
 	}
+}
+
+func printVersion(c *cli.Context) error {
+	revision, when := built()
+	_, err := fmt.Fprintf(c.App.Writer, "vramprof %s (%s, %s, %s, %s/%s)\n", version, revision, when, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 // built returns the commit that the program was built from, and its date. A release has the values

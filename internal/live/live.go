@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
 // Options choose what the screen shows, and where the result goes.
@@ -26,13 +27,18 @@ type Options struct {
 	Sort    string // column; "": as usual
 	Stdout  io.Writer
 	Restore func(func()) // is told what gives the terminal back
+	Alone   bool         // processes are chosen, so what else keeps GPUs is not shown
+	Driver  *nvml.Driver // of the session whose books Once prints; nil: none
 }
 
 func (o Options) view() tui.Options { return tui.Options{Sort: o.Sort, User: userName} }
 
 // Once prints one screen as text.
-func Once(snapshot *ledger.Snapshot, stacks callstack.Stacks, o Options) error {
+func Once(ctx context.Context, snapshot *ledger.Snapshot, stacks callstack.Stacks, o Options) error {
 	x := tui.Moment{Snapshot: snapshot, Judged: tui.Judge(snapshot, stacks), Stacks: stacks, Ended: true}
+	if !o.Alone {
+		x.Others = readOthers(ctx, o.Driver)
+	}
 	return tui.Once(o.Stdout, x, o.view(), terminal.Width())
 }
 
@@ -75,7 +81,9 @@ func Session(ctx context.Context, s *session.Session, dir string, o Options) err
 	if kept != nil {
 		view.Capture = kept.toggle
 	}
-	snapshot, err := onScreen(ctx, s, newScreen(view, o.Restore), log, kept)
+	sc := newScreen(view, o.Restore)
+	sc.others.off = o.Alone
+	snapshot, err := onScreen(ctx, s, sc, log, kept)
 	if err != nil {
 		return err
 	}
@@ -115,6 +123,7 @@ func onScreen(parent context.Context, s *session.Session, sc *liveScreen, log *L
 	select {
 	case <-done: // there was nothing to trace
 	case <-began:
+		sc.others.driver = s.Driver()
 		go sc.follow(ctx, s.Glance, s.Stacks(), log)
 		screenErr = sc.run(ctx)
 		end()

@@ -21,6 +21,7 @@ func Remote(ctx context.Context, r *remote.Server, stacks callstack.Stacks, o Op
 		return err
 	}
 	defer here.Close()
+	sc.others.off = o.Alone
 	following, end := context.WithCancel(ctx)
 	defer end()
 	followed := make(chan error, 1)
@@ -60,7 +61,7 @@ func follow(ctx context.Context, r *remote.Server, sc *liveScreen, f refresh) er
 		case failed != nil:
 			return failed
 		}
-		sc.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: r.OOMs(), Stacks: f.stacks})
+		sc.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: r.OOMs(), Others: sc.others.latest(ctx), Stacks: f.stacks})
 		if !f.wait(ctx) {
 			return nil
 		}

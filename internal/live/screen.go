@@ -61,6 +61,7 @@ func Possible() bool {
 // liveScreen is the terminal while it shows a session.
 type liveScreen struct {
 	program *tea.Program
+	others  others
 	command bool // vramprof has started one, in its process group
 
 	mu   sync.Mutex
@@ -115,7 +116,7 @@ func (s *liveScreen) follow(ctx context.Context, books func() *ledger.Snapshot, 
 	r := refresh{stacks: stacks, least: screenPause}
 	for {
 		snapshot, verdicts := r.next(books)
-		s.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Stacks: stacks, Note: log.note()})
+		s.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Others: s.others.latest(ctx), Stacks: stacks, Note: log.note()})
 		if !r.wait(ctx) {
 			return
 		}

@@ -24,14 +24,16 @@ type driver struct {
 }
 
 // askDriver asks NVML. Without it, it warns.
-func askDriver(ctx context.Context, warn func(error)) (*driver, error) {
+func askDriver(ctx context.Context, connection *nvml.Driver, warn func(error)) (*driver, error) {
 	d := &driver{index: map[string]int{}}
-	connection, err := nvml.OpenHost(ctx)
-	if err != nil {
-		warn(err)
-		return d, nil
+	if connection == nil {
+		var err error
+		if connection, err = nvml.OpenHost(ctx); err != nil {
+			warn(err)
+			return d, nil
+		}
+		defer connection.Close(ctx)
 	}
-	defer connection.Close(ctx)
 	gpus, err := connection.GPUs(ctx)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/gpuprocs"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/procenv"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/workload"
@@ -39,7 +40,7 @@ func Read(ctx context.Context, warn func(error)) (*reportjson.ProcessesReport, e
 		warn(fmt.Errorf("look for open device files: %w", err))
 	}
 	r := &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion}
-	d, err := askDriver(ctx, warn)
+	d, err := askDriver(ctx, nil, warn)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +49,26 @@ func Read(ctx context.Context, warn func(error)) (*reportjson.ProcessesReport, e
 	describe(r.Processes, keepers)
 	return r, nil
 }
+
+// Keepers lists the processes that keep a GPU or its memory, and memory without a process, as Read and Write do. It loads
+// no BPF program, so a session that has dropped its privileges can call it. It asks the driver over connection, or opens
+// one if that is nil.
+func Keepers(ctx context.Context, connection *nvml.Driver) ([]reportjson.ListedReport, error) {
+	keepers, err := gpuprocs.Scan()
+	if err != nil {
+		return nil, err
+	}
+	d, err := askDriver(ctx, connection, func(error) {})
+	if err != nil {
+		return nil, err
+	}
+	list := merge(nil, keepers, d)
+	describe(list, keepers)
+	return append(list, remainders(d.gpus)...), nil
+}
+
+// Note returns how a process keeps a GPU, "" if there is nothing to say. It is untrusted.
+func Note(l *reportjson.ListedReport) string { return strings.Join(notesOf(l.Presence), "; ") }
 
 // Write writes a table of the given width, and below it what else is known of its processes. The column
 // WORKLOAD appears only if a workload is known. On narrow terminals, each command gets a line of its own.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"path/filepath"
 	"slices"
 
@@ -62,6 +63,27 @@ func (r *Server) Books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 		}
 	}
 	return s, nil
+}
+
+// TensorBlocks returns the live tensors of a process whose stacks the server knows.
+func (r *Server) TensorBlocks(ctx context.Context, pid uint32) ([]ledger.TensorBlock, error) {
+	list, traced, err := r.Client.TensorBlocks(ctx, pid)
+	if err != nil {
+		return nil, fault.New(r.kind(err), r.explain(err))
+	}
+	if !traced {
+		return nil, fault.New(fault.NoProcess, fmt.Errorf("vramprof serve does not trace process %d", pid))
+	}
+	return list, nil
+}
+
+// Listens reports whether a process listens on a socket to which this one may connect.
+func Listens(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 func (r *Server) explain(err error) error {

@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	onOOM  = "oom"
-	onLeak = "leak"
+	onOOM    = "oom"
+	onLeak   = "leak"
+	onGrowth = "growth" // runs the command of onLeak
 
 	alertTime    = 30 * time.Second // of one command
 	alertEnd     = 5 * time.Second  // of one that runs when vramprof ends
@@ -44,16 +45,18 @@ type Alerts struct {
 
 // alertReport is what a command gets. Fields are only added.
 type alertReport struct {
-	Event    string               `json:"event"` // "oom" or "leak"
-	Time     time.Time            `json:"time"`
-	Host     string               `json:"host"`
-	PID      uint32               `json:"pid"`
-	Comm     string               `json:"comm,omitempty"`
-	Workload *json.WorkloadReport `json:"workload,omitempty"`
-	Device   string               `json:"device"` // "cuda:0", "host", or "unknown"
-	API      string               `json:"api,omitempty"`
-	Line     string               `json:"line,omitempty"` // of the user's own code
-	Stack    []string             `json:"stack"`          // innermost first, at most 32 frames
+	Event string    `json:"event"` // "oom", "leak" or "growth"
+	Time  time.Time `json:"time"`
+	// Of "leak" and "growth": what the GPU is used for, and what of it grows.
+	GPU      *json.GPUGrowthReport `json:"gpu,omitempty"`
+	Host     string                `json:"host"`
+	PID      uint32                `json:"pid"`
+	Comm     string                `json:"comm,omitempty"`
+	Workload *json.WorkloadReport  `json:"workload,omitempty"`
+	Device   string                `json:"device"` // "cuda:0", "host", or "unknown"
+	API      string                `json:"api,omitempty"`
+	Line     string                `json:"line,omitempty"` // of the user's own code
+	Stack    []string              `json:"stack"`          // innermost first, at most 32 frames
 
 	// Of "oom".
 	RequestedBytes uint64 `json:"requested_bytes,omitempty"` // 0: unknown
@@ -66,6 +69,9 @@ type alertReport struct {
 	LiveAllocations uint64  `json:"live_allocations,omitempty"`
 	FullInSeconds   float64 `json:"full_in_seconds,omitempty"` // until the GPU is full; 0: unknown
 	Evidence        string  `json:"evidence,omitempty"`
+
+	// Of "growth", which has these too.
+	Plane string `json:"plane,omitempty"` // cache, unexplained or others
 }
 
 // startAlerts starts the process that runs --on-oom and --on-leak.

@@ -72,9 +72,11 @@ func (k *knownLeaks) forget(alive func(ledger.ProcessID) bool) {
 // newWatcher returns the session's Watcher, which has lines of code that begin to leak logged, and
 // --on-leak run.
 func (s *server) newWatcher() *watch.Watcher {
-	known, before := newKnownLeaks(), 0
+	known, planes, before := newKnownLeaks(), knownPlanes{}, 0
 	return watch.New(s, func(snapshot *ledger.Snapshot, j *report.Judgement) {
-		beyond := s.tellLeaks(known, snapshot, j.Groups)
+		gpus := json.NewGrowth(snapshot, s, j)
+		s.tellPlanes(planes, snapshot, j, gpus)
+		beyond := s.tellLeaks(known, snapshot, j.Groups, gpus)
 		if beyond > before {
 			s.log.Warn("further lines leak that are not logged, or later", "lines", beyond)
 		}
@@ -93,7 +95,7 @@ func (s *server) keepJudging(ctx context.Context) {
 
 // tellLeaks tells the lines that leak and were not known to. It returns how many more there are than
 // may be told of now.
-func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups []verdict.Group) (beyond int) {
+func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups []verdict.Group, gpus []json.GPUGrowthReport) (beyond int) {
 	alive := map[ledger.ProcessID]bool{}
 	for i := range snapshot.Processes {
 		alive[snapshot.Processes[i].ID()] = true
@@ -106,7 +108,7 @@ func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups 
 		switch {
 		case g.Class != verdict.Leaking || known.lines[key] || p.End != 0:
 		case known.take(time.Now(), key, p.User):
-			s.leaks(snapshot, g)
+			s.leaks(snapshot, g, gpus)
 		default:
 			beyond++
 		}
@@ -114,12 +116,15 @@ func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups 
 	return beyond
 }
 
-func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group) {
+func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group, gpus []json.GPUGrowthReport) {
 	p := &snapshot.Processes[g.Process]
 	x := alertReport{
 		Event: onLeak, Time: snapshot.Wall, Host: s.host, PID: p.PID, Comm: untrusted.Clean(p.Comm), Workload: json.NewWorkload(p.Workload),
 		Device: format.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
 		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
+	}
+	if n := snapshot.BalanceOf(g.Process, g.Device); n >= 0 {
+		x.GPU = growthOf(gpus, snapshot.Balances[n].UUID)
 	}
 	if len(g.Sites) > 0 {
 		site := &snapshot.Sites[g.Sites[0]]

@@ -66,7 +66,8 @@ func (s *server) run(ctx context.Context, l *listeners, config *Config) error {
 		once.Do(func() {
 			pages := web.New(web.Config{
 				Session: s, Version: config.Version, Ready: func() bool { return ctx.Err() == nil && s.isReady() }, Archive: momentsOfArchive(config.Archive, config.Session.Mine),
-				Hosts: config.Hosts, Users: config.Users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
+				TensorBlocks: s.tensorBlocks,
+				Hosts:        config.Hosts, Users: config.Users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)

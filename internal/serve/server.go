@@ -54,6 +54,14 @@ func (s *server) Stack(id uint64) []callstack.Frame {
 	return s.stacks.Stack(id)
 }
 
+// tensorBlocks returns the live tensors of a process, and whether it is traced.
+func (s *server) tensorBlocks(pid uint32) ([]ledger.TensorBlock, bool) {
+	if !s.tracing.Load() {
+		return nil, false
+	}
+	return s.tracer().TensorBlocks(pid)
+}
+
 // Glance returns the books, which are empty before tracing has begun.
 func (s *server) Glance() *ledger.Snapshot {
 	if !s.tracing.Load() {

@@ -71,6 +71,9 @@ type Session struct {
 // Tracer returns the tracer, nil before Open.
 func (s *Session) Tracer() *tracer.Tracer { return s.tracer }
 
+// Driver returns the connection to the driver; nil without one. It is closed by Close.
+func (s *Session) Driver() *nvml.Driver { return s.driver }
+
 // Memory returns what keeps this process within its memory.
 func (s *Session) Memory() *ceiling.Watch { return s.memory }
 

@@ -17,10 +17,12 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report/export"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/allocator"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/procenv"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
@@ -46,6 +48,7 @@ type Snapshot struct {
 	state export.AllocatorState
 	took  time.Duration // the reading of the allocator
 	held  sum           // active blocks with a holder
+	made  sum           // active blocks with a stack trace
 }
 
 // sum is a number of blocks and their bytes.
@@ -56,9 +59,13 @@ func (s *sum) add(bytes uint64) { s.blocks, s.bytes = s.blocks+1, s.bytes+bytes 
 // Walk looks for the holders of the memory at addresses. An error means that they stay unknown.
 type Walk func(blocks []holders.Range) (*holders.Result, error)
 
-// Take reads the allocator of a process, and then with walk who keeps its blocks; nil does not look.
-// The error has a remedy where there is one, and a mark for the exit code.
-func Take(pid uint32, walk Walk) (*Snapshot, error) {
+// Ask returns the live tensors of the process of which a session knows the stacks, as of now. An error means that they
+// stay unknown.
+type Ask func() ([]ledger.TensorBlock, callstack.Stacks, error)
+
+// Take reads the allocator of a process, then with ask who allocated its blocks, and with walk who keeps them; nil does
+// not look. The error has a remedy where there is one, and a mark for the exit code.
+func Take(pid uint32, ask Ask, walk Walk) (*Snapshot, error) {
 	started := procfs.StartTicks(pid)
 	begin := time.Now()
 	read, err := deadline.Call(patience, func() (*allocator.Snapshot, error) { return readAllocator(pid) })
@@ -67,6 +74,9 @@ func Take(pid uint32, walk Walk) (*Snapshot, error) {
 	}
 	s := &Snapshot{state: export.AllocatorState{Snapshot: read, PID: pid, Comm: procfs.Comm(pid)}, took: time.Since(begin)}
 	s.state.Host, _ = os.Hostname()
+	if ask != nil {
+		s.findStacks(ask)
+	}
 	s.readSettings()
 	if walk != nil {
 		s.findHolders(walk)
@@ -144,6 +154,37 @@ func (s *Snapshot) readSettings() {
 	value, set := procenv.Lookup(variables, "PYTORCH_CUDA_ALLOC_CONF")
 	// After an error there is only the initial environment: the program may have set the variable.
 	s.state.Settings, s.state.Known = value, set || err == nil
+}
+
+// findStacks names who allocated the active blocks. A block is that of the session if its address and size are, and it
+// was allocated before the reading: it still lived when the session was asked.
+func (s *Snapshot) findStacks(ask Ask) {
+	list, stacks, err := ask()
+	if err != nil {
+		s.state.Warnings = append(s.state.Warnings, "stack traces are unknown: "+err.Error())
+		return
+	}
+	if list == nil {
+		return
+	}
+	known := make(map[uint64]*ledger.TensorBlock, len(list))
+	for i := range list {
+		known[list[i].Address] = &list[i]
+	}
+	ended := make(map[int]uint64) // when the reading of a device ended
+	for i := range s.state.Devices {
+		ended[s.state.Devices[i].Index] = s.state.Devices[i].To
+	}
+	s.state.Made, s.state.Stacks = make(map[uint64]uint64), stacks
+	for i := range s.state.Blocks {
+		b := &s.state.Blocks[i]
+		x := known[b.Address]
+		if b.State != allocator.Active || x == nil || x.Size != b.Size || x.Stack == 0 || x.Time > ended[b.Device] || len(stacks.Stack(x.Stack)) == 0 {
+			continue
+		}
+		s.made.add(b.Size)
+		s.state.Made[b.Address] = x.Stack
+	}
 }
 
 // findHolders names who keeps the active blocks.

@@ -4,7 +4,9 @@ package snapshot
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/report/export"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/allocator"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func TestErrorsNameTheRemedyAndHaveTheirExitCode(t *testing.T) {
@@ -59,6 +63,37 @@ func TestTheSummaryTellsHowFarAReadingInMotionMayBeOff(t *testing.T) {
 		t.Errorf("wrote\n%swant\n%s", b.String(), want)
 	}
 }
+
+// TestOnlyTheBlocksOfTheReadingHaveStacks: an address may have been given out again since, or have another size.
+func TestOnlyTheBlocksOfTheReadingHaveStacks(t *testing.T) {
+	s := &Snapshot{state: export.AllocatorState{Snapshot: &allocator.Snapshot{
+		Blocks: []allocator.Block{
+			{Address: 1 << 20, Size: 512, State: allocator.Active}, {Address: 2 << 20, Size: 512, State: allocator.Active},
+			{Address: 3 << 20, Size: 512, State: allocator.Active}, {Address: 4 << 20, Size: 512}, {Address: 5 << 20, Size: 512, State: allocator.Active},
+		},
+		Devices: []allocator.Device{{Index: 0, From: 10, To: 20}},
+	}}}
+	s.findStacks(func() ([]ledger.TensorBlock, callstack.Stacks, error) {
+		return []ledger.TensorBlock{
+			{Address: 1 << 20, Size: 512, Time: 20, Stack: 7}, // as read
+			{Address: 2 << 20, Size: 512, Time: 21, Stack: 7}, // allocated after the reading
+			{Address: 3 << 20, Size: 1024, Time: 9, Stack: 7}, // of another size
+			{Address: 4 << 20, Size: 512, Time: 9, Stack: 7},  // free when it was read
+			{Address: 5 << 20, Size: 512, Time: 9, Stack: 8},  // without frames
+		}, named{7: {{Function: "main"}}}, nil
+	})
+	if want := map[uint64]uint64{1 << 20: 7}; !maps.Equal(s.state.Made, want) || s.made != (sum{1, 512}) {
+		t.Errorf("stacks of blocks %v with %+v, want %v", s.state.Made, s.made, want)
+	}
+	s.findStacks(func() ([]ledger.TensorBlock, callstack.Stacks, error) { return nil, nil, os.ErrPermission })
+	if want := []string{"stack traces are unknown: permission denied"}; !slices.Equal(s.state.Warnings, want) {
+		t.Errorf("warnings %q, want %q", s.state.Warnings, want)
+	}
+}
+
+type named map[uint64][]callstack.Frame
+
+func (n named) Stack(id uint64) []callstack.Frame { return n[id] }
 
 func TestAnAllocatorInMotionIsReadAgainButNotForever(t *testing.T) {
 	torn := func(blocks int) error { return &allocator.Error{Code: allocator.NoChain, Blocks: blocks} }

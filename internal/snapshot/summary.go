@@ -31,9 +31,17 @@ func (s *Snapshot) Summary(w io.Writer) error {
 		what = fmt.Sprintf("%s of the %s allocator, %s allocated", format.Count(active.blocks, "block"), s.state.Backend, format.Bytes(active.bytes))
 	}
 	_, err := fmt.Fprintf(w, "%s (%d): %s; read in %v\n", untrusted.Clean(s.state.Comm), s.state.PID, what, s.took.Round(time.Millisecond/10))
-	if err == nil && s.state.Keepers != nil {
-		_, err = fmt.Fprintf(w, "holders: known for %s of %s, %s of the bytes\n",
-			humanize.Comma(int64(s.held.blocks)), format.Count(active.blocks, "block"), format.Share(s.held.bytes, active.bytes))
+	known := func(what string, of sum) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s: known for %s of %s, %s of the bytes\n",
+				what, humanize.Comma(int64(of.blocks)), format.Count(active.blocks, "block"), format.Share(of.bytes, active.bytes))
+		}
+	}
+	if s.state.Made != nil {
+		known("stack traces", s.made)
+	}
+	if s.state.Keepers != nil {
+		known("holders", s.held)
 	}
 	if err == nil && s.state.Exact() {
 		proof := "exact: the allocator was at rest, and sums, chains and counters agree"

@@ -116,7 +116,7 @@ func comparePoint(t *testing.T, pid int, folder, setting string) int {
 	if err := json.Unmarshal(text, &truth); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Take(uint32(pid), walkOf(pid))
+	s, err := Take(uint32(pid), nil, walkOf(pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestATrainingJobIsReadExactlyOrWithABound(t *testing.T) {
 	var last error
 	read := 0
 	for begin := time.Now(); read < 5 && time.Since(begin) < 50*time.Second; time.Sleep(time.Second) {
-		s, err := Take(uint32(cmd.Process.Pid), nil)
+		s, err := Take(uint32(cmd.Process.Pid), nil, nil)
 		if err != nil { // it starts, or nothing proves its layout yet
 			last = err
 			continue
@@ -235,7 +235,7 @@ func TestASnapshotOfTheAsyncAllocatorHasAllItsBlocks(t *testing.T) {
 	if err := json.Unmarshal(text, &live); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Take(uint32(cmd.Process.Pid), walkOf(cmd.Process.Pid))
+	s, err := Take(uint32(cmd.Process.Pid), nil, walkOf(cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}

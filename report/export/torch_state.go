@@ -10,6 +10,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/allocator"
 )
 
@@ -17,6 +19,8 @@ import (
 type AllocatorState struct {
 	*allocator.Snapshot
 	Keepers  map[uint64]Keeper // who keeps the block at an address; nil: not looked for
+	Made     map[uint64]uint64 // stack of the allocation of the block at an address, as far as a session knows it
+	Stacks   callstack.Stacks  // of Made
 	Settings string            // value of PYTORCH_CUDA_ALLOC_CONF
 	Known    bool              // Settings is known; it may be ""
 	PID      uint32
@@ -35,8 +39,8 @@ type Keeper struct {
 const markNoHolder = "[no holder known]"
 
 // TorchState writes the state of PyTorch's allocator as torch.cuda.memory._dump_snapshot does. Streams,
-// pools, sizes and states are the allocator's. Frames of an active block are the path of its holder,
-// leaf first, or "[no holder known]"; without Keepers there are none. Traces are empty.
+// pools, sizes and states are the allocator's. Frames of an active block are its stack trace, where Made has it. Else they
+// are the path of its holder, leaf first, or "[no holder known]"; without Keepers there are none. Traces are empty.
 func TorchState(w io.Writer, s *AllocatorState) error {
 	t := &torchState{AllocatorState: s, frameLists: newFrameLists(pickle.NewWriter(w))}
 	t.write()
@@ -151,16 +155,19 @@ func (t *torchState) segment(g *allocator.Segment, blocks []*allocator.Block) {
 			if b.State == allocator.Active {
 				e.holder = untrusted.Clean(t.Keepers[b.Address].Path)
 			}
-			e.write(t.p, func() { t.keeper(b) })
+			e.write(t.p, func() { t.frames(b) })
 		}
 		l.End()
 	})
 }
 
-// keeper writes the path of a block's holder as its stack.
-func (t *torchState) keeper(b *allocator.Block) {
+// frames writes the stack of a block, or the path of its holder as its stack.
+func (t *torchState) frames(b *allocator.Block) {
 	k, known := t.Keepers[b.Address]
+	stack, made := t.Made[b.Address]
 	switch {
+	case made && b.State == allocator.Active:
+		t.list(siteKey{stack: stack}, func() []callstack.Frame { return frames.Visible(t.Stacks, stack, "") })
 	case t.Keepers == nil || b.State != allocator.Active:
 		t.p.List()
 	case !known:

@@ -26,6 +26,9 @@ func Visible(st callstack.Stacks, id uint64, api string) []callstack.Frame {
 		list = st.Stack(id)
 	}
 	if len(list) == 0 {
+		if api == "torch" { // as the ledger calls reports of PyTorch's allocators
+			api = "tensors without a stack trace"
+		}
 		return []callstack.Frame{{Function: api}, {Function: "[no stack]", Mark: true}}
 	}
 	if !hasPython(list) {

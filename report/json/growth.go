@@ -46,7 +46,8 @@ type ObjectMadeReport struct {
 	Line  string `json:"line"`
 }
 
-func growthReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement) (list []GPUGrowthReport) {
+// NewGrowth returns what each GPU is used for and what of it grows, in the order of j.GPUs.
+func NewGrowth(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement) (list []GPUGrowthReport) {
 	for i := range j.GPUs {
 		b := &j.GPUs[i]
 		r := GPUGrowthReport{

@@ -229,7 +229,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, st, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
 	r.Verdicts, r.Advice = verdictReports(s, st, j, kept, o)
-	r.Growth = growthReports(s, st, j)
+	r.Growth = NewGrowth(s, st, j)
 	for i := range s.Processes {
 		r.Waste = append(r.Waste, wasteReports(s.Processes[i].PID, report.WasteOf(s, i))...)
 	}

@@ -23,11 +23,14 @@ const (
 // usageParts writes what NVML's figure for each process and GPU is made of, as many side by side as
 // fit.
 func usageParts(p *page, s *ledger.Snapshot, n *notes) {
+	if len(s.Processes) == 0 {
+		return
+	}
 	p.line(plain, 0, "")
 	mark := n.mark(report.AtBalance)
 	list := s.Parts()
 	if len(list) == 0 {
-		p.paragraph("", format.Join("No reconciliation: the driver reported no memory use of these processes", mark))
+		p.paragraph("", format.Join("NVML has no figure for these processes, so nothing shows whether memory is missing here", mark))
 		return
 	}
 	p.text(bold, 0, format.Join("Where the GPU's bytes are, as the driver counts them", mark))
@@ -64,9 +67,13 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row(dim, "process", true, func(x *ledger.Part) string { return narrowName(&s.Processes[x.Process], partColumns-1) })
 	row(dim, "", false, func(x *ledger.Part) string { return partRank(&s.Processes[x.Process]) })
 	row(dim, "GPU", true, partGPU)
+	var processes []int
+	for i := range list {
+		processes = append(processes, list[i].Process)
+	}
 	for i := range report.PartTerms {
 		r := &report.PartTerms[i]
-		row(plain, r.Name, false, func(x *ledger.Part) string { return format.Bytes(r.Bytes(x)) })
+		row(plain, r.In(s, processes...), false, func(x *ledger.Part) string { return format.Bytes(r.Bytes(x)) })
 		if r.Name == report.PlaneName(report.PlaneDriver) {
 			row(dim, "  of that, the driver's own", false, func(x *ledger.Part) string { return format.Bytes(x.Internal) })
 		}

@@ -18,13 +18,13 @@ func processColumns(b *books) []column[process] {
 		{name: "gpu", title: "GPU", width: b.labelWidth(), left: true, drop: 5, text: func(x *process, _ int) string { return b.gpuLabel(x.gpu) }, order: least(func(x *process) int { return x.gpu })},
 		{name: "pid", title: "pid", width: 7, text: func(x *process, _ int) string { return x.pid }, order: func(x, y *process) int { return cmp.Compare(x.key.process.PID, y.key.process.PID) }},
 		{name: "user", title: "user", width: 8, left: true, drop: 12, text: func(x *process, _ int) string { return x.user }, order: least(func(x *process) string { return x.user })},
-		{name: "command", title: "command", width: 8, left: true, flex: true, text: func(x *process, _ int) string { return x.command }, order: least(func(x *process) string { return x.command })},
+		{name: "command", title: "command", width: 7, left: true, flex: true, text: func(x *process, _ int) string { return x.command }, order: least(func(x *process) string { return x.command })},
 		{name: "job", title: "job", width: 12, left: true, flex: true, drop: 11, text: func(x *process, _ int) string { return x.job }, order: least(func(x *process) string { return x.job })},
 		{name: "live", title: "live", width: 9, text: liveText, order: most(func(x *process) int64 { return x.live }), style: processStyle},
 		{name: "peak", title: "peak", width: 9, drop: 4, text: func(x *process, _ int) string { return amountText(x.peak) }, order: most(func(x *process) int64 { return x.peak }), style: processStyle},
 		{name: "growth", title: "growth/min", width: 10, drop: 3, text: func(x *process, _ int) string { return x.growth.text() }, order: most(func(x *process) int64 { return x.growth.perMinute })},
 	}
-	for k, drop := range [barPlanes]int{tensorPlane: 6, cachePlane: 7, driverPlane: 8, roundingPlane: 9, beforePlane: 10, unexplainedPlane: 13} {
+	for k, drop := range [barPlanes]int{tensorPlane: 6, beforePlane: 7, cachePlane: 8, driverPlane: 9, roundingPlane: 10, unexplainedPlane: 13} {
 		if k == cachePlane && !b.has(cachePlane) && !b.has(tensorPlane) || k == roundingPlane && !b.has(roundingPlane) {
 			continue
 		}
@@ -40,7 +40,7 @@ func processColumns(b *books) []column[process] {
 	list = slices.DeleteFunc(list, func(c column[process]) bool {
 		return c.name == "user" && !b.any(userOf) || c.name == "job" && !b.any(jobOf)
 	})
-	list = append(list, column[process]{name: "verdict", title: "verdict", width: 10, left: true, drop: 2, text: verdictText, order: func(x, y *process) int { return cmp.Compare(y.class, x.class) },
+	list = append(list, column[process]{name: "verdict", title: "verdict", width: 9, left: true, drop: 2, text: verdictText, order: func(x, y *process) int { return cmp.Compare(y.class, x.class) },
 		style: func(x *process) style {
 			if x.ended != 0 {
 				return dim

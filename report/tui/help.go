@@ -39,7 +39,11 @@ var helpTexts = []string{
 }
 
 // helpPage is what the keys do, and what the figures mean.
-type helpPage struct{ scrolled }
+type helpPage struct{}
+
+func (helpPage) keys() []key.Binding {
+	return []key.Binding{bind("any key", "back"), bind("↑↓", "scroll"), bind("Ctrl-C", "quit")}
+}
 
 func (helpPage) lines(x *scene) []string {
 	width := x.size.width

@@ -118,10 +118,11 @@ func (n *names) of(st callstack.Stacks, id uint64, api string, head int) *lines 
 	if l := n.stacks[key]; l != nil {
 		return l
 	}
-	list := []callstack.Frame{{Function: api}, {Function: noStack, Mark: true}}
-	if st != nil {
-		list = frames.Visible(st, id, api)
+	known := id
+	if st == nil {
+		known = 0
 	}
+	list := frames.Visible(st, known, api)
 	l := n.read(list, head)
 	if id == 0 || len(list) != 2 || list[1].Function != noStack { // one that is not known yet may be later
 		n.stacks[key] = l

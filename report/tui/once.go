@@ -59,9 +59,9 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 
 func onceProcesses(v *processView, x *scene) []string {
 	if rowsOf(v, x) == 0 {
-		return []string{"No traced process uses CUDA"}
+		return append([]string{"No traced process uses CUDA"}, othersOf(x, x.size.height, true)...)
 	}
-	return tableOf(processColumns(x.b), v.rows, v.by, x)
+	return append(tableOf(processColumns(x.b), v.rows, v.by, x), othersOf(x, x.size.height, true)...)
 }
 
 func onceLines(x *scene, o *Options) []string {

@@ -61,6 +61,16 @@ func (p *pager) show(x *scene) {
 	p.text.GotoTop()
 }
 
+// closesHelp closes the help with a key that does not scroll it, choose a view or interrupt.
+func (p *pager) closesHelp(msg tea.KeyPressMsg) bool {
+	if _, help := p.page.(helpPage); !help || msg.String() == "ctrl+c" || key.Matches(msg, bound.up, bound.down, bound.pageUp, bound.pageDown, bound.home, bound.end,
+		bound.gpus, bound.processes, bound.lines, bound.timeline, bound.next, bound.previous) {
+		return false
+	}
+	p.page = nil
+	return true
+}
+
 // press scrolls, turns or closes the page. It reports whether the key goes on to the views.
 func (p *pager) press(msg tea.KeyPressMsg, x *scene) (on bool, cmd tea.Cmd) {
 	is := func(b key.Binding) bool { return key.Matches(msg, b) }

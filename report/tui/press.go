@@ -16,6 +16,9 @@ func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return cmd
 	}
 	is := func(b key.Binding) bool { return key.Matches(msg, b) }
+	if m.pager.closesHelp(msg) {
+		return nil
+	}
 	switch {
 	case is(bound.quit):
 		return tea.Quit

@@ -87,7 +87,7 @@ func (v *processView) draw(x *scene) []string {
 	height := x.size.bodyHeight()
 	n := rowsOf(v, x)
 	if n == 0 {
-		return []string{"", x.nothing("no traced process uses CUDA")}
+		return append([]string{"", x.nothing("no traced process uses CUDA")}, othersOf(x, height-2, false)...)
 	}
 	columns := processColumns(x.b)
 	preview := height - n - 2 // a blank line and the header
@@ -95,6 +95,7 @@ func (v *processView) draw(x *scene) []string {
 		return v.drawRows(x, columns, height)
 	}
 	list := v.drawRows(x, columns, n+1)
+	list = append(list, othersOf(x, min(height-len(list)-leastPreview, mostOthers+2), false)...)
 	p := v.atCursor()
 	room := height - len(list) - leastPreview
 	caches := cachesOf(x, p)

@@ -62,14 +62,14 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 	return strings.Join(list, ", ")
 }
 
-// rateText returns "+12.3 MiB/min over 11s (11.9 to 12.7)" for a growth of so many ns.
+// rateText returns "+12.3 MiB/min over 11s (11.9 to 12.7 MiB/min)" for a growth of so many ns.
 func rateText(r Rate, ns uint64) string {
 	perMinute := func(x float64) float64 { return x * 60 / mib }
 	text := "+" + digits(perMinute(r.Value)) + " MiB/min over " + format.Span(ns)
 	if math.IsInf(r.High, 0) {
 		return text
 	}
-	return text + " (" + digits(perMinute(r.Low)) + " to " + digits(perMinute(r.High)) + ")"
+	return text + " (" + digits(perMinute(r.Low)) + " to " + digits(perMinute(r.High)) + " MiB/min)"
 }
 
 // digits returns three significant digits.

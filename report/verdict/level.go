@@ -102,6 +102,6 @@ func (v *series) onAverage() (run, Class) {
 	rate, k := theilSen(f[n/2:]), 1/v.window
 	return run{
 		from: n / 2, to: n, hits: n - n/2, rate: Rate{max(rate.Value, 0) * k, max(rate.Low, 0) * k, max(rate.High, 0) * k},
-		why: "comes and goes, but its mean rises", needs: v.width(0, n) * v.window,
+		why: "allocated and freed in each window; the average rises", needs: v.width(0, n) * v.window,
 	}, Growing
 }

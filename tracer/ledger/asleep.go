@@ -297,6 +297,9 @@ type segmentChange struct {
 	freed bool
 }
 
+// returned is a segment from before the attach that was given back: a reading of the allocator has its size.
+type returned struct{ address, bytes, time uint64 }
+
 // maxSegmentChanges bounds the changes since an allocator's latest report; a busy one reports soon.
 const maxSegmentChanges = 1 << 16
 
@@ -327,6 +330,34 @@ func (t *tensors) forgetChanges() {
 		}
 	}
 	t.changes = rest
+	t.returned = slices.DeleteFunc(t.returned, func(r returned) bool { return !t.mayNotKnow(r.time) })
+}
+
+// giveBack notes the free of a segment that the books lack and the latest reading of the allocator has, and reports
+// whether it is one. a may be nil.
+func (a *allocator) giveBack(p *torch, e *Event) bool {
+	bytes, device := a.segmentAt(e.Address)
+	at := slices.IndexFunc(p.tensors, func(t tensors) bool { return t.device == device && t.now.known })
+	if bytes == 0 || at < 0 || e.Space != Addresses || p.purged {
+		return false
+	}
+	t := &p.tensors[at]
+	p.spend(len(t.returned) / 16)
+	if len(t.returned) >= maxSegmentChanges || slices.ContainsFunc(t.returned, func(r returned) bool { return r.address == e.Address }) {
+		return false // the second free of an address is of what an event was lost of
+	}
+	if t.mayNotKnow(e.Time) {
+		t.returned = append(t.returned, returned{e.Address, bytes, e.Time})
+	}
+	return true
+}
+
+// keepBack undoes giveBack: the free failed.
+func keepBack(list []tensors, address uint64) {
+	for i := range list {
+		t := &list[i]
+		t.returned = slices.DeleteFunc(t.returned, func(r returned) bool { return r.address == address })
+	}
 }
 
 // reserved returns what the allocator has reserved now; here reports whether a site's device is the
@@ -347,6 +378,11 @@ func (p *torch) reserved(t *tensors, here func(device int32) bool) uint64 {
 			sum = minus(sum, c.bytes)
 		default:
 			sum += c.bytes
+		}
+	}
+	for _, r := range t.returned {
+		if r.time > since {
+			sum = minus(sum, r.bytes)
 		}
 	}
 	return sum

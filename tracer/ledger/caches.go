@@ -192,8 +192,9 @@ func (p *process) setFirsts(extents []extent) {
 		switch {
 		case k >= 0:
 			f, t := &a.firsts[k], &p.tensors[p.tensorsOn(d.Index)]
-			if !f.silent && t.now.time == f.time && !t.reading.taken && (!older || t.now.allocated != allocated || t.now.reserved != reserved) {
-				f.silent, t.first, t.now, t.peak = true, firstReport{}, toldTotals{}, highest{}
+			left := p.reserved(t, func(device int32) bool { return device == t.device })
+			if !f.silent && t.now.time == f.time && !t.reading.taken && (!older || t.now.allocated != allocated || left != reserved) {
+				f.silent, t.first, t.now, t.peak, t.returned = true, firstReport{}, toldTotals{}, highest{}, nil
 			}
 		case older && (known < 0 || !p.tensors[known].first.seen && !p.tensors[known].now.known):
 			t := &p.tensors[p.tensorsOn(d.Index)]
@@ -294,6 +295,22 @@ func (a *allocator) olderAt(address uint64) uint64 {
 		return a.reading.Blocks[i].Size
 	}
 	return 0
+}
+
+// segmentAt returns the size of the segment at an address in the latest reading, and its device; 0: the reading has
+// none, or may not be of one moment. a may be nil.
+func (a *allocator) segmentAt(address uint64) (bytes uint64, device int32) {
+	if a == nil || !a.reading.Sure() {
+		return 0, 0
+	}
+	i, ok := slices.BinarySearchFunc(a.reading.Segments, address, func(s caching.Segment, address uint64) int {
+		return cmp.Compare(s.Address, address)
+	})
+	if !ok || a.reading.Segments[i].Base != 0 {
+		return 0, 0
+	}
+	s := &a.reading.Segments[i]
+	return s.Size, a.reading.Arenas[s.Arena].Device
 }
 
 // largestFree returns the longest run of free bytes of a device, 0 if it was not read. a may be nil.

@@ -192,6 +192,10 @@ func (p *driver) free(e *Event) {
 		} else {
 			p.drop(key, n, e.Time)
 		}
+	} else if p.allocator.giveBack(&p.torch, e) {
+		last.outcome = givenBack
+		p.olderFreed = max(p.olderFreed, e.Time)
+		p.tellUnmatched(e.Space, e)
 	} else {
 		p.unmatched(e.Space, e)
 	}
@@ -202,6 +206,10 @@ func (p *driver) free(e *Event) {
 func (p *driver) unmatched(space Space, e *Event) {
 	p.stats.UnmatchedFrees++
 	p.olderFreed = max(p.olderFreed, e.Time)
+	p.tellUnmatched(space, e)
+}
+
+func (p *driver) tellUnmatched(space Space, e *Event) {
 	if p.observer != nil {
 		p.observer.Unmatched(Allocation{Process: p.number, PID: p.PID, Space: space, Address: e.Address, Size: e.Size}, e.Time)
 	}

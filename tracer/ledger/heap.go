@@ -94,6 +94,7 @@ const (
 	unmatched    outcome = iota // no allocation had the address
 	freed                       // the entry ended, or lost a reference
 	lessPhysical                // see undo.released
+	givenBack                   // see tensors.returned
 )
 
 // runningTotal is a Total with the lowest and highest LiveBytes since UsageOpened.

@@ -161,6 +161,33 @@ func (l *Ledger) DriverMemory(pid uint32, most int) (list []Block) {
 	return list
 }
 
+// TensorBlock is a live block of PyTorch's allocator that has an event of its own.
+type TensorBlock struct {
+	Address, Size uint64
+	Time          uint64 // of its allocation, ns
+	Stack         uint64 // 0 without one
+}
+
+// TensorBlocks returns the live blocks of the sample of a running process, without those of allocators that are not
+// traced now. traced is false if the books do not have the process.
+func TensorBlocks(l *Ledger, pid uint32) (list []TensorBlock, traced bool) {
+	p := l.byPID[pid]
+	if p == nil || p.End != 0 {
+		return nil, false
+	}
+	for s := range p.all() {
+		if s.kind != Tensor || s.device < 0 || p.sumOf(s).open {
+			continue
+		}
+		for i := s.first; i != 0; {
+			b := p.entries.at(i)
+			list = append(list, TensorBlock{b.address, b.size, b.time, s.stack})
+			i = b.next
+		}
+	}
+	return list, true
+}
+
 // HeldOrdinals returns the ordinals on which a process has held memory that the driver counts as its
 // own ever since the latest UsageOpened. It is to be called before the UsageReading that follows.
 func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {

@@ -226,7 +226,7 @@ func carryFree(c *carrier, p *process, tid *uint32, last *lastFree) {
 	codec.Num(c.Codec, tid)
 	codec.Num(c.Codec, &last.endings)
 	codec.Most(c.Codec, &last.space, lastSpace)
-	codec.Most(c.Codec, &last.outcome, lessPhysical)
+	codec.Most(c.Codec, &last.outcome, givenBack)
 	carryEntry(c, p, &last.entry, last.outcome == freed)
 	if last.outcome != lessPhysical {
 		return

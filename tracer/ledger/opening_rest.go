@@ -107,13 +107,19 @@ func carryRest(c *carrier, p *process) {
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
 	codec.Most(c.Codec, &t.halvings, maxHalvings)
-	lost := t.lost != 0
-	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open, &lost)
+	lost, returns := t.lost != 0, len(t.returned) > 0
+	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open, &lost, &returns)
 	if t.untraced {
 		codec.Amount(c.Codec, &t.traced, maxTensors)
 	}
 	if lost {
 		codec.Num(c.Codec, &t.lost)
+	}
+	if returns {
+		codec.List(c.Codec, &t.returned, maxSegmentChanges, func(x *returned) {
+			codec.Nums(c.Codec, &x.address, &x.time)
+			codec.Most(c.Codec, &x.bytes, maxSize)
+		})
 	}
 	carryReading(c, p, t)
 	c.told(&t.now)

@@ -65,7 +65,7 @@ func (t *tensors) setPeak(p *process, at highest) {
 		t.now.reserved = max(t.now.reserved, t.now.allocated)
 	}
 	t.reading, t.since = tensorReading{taken: true}, sampleSince{}
-	t.changes, t.outside, t.atUsage, t.olderFreed = nil, 0, firstReport{}, growth.History{}
+	t.changes, t.returned, t.outside, t.atUsage, t.olderFreed = nil, nil, 0, firstReport{}, growth.History{}
 }
 
 // stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.
@@ -155,7 +155,7 @@ func (t *tensors) setHigh(p *process) {
 	if t.atHigh.number == p.high.number {
 		t.now = t.atHigh.now
 	}
-	t.reading, t.since, t.changes = tensorReading{taken: true}, sampleSince{}, nil
+	t.reading, t.since, t.changes, t.returned = tensorReading{taken: true}, sampleSince{}, nil, nil
 }
 
 // withPast gives live sites what else a snapshot of the same books has of them.

@@ -58,7 +58,7 @@ func (p *torch) tell(t *tensors, e *Event) {
 	if now.liveKnown {
 		t.livePeak.reach(now.live, e.Time)
 	}
-	if len(t.changes) > 0 {
+	if len(t.changes)+len(t.returned) > 0 {
 		t.forgetChanges()
 	}
 }
@@ -69,6 +69,11 @@ func (p *torch) learnSegments(t *tensors, reserved, time uint64) {
 	grown := int64(reserved - t.now.reserved)
 	var unknown []segmentChange
 	var sum int64
+	for _, r := range t.returned {
+		if r.time <= time {
+			grown += int64(r.bytes)
+		}
+	}
 	for _, c := range t.changes {
 		s := p.sites[c.site]
 		switch bytes := int64(c.bytes); {

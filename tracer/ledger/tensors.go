@@ -32,6 +32,7 @@ type tensors struct {
 	olderFreed  growth.History // freed bytes of blocks from before the attach, by readings
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
+	returned    []returned      // since then: what had been allocated before the attach
 
 	peak     highest // by the allocator's own count
 	livePeak highest // of live bytes

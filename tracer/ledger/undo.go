@@ -192,6 +192,8 @@ func (p *driver) freeFailed(e *Event) {
 			p.forgetAddresses(start, end)
 		}
 	case e.Result == resultDeinitialized:
+	case last.outcome == givenBack:
+		keepBack(p.tensors, last.entry.address)
 	case last.outcome == lessPhysical:
 		p.undoPhysical(e)
 	case p.purged: // its site is archived

@@ -132,6 +132,11 @@ func (t *Tx) DriverMemory(pid uint32, most int) []ledger.Block {
 	return t.ledger.DriverMemory(pid, most)
 }
 
+// TensorBlocks returns live tensors of a process: see ledger.TensorBlocks.
+func (t *Tx) TensorBlocks(pid uint32) (list []ledger.TensorBlock, traced bool) {
+	return ledger.TensorBlocks(t.ledger, pid)
+}
+
 // Measured returns the GPU memory of a process: see ledger.Ledger.Measured.
 func (t *Tx) Measured(pid uint32) uint64 { return t.ledger.Measured(pid) }
 

@@ -68,7 +68,21 @@ func (c *Client) Books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 	c.ooms = append(c.ooms, books.OOMs...)
 	c.ooms = c.ooms[max(len(c.ooms)-maxKeptOOMs, 0):]
 	c.mu.Unlock()
-	return s, c.learn(ctx, s)
+	return s, c.learn(ctx, func(f func(id uint64)) { eachStack(s, f) })
+}
+
+// TensorBlocks returns the live tensors of a process that have an event of their own, as of now, and whether the server
+// traces it. Their stacks take the place of those of the latest Books.
+func (c *Client) TensorBlocks(ctx context.Context, pid uint32) (list []ledger.TensorBlock, traced bool, err error) {
+	var x remoteTensors
+	if err := c.ask(ctx, http.MethodGet, fmt.Sprint(tensorsPath, "?pid=", pid), nil, &x); err != nil {
+		return nil, false, err
+	}
+	return x.Blocks, x.Traced, c.learn(ctx, func(f func(id uint64)) {
+		for i := range x.Blocks {
+			f(x.Blocks[i].Stack)
+		}
+	})
 }
 
 // OOMs returns the out-of-memory errors since the last call, and since the first Books.
@@ -80,12 +94,12 @@ func (c *Client) OOMs() []report.OOM {
 	return list
 }
 
-// learn asks for the stacks of the books that are not known, and forgets the others.
-func (c *Client) learn(ctx context.Context, s *ledger.Snapshot) error {
+// learn asks for those of the stacks that are not known, and forgets the others.
+func (c *Client) learn(ctx context.Context, each func(f func(id uint64))) error {
 	var missing []uint64
 	kept := map[uint64][]callstack.Frame{}
 	c.mu.Lock()
-	eachStack(s, func(id uint64) {
+	each(func(id uint64) {
 		if _, ok := kept[id]; ok || id == 0 {
 			return
 		}

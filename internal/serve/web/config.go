@@ -35,6 +35,8 @@ type Config struct {
 	Version string
 	Ready   func() bool // reports whether tracing has begun and has not ended
 	Archive Archive     // nil: none
+	// TensorBlocks returns the live tensors of a process, and whether it is traced; nil: there are none.
+	TensorBlocks func(pid uint32) (list []ledger.TensorBlock, traced bool)
 	// Names besides the machine's that clients may ask for, with or without a port: those of a reverse
 	// proxy or a DNS server.
 	Hosts []string

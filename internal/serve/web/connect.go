@@ -29,6 +29,7 @@ const (
 	maxClients   = 16      // requests at a time
 	booksPath    = "/internal/books"
 	stacksPath   = "/internal/stacks"
+	tensorsPath  = "/internal/tensors"
 	connectWhole = "whole"
 
 	typesHeader   = "Vramprof-Types"
@@ -49,6 +50,12 @@ type remoteStacks struct {
 	Stacks   map[uint64][]uint32 // indexes into Frames
 }
 
+// remoteTensors has the live tensors of one process.
+type remoteTensors struct {
+	Traced bool
+	Blocks []ledger.TensorBlock
+}
+
 type remoteFrame struct {
 	callstack.Frame     // without its mapping
 	At              int // index into Mappings plus 1; 0: none
@@ -56,7 +63,7 @@ type remoteFrame struct {
 
 // types identifies the layout of what is sent: both sides must be of the same build, or of one
 // whose books look the same.
-var types = layout(reflect.TypeFor[remoteBooks]()) + layout(reflect.TypeFor[remoteStacks]())
+var types = layout(reflect.TypeFor[remoteBooks]()) + layout(reflect.TypeFor[remoteStacks]()) + layout(reflect.TypeFor[remoteTensors]())
 
 // Connect returns the handler for the socket of --connect, which only root may connect to. It serves
 // the books as they are.
@@ -64,6 +71,7 @@ func (s *Server) Connect() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+booksPath, s.serveBooks)
 	mux.HandleFunc("POST "+stacksPath, s.serveStacks)
+	mux.HandleFunc("GET "+tensorsPath, s.serveTensors)
 	clients, all := newGate(4*maxClients), localPeer(0) // of which one peer has a quarter
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := clients.enter(r.Context(), all, composeWait); err != nil {
@@ -87,6 +95,20 @@ func (s *Server) serveBooks(w http.ResponseWriter, r *http.Request) {
 	out := remoteBooks{Snapshot: m.Snapshot}
 	after, err := strconv.ParseUint(r.FormValue("oom"), 10, 64)
 	out.OOMs, out.NextOOM = s.ooms.since(after, err == nil)
+	writeGob(w, &out)
+}
+
+// serveTensors answers with the live tensors of a process.
+func (s *Server) serveTensors(w http.ResponseWriter, r *http.Request) {
+	pid, err := strconv.ParseUint(r.FormValue("pid"), 10, 32)
+	if err != nil {
+		writeError(w, badRequest("malformed pid"))
+		return
+	}
+	var out remoteTensors
+	if s.config.TensorBlocks != nil {
+		out.Blocks, out.Traced = s.config.TensorBlocks(uint32(pid))
+	}
 	writeGob(w, &out)
 }
 

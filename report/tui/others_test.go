@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tui
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// TestWhatIsNotTracedStandsBelowTheProcesses at each width, without the traced ones, and with the driver's own first.
+func TestWhatIsNotTracedStandsBelowTheProcesses(t *testing.T) {
+	x := moments()["session"]
+	x.Others = []Other{
+		{PID: 4242, GPU: 0, Bytes: 3 << 30, Command: "python3"},
+		{PID: 77, GPU: -1, Command: "keeps\x1b[31m zombie", Note: "has nvidia0 open, and NVML does not list it"},
+		{PID: 78, GPU: 1, Bytes: 5 << 20, Command: strings.Repeat("long ", 40)},
+		{GPU: 0, Bytes: 512 << 20, Command: "driver, reserved and not attributed"},
+	}
+	for _, width := range []int{44, 80, 120} {
+		var once strings.Builder
+		if err := Once(&once, x, Options{}, width); err != nil {
+			t.Fatal(err)
+		}
+		m := screenOf(width, 40, Options{}, x)
+		press(m, "2")
+		for name, text := range map[string]string{"once": once.String(), "screen": shownText(m)} {
+			_, below, found := strings.Cut(text, "Not traced, by NVML and the kernel")
+			lines := strings.Split(below, "\n")
+			if !found || len(lines) < 4 {
+				t.Fatalf("%d columns, %s:\n%s", width, name, text)
+			}
+			for i, want := range []string{"", "0              512 MiB driver, reserved", "1        78   5.00 MiB long", "         77            keeps[31m zombie"} {
+				if i > 0 && !strings.HasPrefix(lines[i], want) {
+					t.Errorf("%d columns, %s: row %d is %q, want %q", width, name, i, lines[i], want)
+				}
+			}
+			if strings.Contains(lines[4], "NVML does not list it") != (name == "once" && width > 44) {
+				t.Errorf("%d columns, %s: %q", width, name, lines[4])
+			}
+			for _, line := range strings.Split(text, "\n") {
+				if ansi.StringWidth(line) > width {
+					t.Errorf("%d columns, %s: %q", width, name, line)
+				}
+			}
+		}
+	}
+	m := screenOf(80, 12, Options{}, x)
+	if press(m, "2"); strings.Contains(shownText(m), "Not traced") {
+		t.Errorf("it takes the room of a small screen:\n%s", shownText(m))
+	}
+}

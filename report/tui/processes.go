@@ -228,7 +228,7 @@ func othersOf(x *scene, height int, notes bool) []string {
 		if a.PID == 0 || b.PID == 0 {
 			return btoi(a.PID != 0) - btoi(b.PID != 0)
 		}
-		return int(int64(min(b.Bytes, 1<<62)) - int64(min(a.Bytes, 1<<62))) // 64 bits wide
+		return cmp.Compare(b.Bytes, a.Bytes)
 	})
 	width := x.size.width
 	lines := []string{"", x.p.paint(bold, format.Cut("Not traced, by NVML and the kernel", width))}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// awaitQuiet is after how long a command says what it waits for.
+// awaitQuiet is after how long a command names what it waits for.
 const awaitQuiet = time.Second
 
 // Await shows on a terminal what a command waits for, if that takes longer than a second, with the seconds since. end

@@ -101,7 +101,7 @@ func TestAdviceOnWhatKeepsGrowing(t *testing.T) {
 		{"pinned buffers", func(p *program) {
 			p.kind = ledger.Pinned
 			p.train(steps, func(int) { p.alloc(lineBuffer, 1<<20) })
-		}, "pinned-growth: 1 stack of page-locked memory, the first: +6,001 MiB/min over 12s (5,981 to 6,022), 1,200 survivors in 12 of 12 windows, up to 12s old, 100% of allocated bytes never freed, 12 high-water marks"},
+		}, "pinned-growth: 1 stack of page-locked memory, the first: +6,001 MiB/min over 12s (5,981 to 6,022 MiB/min), 1,200 survivors in 12 of 12 windows, up to 12s old, 100% of allocated bytes never freed, 12 high-water marks"},
 		{"pinned buffers that are used again", func(p *program) {
 			p.kind = ledger.Pinned
 			p.alloc(lineBuffer, 1<<20)

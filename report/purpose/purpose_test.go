@@ -241,7 +241,7 @@ func TestWithoutAWalkStacksDecide(t *testing.T) {
 			t.Errorf("%s: %d MiB, want %d", kind, by[kind], want)
 		}
 	}
-	if notes := b.Notes(s); len(notes) != 2 || !strings.HasPrefix(notes[0], "No holders are known") || !strings.HasPrefix(notes[1], "Of the backward pass, ") {
+	if notes := b.Notes(s); len(notes) != 2 || !strings.HasPrefix(notes[0], "No holders are known") || !strings.HasPrefix(notes[1], "Backward pass: ") {
 		t.Error(notes)
 	}
 }

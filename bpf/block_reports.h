@@ -30,8 +30,8 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 /* Not 0: reports come from the links of single processes, otherwise from those of all. */
 MAP(reports_apart, BPF_MAP_TYPE_ARRAY, u32, u32, 1);
 
-// Returns whether the report counts that a link has seen. While links are exchanged, a process has one of each
-// kind, and both see each report.
+// Returns whether the report counts that a link has seen. While links are exchanged, a process has
+// one of each kind, and both see each report.
 static EBPF_INLINE bool is_link_used(u64 cookie)
 {
 	u32 zero = 0;

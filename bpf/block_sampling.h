@@ -25,7 +25,8 @@ MAP(sample_classes, BPF_MAP_TYPE_ARRAY, u32, u32, SIZE_CLASSES);
  * do not hide the one tensor of another size that a step keeps. The level is found by trial: it falls
  * while the budget is exceeded, and rises while part of the budget is unused. */
 
-// Begins the next window of an allocator's budget, if it is time. Unused budget is kept, up to a limit.
+// Begins the next window of an allocator's budget, if it is time. Unused budget is kept, up to a
+// limit.
 static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
 {
 	if ((s64)(now - d->window) < SAMPLE_WINDOW_NS)
@@ -47,8 +48,8 @@ static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
 	d->window = now;
 }
 
-// Begins a class's next window. If it used less than a third of the level, its probability is doubled:
-// twice the samples still fit well.
+// Begins a class's next window. If it used less than a third of the level, its probability is
+// doubled: twice the samples still fit well.
 static EBPF_INLINE void open_class(struct tensor_device *d, struct class_samples *c)
 {
 	u32 windows = d->opened - c->window;

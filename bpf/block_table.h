@@ -81,9 +81,9 @@ static EBPF_INLINE struct near_table *near_blocks_of(struct tensor_device *d)
 	return tables ? bpf_map_lookup_elem(tables, &number) : NULL;
 }
 
-// Returns the value of a block in the maps of blocks; NULL: none has it. Keys of the map of maps are
-// the lower halves of words: the verifier would remember each half on the stack, and follow what
-// comes later twice as often.
+// Returns the value of a block in the maps of blocks; NULL: none has it. Keys of the map of maps
+// are the lower halves of words: the verifier would remember each half on the stack, and follow
+// what comes later twice as often.
 static EBPF_INLINE u64 *find_far(u64 key)
 {
 #pragma unroll
@@ -122,7 +122,8 @@ static EBPF_INLINE long add_far(u64 key, u64 value)
 	return error;
 }
 
-// Returns the entry with an address, in the set of a block; NULL: none. Address 0 gives a free entry.
+// Returns the entry with an address, in the set of a block; NULL: none. Address 0 gives a free
+// entry.
 static EBPF_INLINE struct near_block *find_near(struct near_table *near, struct block_report *r, u64 address)
 {
 	if (!near)

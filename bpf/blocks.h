@@ -14,10 +14,10 @@
  * the allocator's totals, as from PyTorch 1.10 on. */
 enum block_cookie { BLOCK_WITHOUT_TOTALS = 3, BLOCK_WITH_TOTALS = 5, BLOCK_APART = 256, BLOCK_ALWAYS = 512 };
 
-// Reports whether PyTorch reports the end of a block too. It always does for memory of GPUs, and for
-// shared memory, whose total reserved is its own size and whose total allocated is 0. It reports other
-// host memory only while its profiler records memory, so the end of such a tensor may never come.
-// Before 1.10 reports have no totals, and shared memory cannot be told from the rest.
+// Reports whether PyTorch reports the end of a block too. It always does for memory of GPUs, and
+// for shared memory, whose total reserved is its own size and whose total allocated is 0. It
+// reports other host memory only while its profiler records memory, so the end of such a tensor may
+// never come. Before 1.10 reports have no totals, and shared memory cannot be told from the rest.
 static EBPF_INLINE bool has_reported_end(struct block_report *r, bool has_totals)
 {
 	if (on_gpu(r->device))

@@ -98,7 +98,8 @@ const (
 	// BlockWithTotals and BlockWithoutTotals are attach cookies of block_reported.
 	BlockWithTotals    = uint64(probeBlockCookieBLOCK_WITH_TOTALS)
 	BlockWithoutTotals = uint64(probeBlockCookieBLOCK_WITHOUT_TOTALS)
-	// BlockApart and BlockAlways are added to them: for links of single processes, and for those that always count.
+	// BlockApart and BlockAlways are added to them: for links of single processes, and for those
+	// that always count.
 	BlockApart  = uint64(probeBlockCookieBLOCK_APART)
 	BlockAlways = uint64(probeBlockCookieBLOCK_ALWAYS)
 

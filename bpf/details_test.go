@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDetailsOfBlocksPassTheVerifier loads the probes on reports with and without details, of the objects for all
-// kernels. The verifier's limit is a million instructions, and older kernels may need twice as many.
+// TestDetailsOfBlocksPassTheVerifier loads the probes on reports with and without details, of the
+// objects for all kernels. The verifier's limit is a million instructions, and older kernels may
+// need twice as many.
 func TestDetailsOfBlocksPassTheVerifier(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CanGuard reports whether programs can disable preemption (bpf_preempt_disable, Linux 6.10) and call
-// global functions meanwhile, which kernels before 6.15 forbid; bpf_res_spin_lock came with 6.15. From
-// Linux 6.13 on, preempted programs lose data without the guard.
+// CanGuard reports whether programs can disable preemption (bpf_preempt_disable, Linux 6.10) and
+// call global functions meanwhile, which kernels before 6.15 forbid; bpf_res_spin_lock came with
+// 6.15. From Linux 6.13 on, preempted programs lose data without the guard.
 func CanGuard(kernel *btf.Spec) bool {
 	var f *btf.Func
 	return kernel.TypeByName("bpf_preempt_disable", &f) == nil && kernel.TypeByName("bpf_res_spin_lock", &f) == nil
@@ -115,12 +115,12 @@ func LiftMemlock(kernel *btf.Spec) (*unix.Rlimit, error) {
 	return &before, nil
 }
 
-// LoadMarked returns the program that proves how pages are read which NUMA balancing has marked. It has the variables
-// that SetDirectMap sets, as the programs that walk stacks.
+// LoadMarked returns the program that proves how pages are read which NUMA balancing has marked. It
+// has the variables that SetDirectMap sets, as the programs that walk stacks.
 func LoadMarked() (*ebpf.CollectionSpec, error) { return loadMarked() }
 
-// DirectMap is where the kernel has all memory in its own addresses; see marked_pages.h. The zero DirectMap
-// reads no marked page.
+// DirectMap is where the kernel has all memory in its own addresses; see marked_pages.h. The zero
+// DirectMap reads no marked page.
 type DirectMap struct {
 	Levels uint32 // of page tables
 	Symbol uint64 // address of the kernel's variable with the map's start; 0: it is Start

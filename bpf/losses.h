@@ -9,8 +9,8 @@
 
 MAP(blank_share, BPF_MAP_TYPE_ARRAY, u32, struct share, 1);
 
-// Like find_share, but creates a missing share. Called for a process's first call. If it returns NULL,
-// it sets error.
+// Like find_share, but creates a missing share. Called for a process's first call. If it returns
+// NULL, it sets error.
 static EBPF_INLINE struct share *share_of(u64 id, long *error)
 {
 	u32 pid = id >> 32, zero = 0;

@@ -81,8 +81,8 @@ static EBPF_INLINE void note_caller(struct pt_regs *ctx, struct thread *thread)
 	thread->caller_fp = frame_pointer(ctx);
 }
 
-// Reports whether a driver's free was entered inside another one of the same address: a library that
-// replaces the driver's functions calls the driver. The outer free was reported.
+// Reports whether a driver's free was entered inside another one of the same address: a library
+// that replaces the driver's functions calls the driver. The outer free was reported.
 static EBPF_INLINE bool is_freed_outside(struct thread *thread, u32 depth, u64 address)
 {
 	struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
@@ -93,8 +93,8 @@ static EBPF_INLINE bool is_freed_outside(struct thread *thread, u32 depth, u64 a
 }
 
 // Makes room for a call inside MAX_DEPTH others, and returns its depth. No program ends so many
-// functions by jumps in turn: what is open at the new call's stack pointer is over, and its return was
-// not seen. Calls further out may not be over; dropping them is a loss, but one only.
+// functions by jumps in turn: what is open at the new call's stack pointer is over, and its return
+// was not seen. Calls further out may not be over; dropping them is a loss, but one only.
 static EBPF_INLINE u32 drop_calls(struct thread *thread, u64 sp, u64 id)
 {
 	u32 depth = MAX_DEPTH;
@@ -147,8 +147,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	if (depth && outer->sp == sp)
 		note_wrapped(outer, false); // after a tail call, no stack has the wrapper's frame
 	struct call *call = &thread->calls[depth];
-	// The function called itself by a jump, or rather its namesake in another library. Or its return
-	// was lost.
+	// The function called itself by a jump, or rather its namesake in another library. Or its
+	// return was lost.
 	bool again = depth < thread->depth && call->sp == sp && call->function == function_id;
 	u64 freed = again && call->role == ROLE_FREE ? argument(call, function->address) : 0;
 	call->sp = sp;
@@ -352,8 +352,8 @@ int call_return(struct pt_regs *ctx)
 	return 0;
 }
 
-// Sends what a request to the kernel driver gives back. The object may be one of another kind, or have been
-// made before the attach: user space ignores those.
+// Sends what a request to the kernel driver gives back. The object may be one of another kind, or
+// have been made before the attach: user space ignores those.
 static EBPF_INLINE void send_object_free(struct request *r, u32 function_id, u64 id)
 {
 	struct request_free f;
@@ -372,8 +372,8 @@ static EBPF_INLINE void send_object_free(struct request *r, u32 function_id, u64
 	bpf_ringbuf_submit(event, wakeup_flag(false));
 }
 
-// Reports whether the call around the innermost one allocates for the program: what the driver takes
-// for that is booked by the call's own event, or as rounding.
+// Reports whether the call around the innermost one allocates for the program: what the driver
+// takes for that is booked by the call's own event, or as rounding.
 static EBPF_INLINE bool is_for_allocation(struct thread *thread)
 {
 	u32 depth = thread->depth;
@@ -419,8 +419,8 @@ int request_enter(struct pt_regs *ctx)
 	return 0;
 }
 
-// Sends the memory that a request to the kernel driver returned, unless an ioctl inside did: the one of
-// libc, which a library in front of it calls.
+// Sends the memory that a request to the kernel driver returned, unless an ioctl inside did: the
+// one of libc, which a library in front of it calls.
 static EBPF_INLINE void leave_request(struct pt_regs *ctx, struct thread *thread, u64 id)
 {
 	u32 function_id = attach_cookie(ctx) & COOKIE_FUNCTION;

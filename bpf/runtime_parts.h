@@ -32,11 +32,11 @@ struct {
 	__uint(max_entries, 1 << 14);
 } runtime_parts SEC(".maps");
 
-// Looks for the outermost wrapper in the stack of a driver call, below the driver's own frame. Code of
-// another library may be between them: one that limits memory, or UCX, which patches the driver. If
-// there is a wrapper, the stack becomes that of the wrapper's entry, so that it does not matter which of
-// them was probed: num_kernel_frames, which nothing else uses, is the number of words before it. In
-// memory: the verifier does not track it.
+// Looks for the outermost wrapper in the stack of a driver call, below the driver's own frame. Code
+// of another library may be between them: one that limits memory, or UCX, which patches the driver.
+// If there is a wrapper, the stack becomes that of the wrapper's entry, so that it does not matter
+// which of them was probed: num_kernel_frames, which nothing else uses, is the number of words
+// before it. In memory: the verifier does not track it.
 static EBPF_INLINE void cut_to_wrapper(struct thread *thread, Trace *trace, bool memory)
 {
 	u32 unnamed = 0;

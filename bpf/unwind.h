@@ -220,8 +220,9 @@ static EBPF_INLINE bool leave_trampoline(UnwindState *state)
 }
 
 // The runtime loads the driver in its first call, whose walk begins in the driver's code before its
-// unwind tables are known. Leaves the probed function for its caller: a probe with a return is on an
-// instruction before the first push. User space finds the pushed frame's file, if it is known by then.
+// unwind tables are known. Leaves the probed function for its caller: a probe with a return is on
+// an instruction before the first push. User space finds the pushed frame's file, if it is known by
+// then.
 static EBPF_INLINE bool leave_new_library(PerCPURecord *record, struct thread *thread)
 {
 	UnwindState *state = &record->state;

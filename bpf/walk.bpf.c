@@ -67,9 +67,10 @@ static EBPF_INLINE ErrorCode walk_one_frame(bool *last, int *unwinder)
 #define get_next_unwinder_after_native_frame(record, unwinder) ERR_OK
 #endif
 
-// Pushes a native frame, except that of CPython's loop, which follows the Python frames of the loop: its
-// address depends on whether CPython has specialized the instruction. num_kernel_frames, which nothing
-// else uses during a walk, is the number of words up to the last Python frame, one less behind the loop.
+// Pushes a native frame, except that of CPython's loop, which follows the Python frames of the
+// loop: its address depends on whether CPython has specialized the instruction. num_kernel_frames,
+// which nothing else uses during a walk, is the number of words up to the last Python frame, one
+// less behind the loop.
 static EBPF_INLINE ErrorCode push_native_frame(UnwindState *state, Trace *trace, u64 file, u64 line, bool return_address)
 {
 	bool loop = trace->num_kernel_frames && trace->num_kernel_frames == trace->frame_data_len;
@@ -103,8 +104,9 @@ static EBPF_INLINE ErrorCode push_native_frame(UnwindState *state, Trace *trace,
 /* Native frames between two Python frames that may be the interpreter's. */
 #define MAX_OWN_FRAMES 12
 
-// Drops the native frames that end the trace, down to the last Python frame, if they are of the file of
-// the interpreter, in whose code the walk is. They depend on whether CPython has specialized the call.
+// Drops the native frames that end the trace, down to the last Python frame, if they are of the
+// file of the interpreter, in whose code the walk is. They depend on whether CPython has
+// specialized the call.
 static EBPF_INLINE void drop_interpreters_frames(UnwindState *state, Trace *trace)
 {
 	const u32 words = sizeof(trace->frame_data) / sizeof(trace->frame_data[0]);
@@ -119,9 +121,10 @@ static EBPF_INLINE void drop_interpreters_frames(UnwindState *state, Trace *trac
 	}
 }
 
-// Pushes a Python frame, and takes it back if it is the interpreter's own. Where a line calls a class,
-// CPython 3.12 and later push a frame below that of __init__, but only after they have specialized the
-// line. The code of that frame has no first line, and is no function's: those have CO_NEWLOCALS.
+// Pushes a Python frame, and takes it back if it is the interpreter's own. Where a line calls a
+// class, CPython 3.12 and later push a frame below that of __init__, but only after they have
+// specialized the line. The code of that frame has no first line, and is no function's: those have
+// CO_NEWLOCALS.
 static EBPF_INLINE u64 *push_users_frame(UnwindState *state, Trace *trace, u8 type, u8 flags, u8 words, u64 address, u64 code)
 {
 	PerCPURecord *record = (void *)state - __builtin_offsetof(PerCPURecord, state);

@@ -55,8 +55,8 @@ static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u6
 #endif
 }
 
-// Reads what earlier comparisons that began with a walk needed. If it cannot be read at once, they find
-// it anew. Errors are negative; a branch would make the verifier visit all that follows twice.
+// Reads what earlier comparisons that began with a walk needed. If it cannot be read at once, they
+// find it anew. Errors are negative; a branch would make the verifier visit all that follows twice.
 static EBPF_INLINE bool fill_windows(struct scratch *scratch, struct walk *walk, u64 sp)
 {
 	// Read once: other processors change the walk.

@@ -10,7 +10,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// TestACommandThatWasStartedHasACUDAContext: nothing of a process that began within the session is from before the attach.
+// TestACommandThatWasStartedHasACUDAContext: nothing of a process that began within the session is
+// from before the attach.
 func TestACommandThatWasStartedHasACUDAContext(t *testing.T) {
 	for _, within := range []bool{false, true} {
 		s := reporttest.Snapshot()

@@ -234,9 +234,9 @@ func reasons(byReason map[string]uint64) (sum uint64, parts []string) {
 // noticeable is the share of a thread's time above which all reports show what tracing took.
 const noticeable = 0.05
 
-// CostText returns "Tracing took 3.1% of the busiest thread's time, and up to 7.3% within 10s (python3
-// [4121], 38,000 tensors a second)", or "" if no tensors were traced or the price of their probe is not
-// known.
+// CostText returns "Tracing took 3.1% of the busiest thread's time, and up to 7.3% within 10s
+// (python3 [4121], 38,000 tensors a second)", or "" if no tensors were traced or the price of their
+// probe is not known.
 func CostText(s *ledger.Snapshot) string {
 	c := &s.Stats.Cost
 	if c.Price == 0 || c.Session.PID == 0 {
@@ -283,8 +283,8 @@ func awayText(s *ledger.Snapshot) string {
 		whose, most, percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6), lost)
 }
 
-// busiest names a process and its rate. PyTorch reports each tensor twice: when it is allocated and when it
-// is freed.
+// busiest names a process and its rate. PyTorch reports each tensor twice: when it is allocated and
+// when it is freed.
 func busiest(s *ledger.Snapshot, c ledger.CostShare) string {
 	return fmt.Sprintf("%s, %s tensors a second", processName(s, c.PID), humanize.Comma(int64(math.Round(min(c.PerSecond()/2, 1e12)))))
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestThePeakThatIsShownIsNotBelowWhatWasHeld: one sum stands in both lines, with what has its peak then.
+// TestThePeakThatIsShownIsNotBelowWhatWasHeld: one sum stands in both lines, with what has its peak
+// then.
 func TestThePeakThatIsShownIsNotBelowWhatWasHeld(t *testing.T) {
 	s := reporttest.Ended()
 	for i, of := range []string{"its tensors", "its allocations"} {

@@ -225,8 +225,8 @@ func DivideWaste(list []WasteLine) (waste, copies []WasteLine) {
 	return waste, copies
 }
 
-// WasteOf returns what the latest walk of a process found that could be freed, the most bytes first. Of a process that
-// has ended it is nothing.
+// WasteOf returns what the latest walk of a process found that could be freed, the most bytes
+// first. Of a process that has ended it is nothing.
 func WasteOf(s *ledger.Snapshot, process int) (list []WasteLine) {
 	w := s.LatestWalk(process)
 	if w == nil || s.Processes[process].End != 0 {

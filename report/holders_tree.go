@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders"
 )
 
-// HolderNode is a step of the paths that keep storages. Names in a row, from a child of the root on,
-// read as the path: "model", ".layers", ".*", ".weight".
+// HolderNode is a step of the paths that keep storages. Names in a row, from a child of the root
+// on, read as the path: "model", ".layers", ".*", ".weight".
 type HolderNode struct {
 	Name     string // "model", ".layers", "[*]", "['exp_avg']", ".grad", " (autograd graph)"; of the root its device
 	Place    string // of a child of the root: " of main() (train.py:7)"; "" for variables of modules

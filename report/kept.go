@@ -92,8 +92,8 @@ var walkFailures = map[string]string{
 	ledger.WalkFreed:     "the process freed its memory, or ended, while it was read",
 }
 
-// walkFailure returns the words for a reason, "" for none. Captures of older versions have the words
-// themselves, and failures of the system have no code.
+// walkFailure returns the words for a reason, "" for none. Captures of older versions have the
+// words themselves, and failures of the system have no code.
 func walkFailure(reason string) string {
 	if words, ok := walkFailures[reason]; ok {
 		return words
@@ -299,8 +299,8 @@ func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
 	return list
 }
 
-// HolderDoubts returns what the latest walk of a process could not read, and why it failed; neither of a
-// process of which nobody expects holders.
+// HolderDoubts returns what the latest walk of a process could not read, and why it failed; neither
+// of a process of which nobody expects holders.
 func HolderDoubts(s *ledger.Snapshot, process int) (problems, failures []string) {
 	found, failed := MostKept(s)
 	for _, k := range found {
@@ -344,8 +344,8 @@ func (k *Kept) AsOfText(s *ledger.Snapshot) string {
 	return fmt.Sprintf("holders of %s are as of %s: %s of %s", format.Process(&s.Processes[k.Process]), format.Span(k.At), format.Bytes(sum.Found), format.Bytes(sum.Bytes))
 }
 
-// leastShare is the least share of memory for which its largest holder is named. Of less, another one keeps
-// nearly all.
+// leastShare is the least share of memory for which its largest holder is named. Of less, another
+// one keeps nearly all.
 const leastShare = 0.01
 
 // KeptText returns `kept by local "t".history[*] of main() (train.py:7), list of 1,204`; with the

@@ -63,9 +63,10 @@ func TestOlderMemoryIsDividedByHolder(t *testing.T) {
 	}
 }
 
-// TestARunningStepTakesNothingFromWhatIsOlder: a walk saw 200 MiB of a step that came and went while it
-// read, beside 100 MiB of optimizer state, which is all that the allocator has from before the attach.
-// The allocator reports before the walk, after it, or never: then what the walk found is shown.
+// TestARunningStepTakesNothingFromWhatIsOlder: a walk saw 200 MiB of a step that came and went
+// while it read, beside 100 MiB of optimizer state, which is all that the allocator has from before
+// the attach. The allocator reports before the walk, after it, or never: then what the walk found
+// is shown.
 func TestARunningStepTakesNothingFromWhatIsOlder(t *testing.T) {
 	const state = "opt.state[*]['exp_avg']"
 	for _, reports := range []uint64{20, 40, 0} {

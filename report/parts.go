@@ -46,8 +46,8 @@ var PartTerms = []PartTerm{
 	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
 }
 
-// In returns what the term is called for processes. Of one that began within the session nothing is older than the attach:
-// what it had before its first allocation is its CUDA context.
+// In returns what the term is called for processes. Of one that began within the session nothing is
+// older than the attach: what it had before its first allocation is its CUDA context.
 func (t *PartTerm) In(s *ledger.Snapshot, processes ...int) string {
 	if t.Name == MarkName(MarkForeign) && !slices.ContainsFunc(processes, func(p int) bool { return s.Processes[p].Begin <= s.Begin }) {
 		return contextName

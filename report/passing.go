@@ -12,8 +12,8 @@ import (
 // Two walks see a training at two moments of its steps: at one of them there are gradients and
 // activations, at the other there are not. What differs by these has not grown.
 
-// leastLasting is the least share of a holder's memory that must have lasted for the holder to count as
-// grown.
+// leastLasting is the least share of a holder's memory that must have lasted for the holder to
+// count as grown.
 const leastLasting = 1.0 / 8
 
 type deviceHolder struct {
@@ -26,12 +26,13 @@ func deviceHolderOf(h *ledger.Holder, device int32) deviceHolder {
 	return deviceHolder{h.Path, device, h.Retention.Has(retention.Gradient)}
 }
 
-// young is memory that one holder keeps, as far as a site of tensors has it, and how much of it has lasted.
+// young is memory that one holder keeps, as far as a site of tensors has it, and how much of it has
+// lasted.
 type young struct{ bytes, lasted float64 }
 
-// passing moves holders from Grown to Passing that had little memory for longer than a quarter of the time
-// between the walks. Of memory that no site has, which is older than the attach or not in the sample,
-// the age is unknown: it counts as grown, unless other gradients come and go.
+// passing moves holders from Grown to Passing that had little memory for longer than a quarter of
+// the time between the walks. Of memory that no site has, which is older than the attach or not in
+// the sample, the age is unknown: it counts as grown, unless other gradients come and go.
 func (k *Kept) passing(s *ledger.Snapshot) {
 	ages := k.ages(s)
 	gradients := &young{}
@@ -86,10 +87,10 @@ func (k *Kept) ages(s *ledger.Snapshot) map[deviceHolder]*young {
 	return ages
 }
 
-// lastedShare returns the share of a site's live bytes that was allocated before to, or by which its floor rose
-// since from; both in ns after the session's begin. A tensor that is copied into a longer one is always young,
-// but the floor rises. A floor that is reached at once does not count: it took the place of what is older than the
-// attach.
+// lastedShare returns the share of a site's live bytes that was allocated before to, or by which
+// its floor rose since from; both in ns after the session's begin. A tensor that is copied into a
+// longer one is always young, but the floor rises. A floor that is reached at once does not count:
+// it took the place of what is older than the attach.
 func lastedShare(x *ledger.Site, from, to uint64) float64 {
 	old, first, last := uint64(0), uint64(0), x.LiveBytes
 	for i := range x.Cohorts {

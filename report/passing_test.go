@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
-// TestWhatComesAndGoesHasNotGrown: of eight windows of a second, a site's bytes that live now were allocated
-// in each (a leak) or in the last one (a step's), and its floor rises or not.
+// TestWhatComesAndGoesHasNotGrown: of eight windows of a second, a site's bytes that live now were
+// allocated in each (a leak) or in the last one (a step's), and its floor rises or not.
 func TestWhatComesAndGoesHasNotGrown(t *testing.T) {
 	const mib = 1 << 20
 	rising := func(i uint64) uint64 { return i * 100 * mib }

@@ -40,8 +40,8 @@ func UsagePeak(s *ledger.Snapshot, x *ledger.Part) uint64 {
 	return max(most, own)
 }
 
-// allocatedPeak returns the most that a process allocated and had on a device at one moment. Where it
-// has several GPUs, that is known of each kind only.
+// allocatedPeak returns the most that a process allocated and had on a device at one moment. Where
+// it has several GPUs, that is known of each kind only.
 func allocatedPeak(s *ledger.Snapshot, process int, device int32) (most uint64) {
 	p, only := &s.Processes[process], true
 	for i := range p.Totals {
@@ -81,8 +81,9 @@ func PeakTimeOf(s *ledger.Snapshot, process int) (at uint64, ok bool) {
 	return at, most > 0
 }
 
-// EndedText returns "python3 [42] ended at 12m3s: it held 41.2 GiB at 11m58s, the peak of its tensors". The
-// bytes are the sum of HeldText: what it held on all GPUs when it had most of what its peak is of.
+// EndedText returns "python3 [42] ended at 12m3s: it held 41.2 GiB at 11m58s, the peak of its
+// tensors". The bytes are the sum of HeldText: what it held on all GPUs when it had most of what
+// its peak is of.
 func EndedText(s *ledger.Snapshot, x *ledger.Peak) string {
 	p := &s.Processes[x.Process]
 	sum, _ := heldAt(x)
@@ -123,8 +124,8 @@ func howEnded(p *ledger.Process) string {
 	return "ended"
 }
 
-// HeldText returns what a process held on GPUs at its peak, by plane: "3.10 GiB = tensors 2.00 GiB +
-// PyTorch cache 1.00 GiB + context, other before attach 100 MiB".
+// HeldText returns what a process held on GPUs at its peak, by plane: "3.10 GiB = tensors 2.00 GiB
+// + PyTorch cache 1.00 GiB + context, other before attach 100 MiB".
 func HeldText(x *ledger.Peak) string {
 	sum, by := heldAt(x)
 	var b strings.Builder
@@ -154,8 +155,8 @@ func SitesAsOfText(s *ledger.Snapshot, x *ledger.Peak) string {
 	return fmt.Sprintf("sites as of %s, when it had %d %% of the peak", format.Span(Minus(x.SitesTime, s.Begin)), x.SitesBytes*100/max(x.Bytes, 1))
 }
 
-// RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB", or
-// "".
+// RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB",
+// or "".
 func RanOutText(s *ledger.Snapshot, x *ledger.Peak) string {
 	if x.OOM == nil {
 		return ""

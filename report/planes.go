@@ -25,7 +25,8 @@ const (
 	PlaneSystem  = "system"  // what the system, not CUDA, allocated on a GPU's NUMA node
 	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped, and what is checkpointed: in no profile
 
-	// In the sum of another process or API: it adds 0 bytes to profiles and to the columns of views.
+	// In the sum of another process or API: it adds 0 bytes to profiles and to the columns of
+	// views.
 	PlaneImported = "imported"
 )
 
@@ -83,8 +84,8 @@ const (
 	foreignWords     = "CUDA context, modules, other before attach"
 )
 
-// MarkLess returns a mark of PlaneBefore for a share from which bytes were taken, as the unexplained
-// memory is below zero: "[before attach: pytorch cached, less 12 MiB unexplained]".
+// MarkLess returns a mark of PlaneBefore for a share from which bytes were taken, as the
+// unexplained memory is below zero: "[before attach: pytorch cached, less 12 MiB unexplained]".
 func MarkLess(mark string, bytes uint64) string {
 	words := foreignWords
 	switch mark {
@@ -135,7 +136,8 @@ type Holding struct {
 	Live    int64 // bytes; negative where figures do not fit together
 }
 
-// IsNameless reports whether the share is of tensors that no event gave out: only their holders are known.
+// IsNameless reports whether the share is of tensors that no event gave out: only their holders are
+// known.
 func (h *Holding) IsNameless() bool { return h.Mark == MarkOlder || h.Mark == MarkUntraced }
 
 // Apart reports whether the share belongs to the sum of no GPU.

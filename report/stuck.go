@@ -63,8 +63,8 @@ func (c *StuckCache) KeptBy(l *fragmentation.Line) []HeldShare {
 	return slices.DeleteFunc(c.kept.shares(l.Holders, l.Bytes), func(h HeldShare) bool { return h.Line == nil })
 }
 
-// StuckText returns "5.20 GiB of 6.40 GiB of cache lie in 262 segments with live tensors, and cannot
-// go back to the driver", or what was so at the end of a process.
+// StuckText returns "5.20 GiB of 6.40 GiB of cache lie in 262 segments with live tensors, and
+// cannot go back to the driver", or what was so at the end of a process.
 func (c *StuckCache) StuckText() string {
 	lies, lie, cannot := "lies", "lie", "cannot"
 	if c.Ended {
@@ -80,8 +80,8 @@ func (c *StuckCache) StuckText() string {
 	return part + " in " + format.Count(c.Segments, "segment") + " with live tensors, and " + cannot + " go back to the driver"
 }
 
-// OthersText returns "216 MiB of the cache serve only other streams, 12.0 MiB only CUDA graphs or MemPools", "" if nothing does or
-// the allocator was not read.
+// OthersText returns "216 MiB of the cache serve only other streams, 12.0 MiB only CUDA graphs or
+// MemPools", "" if nothing does or the allocator was not read.
 func (c *StuckCache) OthersText() string {
 	switch {
 	case c.read == nil || c.read.Streams+c.read.Private == 0:
@@ -114,7 +114,8 @@ func StuckTexts(s *ledger.Snapshot, st callstack.Stacks) (list []string) {
 	return list
 }
 
-// IdleText returns what torch.cuda.empty_cache() gives back. A process that has ended gave back all.
+// IdleText returns what torch.cuda.empty_cache() gives back. A process that has ended gave back
+// all.
 func (c *StuckCache) IdleText() string {
 	if c.Ended {
 		return "its end gave all of it back"

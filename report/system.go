@@ -18,8 +18,8 @@ func systemHoldings(s *ledger.Snapshot) (list []Holding) {
 	return list
 }
 
-// SystemText returns "40.0 GiB that the system allocated on the NUMA nodes of GPUs is in no sum: …",
-// with the age of the readings, or "" if there is none.
+// SystemText returns "40.0 GiB that the system allocated on the NUMA nodes of GPUs is in no sum:
+// …", with the age of the readings, or "" if there is none.
 func SystemText(s *ledger.Snapshot) string {
 	var sum, age uint64
 	least := ""

@@ -8,7 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestTooShortSaysWhatIsTooShort: a session of 20 s is not too short for 15 s, but its processes can be too young.
+// TestTooShortSaysWhatIsTooShort: a session of 20 s is not too short for 15 s, but its processes
+// can be too young.
 func TestTooShortSaysWhatIsTooShort(t *testing.T) {
 	const second = uint64(1e9)
 	for _, c := range []struct {

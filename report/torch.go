@@ -52,8 +52,8 @@ func TorchTexts(s *ledger.Snapshot) []string {
 // leastRounding is which part of the tensors' bytes rounding must take to be worth a word.
 const leastRounding = 20
 
-// retriesText returns the counters that show trouble, and much rounding: "; 2 retries after cudaMalloc failed and 1
-// out-of-memory error since the process began".
+// retriesText returns the counters that show trouble, and much rounding: "; 2 retries after
+// cudaMalloc failed and 1 out-of-memory error since the process began".
 func retriesText(c *ledger.AllocatorCache) (text string) {
 	switch k := &c.Counters; {
 	case k.OutOfMemory > 0 && k.Retries > 0:
@@ -72,8 +72,8 @@ func retriesText(c *ledger.AllocatorCache) (text string) {
 // leastArena is how much more in segments than PyTorch reserved is no delay of its reports.
 const leastArena = 256 << 20
 
-// arenaTexts names allocators with far more in segments than they count as reserved: the rest is not
-// PyTorch's cache, though it is shown as that.
+// arenaTexts names allocators with far more in segments than they count as reserved: the rest is
+// not PyTorch's cache, though it is shown as that.
 func arenaTexts(s *ledger.Snapshot) (list []string) {
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
@@ -211,7 +211,8 @@ func (k CacheKind) Label() string {
 	return ""
 }
 
-// CacheText lists what a cache is made of: "102 MiB held by live tensors, 50.0 MiB other streams"; "" if it is empty.
+// CacheText lists what a cache is made of: "102 MiB held by live tensors, 50.0 MiB other streams";
+// "" if it is empty.
 func CacheText(c *ledger.AllocatorCache) string {
 	var list []string
 	for _, k := range CacheKinds {
@@ -241,8 +242,8 @@ type PoolLine struct {
 	Frame callstack.Frame // the headline of the stack that made the oldest segment which the pool still has
 }
 
-// PoolLines returns the lines of the pools that have memory of an allocator, by pool. A pool is missing whose segments
-// are all from before the attach, or have no stack: it is known by its id.
+// PoolLines returns the lines of the pools that have memory of an allocator, by pool. A pool is
+// missing whose segments are all from before the attach, or have no stack: it is known by its id.
 func PoolLines(c *ledger.AllocatorCache, st callstack.Stacks) (list []PoolLine) {
 	for _, o := range c.Origins {
 		if slices.ContainsFunc(c.Arenas, func(a caching.ArenaCache) bool { return a.Pool == o.Pool }) {
@@ -253,7 +254,8 @@ func PoolLines(c *ledger.AllocatorCache, st callstack.Stacks) (list []PoolLine) 
 	return list
 }
 
-// StreamNames names the streams of a cache: "default", and the others "stream 1", "stream 2" by handle.
+// StreamNames names the streams of a cache: "default", and the others "stream 1", "stream 2" by
+// handle.
 func StreamNames(c *caching.Cache) map[uint64]string {
 	var handles []uint64
 	for i := range c.Arenas {
@@ -271,8 +273,9 @@ func StreamNames(c *caching.Cache) map[uint64]string {
 	return names
 }
 
-// AllocatorTexts returns sentences on what PyTorch's own counters say, without full stops: "since the process
-// began: peak 50.1 GiB of tensors and 61.0 GiB reserved, 2 retries, 1 out-of-memory error".
+// AllocatorTexts returns sentences on what PyTorch's own counters say, without full stops: "since
+// the process began: peak 50.1 GiB of tensors and 61.0 GiB reserved, 2 retries, 1 out-of-memory
+// error".
 func AllocatorTexts(s *ledger.Snapshot, c *ledger.AllocatorCache) (list []string) {
 	k := &c.Counters
 	text := "Since the process began: peak " + format.Bytes(k.Allocated.Peak) + " of tensors and " + format.Bytes(k.Reserved.Peak) + " reserved"

@@ -35,8 +35,8 @@ func TestTorchSaysHowMuchRoomThereIs(t *testing.T) {
 	}
 }
 
-// TestAnArenaIsNamed: PyTorch's allocator took pieces of a larger allocation, of which the rest is shown
-// as its cache.
+// TestAnArenaIsNamed: PyTorch's allocator took pieces of a larger allocation, of which the rest is
+// shown as its cache.
 func TestAnArenaIsNamed(t *testing.T) {
 	s := reporttest.TorchSnapshot()
 	named := func() string { return strings.Join(arenaTexts(s), "\n") }

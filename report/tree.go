@@ -53,8 +53,9 @@ func (b *Branch) child(f *callstack.Frame) *Branch {
 	return c
 }
 
-// OwnFrames keeps the user's own frames of a stack, the last library function that they called, be it through
-// Module._call_impl and the like, and the leaf of a driver allocation. It keeps at least one frame.
+// OwnFrames keeps the user's own frames of a stack, the last library function that they called, be
+// it through Module._call_impl and the like, and the leaf of a driver allocation. It keeps at least
+// one frame.
 func OwnFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
 	own := frames.Headline(list)
 	called := -1

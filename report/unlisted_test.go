@@ -18,8 +18,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// unlisted returns a session of a process with tensors that NVML listed for 3 seconds, until 5 seconds
-// before its end.
+// unlisted returns a session of a process with tensors that NVML listed for 3 seconds, until 5
+// seconds before its end.
 func unlisted() *ledger.Snapshot {
 	const second, mib = uint64(time.Second), uint64(1 << 20)
 	const gpu = "GPU-4d8e0f36-0000-0000-0000-000000000000"

@@ -123,11 +123,13 @@ func adviceText(a *verdict.Advice) string {
 	return untrusted.Clean(text)
 }
 
-// GPUBalance is what one GPU is used for and what of it grows, in words: one line each, clean of control characters.
+// GPUBalance is what one GPU is used for and what of it grows, in words: one line each, clean of
+// control characters.
 type GPUBalance struct {
 	balance.Balance
 	Name string // "GPU 0", "cuda:0 of python3 [42]"
-	// "4.02 GiB of 8.00 GiB, full in 12s: PyTorch cache 3.39 GiB (+3.39 GiB in 10s), before attach 310 MiB, tensors 64.0 MiB"
+	// "4.02 GiB of 8.00 GiB, full in 12s: PyTorch cache 3.39 GiB (+3.39 GiB in 10s), before attach
+	// 310 MiB, tensors 64.0 MiB"
 	Used   string
 	Grows  []string // a sentence on each plane that grows, and on driver objects that are made and kept
 	Beyond []string // those of Grows that no line of code explains
@@ -208,8 +210,8 @@ func usedText(s *ledger.Snapshot, b *balance.Balance) string {
 	return text
 }
 
-// say sets the sentences: "PyTorch cache grows: 3.39 GiB in 10s (20.3 GiB/min), 64.0 MiB of 3.45 GiB reserved are in use,
-// at train.py:17 cycle" and the like.
+// say sets the sentences: "PyTorch cache grows: 3.39 GiB in 10s (20.3 GiB/min), 64.0 MiB of 3.45
+// GiB reserved are in use, at train.py:17 cycle" and the like.
 func (b *GPUBalance) say(s *ledger.Snapshot, st callstack.Stacks) {
 	add := func(text string, explained bool) {
 		text = untrusted.Clean(text)
@@ -254,7 +256,8 @@ func growWord(r *balance.Row) string {
 	return "grows"
 }
 
-// TooShortText returns "3.2s are too short to judge growth: 15s decide", "" if the session was long enough.
+// TooShortText returns "3.2s are too short to judge growth: 15s decide", "" if the session was long
+// enough.
 func TooShortText(s *ledger.Snapshot) string {
 	needs := verdict.TooShort(s)
 	if needs == 0 {
@@ -266,7 +269,8 @@ func TooShortText(s *ledger.Snapshot) string {
 	return format.Span(s.End-s.Begin) + " are too short to judge growth: " + format.Span(uint64(needs)) + " decide"
 }
 
-// NoLineText returns what is said where no line of code grows: "No line grows", or what grows all the same.
+// NoLineText returns what is said where no line of code grows: "No line grows", or what grows all
+// the same.
 func (j *Judgement) NoLineText() string {
 	var planes []string
 	for i := range j.GPUs {
@@ -285,8 +289,8 @@ func (j *Judgement) NoLineText() string {
 	return "No line grows"
 }
 
-// BalanceTexts returns what each GPU is used for, and below it what of that grows, one line each: of all that grow, and
-// of at most most in all.
+// BalanceTexts returns what each GPU is used for, and below it what of that grows, one line each:
+// of all that grow, and of at most most in all.
 func (j *Judgement) BalanceTexts(most int) (list []string) {
 	for i := range j.GPUs {
 		b := &j.GPUs[i]

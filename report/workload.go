@@ -61,8 +61,8 @@ func WorkloadLabels(w *ledger.Workload) (names map[string]string, ranks map[stri
 // MaxName is how many columns a name takes at most beside others.
 const MaxName = 40 // most columns of a name among others
 
-// ShortID returns the first 12 digits of a long id, as Docker shows it, after the user of a rootless
-// container ("user-1000/"). A name stays whole.
+// ShortID returns the first 12 digits of a long id, as Docker shows it, after the user of a
+// rootless container ("user-1000/"). A name stays whole.
 func ShortID(id string) string {
 	const short = 12
 	id = untrusted.Clean(id)

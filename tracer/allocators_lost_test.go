@@ -96,9 +96,9 @@ type observedBooks struct {
 	bookedLive
 }
 
-// TestLostEventsAreRepairedByWalks: the buffer for events has room for few, so that many of a real PyTorch's are lost.
-// When two readings have been booked, the books have each block and segment that PyTorch itself has, and the number of
-// allocations and frees that came from the readings.
+// TestLostEventsAreRepairedByWalks: the buffer for events has room for few, so that many of a real
+// PyTorch's are lost. When two readings have been booked, the books have each block and segment
+// that PyTorch itself has, and the number of allocations and frees that came from the readings.
 func TestLostEventsAreRepairedByWalks(t *testing.T) {
 	m := newTorchMachine(t, 2)
 	single := *m.machine

@@ -103,8 +103,8 @@ func (j *blocksJob) next(t *testing.T) [2]caching.Cache {
 	return list
 }
 
-// TestAnAllocatorIsReadFromOutsideFromTheAttachOn: the caches of a process that is older than the tracer are those that PyTorch
-// itself has, with pools and streams, at the attach and later.
+// TestAnAllocatorIsReadFromOutsideFromTheAttachOn: the caches of a process that is older than the
+// tracer are those that PyTorch itself has, with pools and streams, at the attach and later.
 func TestAnAllocatorIsReadFromOutsideFromTheAttachOn(t *testing.T) {
 	m := newTorchMachine(t, 2)
 	for name, setting := range map[string]string{"segments by cudaMalloc": "", "expandable segments": realtorch.ExpandableSegments} {
@@ -199,7 +199,8 @@ func compareCaches(t *testing.T, m *torchMachine, j *blocksJob, want [2]caching.
 	return list
 }
 
-// TestPrivatePoolsAreKnownByALine: each pool of a CUDA graph or a MemPool that a traced job made leads to its script.
+// TestPrivatePoolsAreKnownByALine: each pool of a CUDA graph or a MemPool that a traced job made
+// leads to its script.
 func TestPrivatePoolsAreKnownByALine(t *testing.T) {
 	m := newTorchMachine(t, 2)
 	m.trace(nil)

@@ -76,8 +76,8 @@ func (m *torchMachine) running(live, seconds string) running {
 	return running{cmd.Process.Pid, filepath.Join(folder, "events.json"), cmd.Wait}
 }
 
-// told is an event as PyTorch records it: µs of the Unix time, 1 for a block that is given out, 0 or 2 for one that is
-// freed, its address and requested size.
+// told is an event as PyTorch records it: µs of the Unix time, 1 for a block that is given out, 0
+// or 2 for one that is freed, its address and requested size.
 type told [4]uint64
 
 func (e told) apply(to map[uint64]bool) {
@@ -104,8 +104,9 @@ func (j running) events(t *testing.T) (list []told) {
 	return list
 }
 
-// TestAllocatorsThatAreNeverAtRestAreSettled: each settled reading of a job that allocates without a pause, and is
-// older than the session, has the live blocks that PyTorch itself recorded at one moment, whichever tensors were sampled.
+// TestAllocatorsThatAreNeverAtRestAreSettled: each settled reading of a job that allocates without
+// a pause, and is older than the session, has the live blocks that PyTorch itself recorded at one
+// moment, whichever tensors were sampled.
 func TestAllocatorsThatAreNeverAtRestAreSettled(t *testing.T) {
 	m := newTorchMachine(t, 1)
 	for name, sample := range map[string]uint64{"every stack": 0, "sampled": 1 << 20} {

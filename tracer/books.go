@@ -69,8 +69,8 @@ func (b *snapshots) named(s *ledger.Snapshot) *ledger.Snapshot {
 	return s
 }
 
-// faults returns sentences on what the tracer and its kernel half counted and no figure of the ledger
-// shows.
+// faults returns sentences on what the tracer and its kernel half counted and no figure of the
+// ledger shows.
 func (b *snapshots) faults() []string {
 	list := b.losses.faults()
 	for _, text := range []string{b.discovery.unseen.Text(), b.usage.Silence(b.discovery.begin.Load()), b.shares.Text()} {
@@ -151,8 +151,8 @@ func (b *snapshots) bringUpToDate(tx *sequence.Tx, blocks map[uint32][]ledger.Bl
 // cache by site is as it was placed last.
 const runningBlocks = 200_000
 
-// running returns the books of what runs, as of a time a moment ago. The totals of allocators
-// of that moment came with the event. It begins to look for the holders in the process with the pid,
+// running returns the books of what runs, as of a time a moment ago. The totals of allocators of
+// that moment came with the event. It begins to look for the holders in the process with the pid,
 // and returns a function that waits for them, or nil.
 func (b *snapshots) running(tx *sequence.Tx, pid uint32, at uint64) (s *ledger.Snapshot, walked func()) {
 	var blocks map[uint32][]ledger.Block
@@ -246,8 +246,8 @@ func (b *snapshots) walkLast(ctx context.Context) {
 	b.walker.Last(ctx)
 }
 
-// skipWalks ends the walks for holders at the end, if they are under way and nobody has ended them yet. It
-// reports whether it did.
+// skipWalks ends the walks for holders at the end, if they are under way and nobody has ended them
+// yet. It reports whether it did.
 func (b *snapshots) skipWalks() bool {
 	cancel := b.skip.Swap(nil)
 	if cancel == nil {

@@ -29,8 +29,8 @@ const loadPatience = 300 * time.Millisecond
 var ownPid = uint32(os.Getpid())
 
 // discovery finds the processes that map CUDA's libraries, and probes these. Any goroutine may call
-// mapped, poll and wantDevice, which never wait; the others take long, and are for Run until the worker
-// runs, and then for the worker.
+// mapped, poll and wantDevice, which never wait; the others take long, and are for Run until the
+// worker runs, and then for the worker.
 type discovery struct {
 	prober  *probes.Prober // the programs that probe functions
 	files   *probes.Files
@@ -185,8 +185,8 @@ func (d *discovery) mapped(pid uint32, cuda bool) {
 		d.usage.Wake()
 		d.jobs.add(job{kind: jobScan, pid: pid})
 	}
-	// A scan loads the tables of processes that are new to it. A load that is under way may have passed
-	// this mapping.
+	// A scan loads the tables of processes that are new to it. A load that is under way may have
+	// passed this mapping.
 	if d.table.UsesCUDA(pid) {
 		d.jobs.add(job{kind: jobLoad, pid: pid})
 	}

@@ -36,10 +36,11 @@ const (
 	mappingPause = 5 * time.Millisecond // new programs wake the reader at most so often
 )
 
-// eventReader reads the events ring: it decodes each event, and books it in one transaction. Its file has
-// the way of an event from top to bottom: drain decodes it, book begins the transaction, in which dispatch
-// finds the process, and bookCall or bookBlock has the sequencer pass it to the capture and to
-// ledger.Ledger.Apply. What can take long is a job for others. Only the goroutine of Run reads.
+// eventReader reads the events ring: it decodes each event, and books it in one transaction. Its
+// file has the way of an event from top to bottom: drain decodes it, book begins the transaction,
+// in which dispatch finds the process, and bookCall or bookBlock has the sequencer pass it to the
+// capture and to ledger.Ledger.Apply. What can take long is a job for others. Only the goroutine of
+// Run reads.
 type eventReader struct {
 	ring   *ringbuf.Reader
 	sleeps *ebpf.Map // of the kernel half: whether the next event wakes the reader
@@ -266,8 +267,8 @@ func (r *eventReader) exec(tx *sequence.Tx, e *bpf.Event) {
 	r.table.Exec(tx, e)
 }
 
-// ignore leaves out an event of a process that is not traced: with --name the kernel half sends some
-// until the name of the process was looked at.
+// ignore leaves out an event of a process that is not traced: with --name the kernel half sends
+// some until the name of the process was looked at.
 func (r *eventReader) ignore(e *bpf.Event) {
 	switch e.Kind {
 	case bpf.KindAllocator:

@@ -43,8 +43,8 @@ type eviction struct {
 }
 
 // evict drops what is kept of processes that have ended, of stacks that the books do not refer to
-// and of files that nobody maps. What the end of a process does at once comes first: the end may not
-// have been reported. It is the worker's.
+// and of files that nobody maps. What the end of a process does at once comes first: the end may
+// not have been reported. It is the worker's.
 func (e *eviction) evict() {
 	now := time.Now().Add(e.later)
 	e.forget()

@@ -22,8 +22,8 @@ import (
 )
 
 // TestFirstInstructionsAreSimulatedOrStepped counts the hits of a probe on each kind of first
-// instruction, and times them: what probepoint.Decode calls emulated must be cheaper than what the kernel
-// steps. It logs a table for docs/kernels.md.
+// instruction, and times them: what probepoint.Decode calls emulated must be cheaper than what the
+// kernel steps. It logs a table for docs/kernels.md.
 func TestFirstInstructionsAreSimulatedOrStepped(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")

@@ -10,8 +10,8 @@ import (
 )
 
 // Forget has processes that ended longer ago than keep leave the books, see ledger.Forget, and the
-// tracer drop what it keeps and nobody uses. A session without an end calls it once per minute, also
-// before Run.
+// tracer drop what it keeps and nobody uses. A session without an end calls it once per minute,
+// also before Run.
 func (t *Tracer) Forget(keep time.Duration) {
 	if now, age := clock.Now(), uint64(max(keep, 0)); age < now {
 		t.sequencer.Tell(ledger.Forget{Before: now - age})

@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
-// introductions look at processes that are new, or that begin to use CUDA. Only the worker may call the
-// methods, and Run while there is no worker.
+// introductions look at processes that are new, or that begin to use CUDA. Only the worker may call
+// the methods, and Run while there is no worker.
 type introductions struct {
 	host      *workload.Host
 	sequencer *sequence.Sequencer
@@ -54,8 +54,8 @@ func (i *introductions) introduce(pid uint32) {
 const introductionTime = time.Second
 
 // due introduces the processes that wait for it. Only the worker may call it, and Run while there
-// is no worker. Without it, a session that is short, or whose worker is busy, would not know the GPUs of
-// processes that it has traced, nor their jobs.
+// is no worker. Without it, a session that is short, or whose worker is busy, would not know the
+// GPUs of processes that it has traced, nor their jobs.
 func (i *introductions) due() {
 	defer i.defects.Recovered("a look at processes")
 	for begin := time.Now(); time.Since(begin) < introductionTime; {

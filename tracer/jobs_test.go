@@ -49,8 +49,8 @@ func (noKernel) Put(_, _ any) error    { return nil }
 func (noKernel) Delete(any) error      { return nil }
 func (noKernel) Lookup(_, _ any) error { return ebpf.ErrKeyNotExist }
 
-// A program loads the runtime as it starts, and the driver in its first call: the tables that were loaded
-// for the one lack the other.
+// A program loads the runtime as it starts, and the driver in its first call: the tables that were
+// loaded for the one lack the other.
 func TestAFurtherCUDALibraryOfAProcessHasItsTablesLoaded(t *testing.T) {
 	nothing := func(uint32) {}
 	x := &discovery{jobs: newJobs(), usage: &gpuusage.Monitor{}}

@@ -13,8 +13,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/probes"
 )
 
-// driverShim is a library between the runtime and the driver, such as those that limit memory: it has
-// functions of the driver's names, which call the driver's; with JUMP, they end with a jump to it.
+// driverShim is a library between the runtime and the driver, such as those that limit memory: it
+// has functions of the driver's names, which call the driver's; with JUMP, they end with a jump to
+// it.
 const driverShim = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,8 +62,8 @@ int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t
 }
 `
 
-// shim builds driverShim as a file of that name, and returns variables with which programs load it in
-// the driver's place.
+// shim builds driverShim as a file of that name, and returns variables with which programs load it
+// in the driver's place.
 func (m *machine) shim(name string, flags ...string) []string {
 	m.t.Helper()
 	folder := m.t.TempDir()
@@ -82,8 +83,9 @@ func (m *machine) shim(name string, flags ...string) []string {
 	return []string{"LD_LIBRARY_PATH=" + folder + ":" + m.fake.Driver(""), "SHIM_DRIVER=" + m.fake.Driver("libcuda.so.1")}
 }
 
-// TestAllocationsThroughALibraryBeforeTheDriverAreBookedOnce, and have one site, whether the runtime is
-// probed or only the driver. Its file may have the driver's name, or a name that begins likewise.
+// TestAllocationsThroughALibraryBeforeTheDriverAreBookedOnce, and have one site, whether the
+// runtime is probed or only the driver. Its file may have the driver's name, or a name that begins
+// likewise.
 func TestAllocationsThroughALibraryBeforeTheDriverAreBookedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name, file string

@@ -62,8 +62,9 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	return nil
 }
 
-// directMap returns how the kernel half reads pages that NUMA balancing has marked. Balancing may be switched on
-// later, so several nodes suffice. Without it, stacks are truncated at such pages and counted.
+// directMap returns how the kernel half reads pages that NUMA balancing has marked. Balancing may
+// be switched on later, so several nodes suffice. Without it, stacks are truncated at such pages
+// and counted.
 func (t *Tracer) directMap() bpf.DirectMap {
 	host := os.DirFS("/")
 	if numa.Nodes(host) == "" && !t.config.marked {

@@ -39,8 +39,8 @@ func takesAllPrograms(t *testing.T, config Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The verifier's limit is a million; another kernel may need twice as many. Sessions wait for it:
-	// where the programs can save it work (bpf/verifier.h), it takes a tenth.
+	// The verifier's limit is a million; another kernel may need twice as many. Sessions wait for
+	// it: where the programs can save it work (bpf/verifier.h), it takes a tenth.
 	most := uint32(650_000)
 	if bpf.CanGuard(kernel) {
 		most = 100_000

@@ -18,8 +18,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// losses counts what the kernel half and the tracer could not do. The goroutine that reads the events
-// ring counts what it could not book; any goroutine may call the methods that return sums.
+// losses counts what the kernel half and the tracer could not do. The goroutine that reads the
+// events ring counts what it could not book; any goroutine may call the methods that return sums.
 type losses struct {
 	coll   *ebpf.Collection
 	stacks *stacks.Store

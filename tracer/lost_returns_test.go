@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// leavingRuntime is a runtime whose functions leave by longjmp instead of a return while leave is set.
+// leavingRuntime is a runtime whose functions leave by longjmp instead of a return while leave is
+// set.
 const leavingRuntime = `
 #include <setjmp.h>
 #include <stddef.h>
@@ -31,8 +32,8 @@ int cudaMallocManaged(void **p, size_t size, unsigned flags) { return give(p); }
 int cudaMallocAsync(void **p, size_t size, void *stream) { return give(p); }
 `
 
-// leavingProgram calls four functions that leave, then a fifth 50 times: all at one stack pointer, or each at
-// a lower one.
+// leavingProgram calls four functions that leave, then a fifth 50 times: all at one stack pointer,
+// or each at a lower one.
 const leavingProgram = `
 #include <setjmp.h>
 #include <stddef.h>
@@ -70,8 +71,9 @@ int main(int argc, char **argv)
 }
 `
 
-// TestCallsAfterFourLostReturnsAreBooked: a call whose return is not seen stays open. If it is not known to be
-// over, as when the next function is called at the same stack pointer, at most one call is lost.
+// TestCallsAfterFourLostReturnsAreBooked: a call whose return is not seen stays open. If it is not
+// known to be over, as when the next function is called at the same stack pointer, at most one call
+// is lost.
 func TestCallsAfterFourLostReturnsAreBooked(t *testing.T) {
 	m := newMachine(t, 1)
 	library, program := filepath.Join(m.folder, "libcudart.so.99"), filepath.Join(m.folder, m.name+"leaving")

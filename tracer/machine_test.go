@@ -78,9 +78,9 @@ func newMachine(t *testing.T, gpus int, more ...string) *machine {
 	return m
 }
 
-// newSimulated is newMachine on NVIDIA's libraries, whose NVML is the test's own too: scripts/sim-check.sh
-// --tests runs each test in a process of its own that begins with the simulated driver. Its machines are
-// one after the other.
+// newSimulated is newMachine on NVIDIA's libraries, whose NVML is the test's own too:
+// scripts/sim-check.sh --tests runs each test in a process of its own that begins with the
+// simulated driver. Its machines are one after the other.
 func newSimulated(t *testing.T, fake fakecuda.Dir, gpus int, more []string) *machine {
 	t.Helper()
 	machines++

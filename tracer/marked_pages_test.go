@@ -13,8 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/numa"
 )
 
-// TestStacksAreWholeAcrossMarkedPages: NUMA balancing takes the access rights of pages away. Outer frames lie on
-// such pages, small and huge, while the program allocates.
+// TestStacksAreWholeAcrossMarkedPages: NUMA balancing takes the access rights of pages away. Outer
+// frames lie on such pages, small and huge, while the program allocates.
 func TestStacksAreWholeAcrossMarkedPages(t *testing.T) {
 	if _, err := numa.Prepare(os.DirFS("/"), runtime.GOARCH); err != nil {
 		t.Skip(err)

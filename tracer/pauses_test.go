@@ -61,8 +61,9 @@ func (p *pausedJob) check(point realtorch.Point, want map[string]uint64, untrace
 	}
 }
 
-// TestStacksThroughPausesOfTracing: on the real PyTorch, tensors that were not freed while the probe was away keep their stacks;
-// those at whose addresses others may be have none, never an old one. All totals are PyTorch's own, to the byte.
+// TestStacksThroughPausesOfTracing: on the real PyTorch, tensors that were not freed while the
+// probe was away keep their stacks; those at whose addresses others may be have none, never an old
+// one. All totals are PyTorch's own, to the byte.
 func TestStacksThroughPausesOfTracing(t *testing.T) {
 	const little, big, most = 300 * 5120, 3 * 8 << 20, 64 << 20
 	for name, setting := range map[string]string{"segments by cudaMalloc": "", "expandable segments": realtorch.ExpandableSegments} {

@@ -32,8 +32,8 @@ func (t *Tracer) lookAtTensors() {
 	t.tensors.Read(tx)
 }
 
-// measurePrice measures what a report of PyTorch costs on this machine. Without it, the session does not
-// know its own cost.
+// measurePrice measures what a report of PyTorch costs on this machine. Without it, the session
+// does not know its own cost.
 func (t *Tracer) measurePrice() {
 	if t.config.NoTensors {
 		return
@@ -47,8 +47,8 @@ func (t *Tracer) measurePrice() {
 	t.config.Note(fmt.Sprintf("a report of a tensor takes %v here", t.meter.Price()))
 }
 
-// keepBudget detaches the probe on PyTorch's reports for as long as Config.Budget demands, and attaches it again,
-// until ctx ends.
+// keepBudget detaches the probe on PyTorch's reports for as long as Config.Budget demands, and
+// attaches it again, until ctx ends.
 func (t *Tracer) keepBudget(ctx context.Context) {
 	if t.config.Budget <= 0 || t.config.NoTensors {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// TestStacksAreWholeBesideAnotherTracersReturnProbes: a return probe, of whichever tracer, replaces a
-// return address on the stack.
+// TestStacksAreWholeBesideAnotherTracersReturnProbes: a return probe, of whichever tracer, replaces
+// a return address on the stack.
 func TestStacksAreWholeBesideAnotherTracersReturnProbes(t *testing.T) {
 	m := newMachine(t, 1)
 	path := m.program("alloc_c")

@@ -81,7 +81,8 @@ func TestEveryRowOfTheProbeTableHasItsProof(t *testing.T) {
 		t.Errorf("%d rows, but ids have a byte", len(cudaapi.Table))
 	}
 	for i := range cudaapi.Table {
-		// Requests to the kernel driver are proved on NVIDIA's libraries: TestSimulatedDriverNamesTheCallOfEachByte.
+		// Requests to the kernel driver are proved on NVIDIA's libraries:
+		// TestSimulatedDriverNamesTheCallOfEachByte.
 		if f := &cudaapi.Table[i]; !proved[f.Name] && !f.Brief && f.Role != cudaapi.Initializes && f.Layer != cudaapi.System {
 			t.Errorf("%s has no block in %s", f.Name, rowsFile)
 		}
@@ -180,8 +181,8 @@ func TestEveryRowOfTheProbeTable(t *testing.T) {
 	}
 }
 
-// described has what the books had of processes soon after they ended: they drop the pools of a process
-// 5 s after its end, and all blocks together take longer on a busy machine.
+// described has what the books had of processes soon after they ended: they drop the pools of a
+// process 5 s after its end, and all blocks together take longer on a busy machine.
 type described struct {
 	tr    *Tracer
 	ended []endedProcess

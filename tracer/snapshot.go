@@ -25,7 +25,8 @@ func (t *Tracer) Glance() *ledger.Snapshot {
 	return t.snapshots.named(t.snapshots.last(func(tx *sequence.Tx, s *ledger.Snapshot) { tx.AddHighest(s) }))
 }
 
-// Sums returns what is held now and what was lost, for a line that is redrawn. It takes no snapshot.
+// Sums returns what is held now and what was lost, for a line that is redrawn. It takes no
+// snapshot.
 func (t *Tracer) Sums() ledger.Glance {
 	tx := t.sequencer.Begin()
 	sums := tx.Glance()
@@ -36,8 +37,8 @@ func (t *Tracer) Sums() ledger.Glance {
 	return sums
 }
 
-// TensorBlocks returns the live tensors of a process that have an event of their own, as of now. traced is false if the
-// books do not have the process.
+// TensorBlocks returns the live tensors of a process that have an event of their own, as of now.
+// traced is false if the books do not have the process.
 func (t *Tracer) TensorBlocks(pid uint32) (list []ledger.TensorBlock, traced bool) {
 	t.sequencer.Settle(clock.Now(), t.snapshots.events.flush)
 	t.snapshots.reader.Settle()
@@ -54,8 +55,8 @@ func (t *Tracer) LostOOMs() (all uint64, by map[uint32]uint64) { return t.ooms.L
 // process has open.
 func (t *Tracer) UnwindTableBytes() uint64 { return t.unwind.TableBytes() }
 
-// UnwindRooms returns how much is taken of the kernel's tables that unwind tables share, how often a
-// file had no room since the start, and a sentence about a process that lacks tables now, or "".
+// UnwindRooms returns how much is taken of the kernel's tables that unwind tables share, how often
+// a file had no room since the start, and a sentence about a process that lacks tables now, or "".
 func (t *Tracer) UnwindRooms() (list []unwind.Room, refused uint64, example string) {
 	list, refused, example = t.unwind.Rooms()
 	return list, refused, untrusted.Clean(example)

@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
-// stalled are the processes that a scan left out because they stall it: see procfs.Call. Any goroutine
-// may call its methods.
+// stalled are the processes that a scan left out because they stall it: see procfs.Call. Any
+// goroutine may call its methods.
 type stalled struct {
 	jobs      *jobs
 	sequencer *sequence.Sequencer
@@ -27,8 +27,8 @@ type stalled struct {
 // leastWait is for a process whose pause is over, but that the latest scan has left out.
 const leastWait = 100 * time.Millisecond
 
-// scanAgain has a process scanned again that a scan left out, or that has changed its mappings since.
-// warn names one that stalls looks again: on a busy machine, any process may delay one.
+// scanAgain has a process scanned again that a scan left out, or that has changed its mappings
+// since. warn names one that stalls looks again: on a busy machine, any process may delay one.
 func (s *stalled) scanAgain(pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,8 +63,8 @@ func (l *tableLoader) do(n job) {
 	}
 }
 
-// begin loads the tables of processes that a scan has found, and closes loaded when it has those that
-// are urgent.
+// begin loads the tables of processes that a scan has found, and closes loaded when it has those
+// that are urgent.
 func (l *tableLoader) begin(pids []uint32, layouts map[uint32]uint64) (loaded chan struct{}) {
 	load, rest := urgent(pids, layouts)
 	loaded = make(chan struct{})

@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay: tensors in between are not seen, allocations from
-// CUDA are.
+// TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay: tensors in between are not seen,
+// allocations from CUDA are.
 func TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
@@ -62,8 +62,8 @@ func TestReportsAreDetachedAndAttachedAgainAndOtherProbesStay(t *testing.T) {
 	seen("after many changes", 3)
 }
 
-// TestWhatIsAllocatedWhileTheProbeIsAwayHasNoStackAndNoOldOne: a block at the address of an earlier one must not get its
-// stack.
+// TestWhatIsAllocatedWhileTheProbeIsAwayHasNoStackAndNoOldOne: a block at the address of an earlier
+// one must not get its stack.
 func TestWhatIsAllocatedWhileTheProbeIsAwayHasNoStackAndNoOldOne(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")

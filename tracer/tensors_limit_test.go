@@ -59,8 +59,8 @@ func TestSamplesStayWithinTheLimit(t *testing.T) {
 	p.end()
 }
 
-// TestARareSizeKeepsItsStacksBesideManyOthers: sizes share the limit. A tensor that is kept now and then
-// has each of its stacks, although tensors of two other sizes need 15 times the limit.
+// TestARareSizeKeepsItsStacksBesideManyOthers: sizes share the limit. A tensor that is kept now and
+// then has each of its stacks, although tensors of two other sizes need 15 times the limit.
 func TestARareSizeKeepsItsStacksBesideManyOthers(t *testing.T) {
 	const kept = 60
 	m := newMachine(t, 1, "FAKECUDA_MEMORY=68719476736")

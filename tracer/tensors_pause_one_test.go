@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAPauseOfOneProcessLeavesAllReportsOfTheOther: also while the links are exchanged, when the other one allocates and frees
-// without a pause, and in a process that begins later.
+// TestAPauseOfOneProcessLeavesAllReportsOfTheOther: also while the links are exchanged, when the
+// other one allocates and frees without a pause, and in a process that begins later.
 func TestAPauseOfOneProcessLeavesAllReportsOfTheOther(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")

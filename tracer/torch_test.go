@@ -148,8 +148,8 @@ func (c *torchCheck) totals() {
 	}
 }
 
-// stuck wants the segments with tensors and free memory to be those that the job itself finds, if it
-// marked the attach.
+// stuck wants the segments with tensors and free memory to be those that the job itself finds, if
+// it marked the attach.
 func (c *torchCheck) stuck(d realtorch.Device, of *ledger.Tensors) {
 	c.t.Helper()
 	if of.Segments != d.Reserved-d.OlderReserved {

@@ -91,11 +91,11 @@ type ofTests struct {
 //   - events, losses: the events ring, and what could not be booked
 //   - snapshots, eviction: copies of the books; what is dropped
 //
-// One event is booked in one transaction of the sequencer: see eventReader. A transaction comes before every other lock,
-// and no type calls another one with its own lock held. The goroutine of Run reads the events ring, and reader
-// has one for the stacks ring: these two never wait for what can take long. The worker does (jobs
-// up to jobForget), the loader of unwind tables (the others), and the goroutines of usage, ooms,
-// the totals of tensors and the capture.
+// One event is booked in one transaction of the sequencer: see eventReader. A transaction comes
+// before every other lock, and no type calls another one with its own lock held. The goroutine of
+// Run reads the events ring, and reader has one for the stacks ring: these two never wait for what
+// can take long. The worker does (jobs up to jobForget), the loader of unwind tables (the others),
+// and the goroutines of usage, ooms, the totals of tensors and the capture.
 type Tracer struct {
 	config Config
 	kernelHalf
@@ -252,8 +252,8 @@ func (t *Tracer) noProcess() error {
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
 }
 
-// SkipWalks ends the walks for holders at the end, if they are under way and nobody has ended them yet. It
-// reports whether it did.
+// SkipWalks ends the walks for holders at the end, if they are under way and nobody has ended them
+// yet. It reports whether it did.
 func (t *Tracer) SkipWalks() bool { return t.snapshots.skipWalks() }
 
 // Stack returns the frames of a stack id, leaf first. It names native frames on the first call.
@@ -266,12 +266,12 @@ func (t *Tracer) Opening(to ledger.Books) { t.sequencer.Opening(to) }
 // Checkpoint is Opening within a capture: see ledger.Ledger.Checkpoint.
 func (t *Tracer) Checkpoint(to ledger.Books, most int) bool { return t.sequencer.Checkpoint(to, most) }
 
-// SuspendNVML closes all that is open of NVIDIA's driver, for a minute at least unless another process
-// begins to use CUDA. It is for while Run runs.
+// SuspendNVML closes all that is open of NVIDIA's driver, for a minute at least unless another
+// process begins to use CUDA. It is for while Run runs.
 func (t *Tracer) SuspendNVML(ctx context.Context) error { return t.usage.Suspend(ctx) }
 
-// Detach removes all probes at the same time; the books stay. It waits for the kernel: 0.1 to 2 s, or
-// up to 0.1 s for each probe on kernels before 6.6.
+// Detach removes all probes at the same time; the books stay. It waits for the kernel: 0.1 to 2 s,
+// or up to 0.1 s for each probe on kernels before 6.6.
 func (t *Tracer) Detach() {
 	var wait sync.WaitGroup
 	wait.Go(t.discovery.learner.End)

@@ -54,7 +54,8 @@ func TestAWalkIsRememberedWhateverTheFramePointerHolds(t *testing.T) {
 }
 
 // TestStacksThatEndAtUnmappedMemory: a comparison reads at once what earlier ones from the same
-// registers needed. Where that is not mapped, the stack must still be right and the walk remembered.
+// registers needed. Where that is not mapped, the stack must still be right and the walk
+// remembered.
 func TestStacksThatEndAtUnmappedMemory(t *testing.T) {
 	m := newMachine(t, 1)
 	name := m.program("borders_c")
@@ -92,8 +93,8 @@ func TestStacksThatEndAtUnmappedMemory(t *testing.T) {
 	p.end()
 }
 
-// stackSizes returns how many bytes of the stack comparisons that begin with each remembered walk read
-// at once.
+// stackSizes returns how many bytes of the stack comparisons that begin with each remembered walk
+// read at once.
 func (m *machine) stackSizes() (sizes []uint64) {
 	m.t.Helper()
 	kernel, err := btf.LoadKernelSpec()

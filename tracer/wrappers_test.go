@@ -15,8 +15,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/probes"
 )
 
-// oddRuntime is a runtime whose wrappers differ from those of NVIDIA's: no stack shows cudaMalloc and
-// cudaMallocHost, which end with a jump, and cudaHostAlloc does not call the driver.
+// oddRuntime is a runtime whose wrappers differ from those of NVIDIA's: no stack shows cudaMalloc
+// and cudaMallocHost, which end with a jump, and cudaHostAlloc does not call the driver.
 const oddRuntime = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -101,8 +101,8 @@ func TestWrappersThatNoStackShowsKeepTheirProbes(t *testing.T) {
 	p.end()
 }
 
-// TestTheFirstCallOfANewDriverHasItsStack: the runtime loads the driver in its first call. By then the
-// runtime's own probes may be detached, and the driver's unwind tables are not loaded yet.
+// TestTheFirstCallOfANewDriverHasItsStack: the runtime loads the driver in its first call. By then
+// the runtime's own probes may be detached, and the driver's unwind tables are not loaded yet.
 func TestTheFirstCallOfANewDriverHasItsStack(t *testing.T) {
 	m := newMachine(t, 1)
 	m.trace(func(c *Config) { c.pace = probes.Pace{Review: 20 * time.Millisecond, Look: time.Hour} })

@@ -32,7 +32,8 @@ func TestProfileHasTheCapabilitiesOfTheService(t *testing.T) {
 	}
 }
 
-// TestProfileConfinesOnlyWhatNamesIt expects a profile without a path to which it would be attached.
+// TestProfileConfinesOnlyWhatNamesIt expects a profile without a path to which it would be
+// attached.
 func TestProfileConfinesOnlyWhatNamesIt(t *testing.T) {
 	named := regexp.MustCompile(`(?m)^profile (\w+) flags=`).FindSubmatch(readText(t, packaging, "apparmor", profileFile))
 	used := regexp.MustCompile(`(?m)^AppArmorProfile=(\w+)$`).FindSubmatch(readText(t, packaging, "systemd", "apparmor.conf"))

@@ -220,8 +220,8 @@ const (
 	autoSampleLimit = 4000
 )
 
-// budgetOf reads --budget: the share of a thread's time that tracing of tensors may take, or 0 for no limit. It
-// reports whether tensors are traced.
+// budgetOf reads --budget: the share of a thread's time that tracing of tensors may take, or 0 for
+// no limit. It reports whether tensors are traced.
 func budgetOf(c *cli.Context) (share float64, tensors bool, err error) {
 	text := c.String("budget")
 	if text == "off" {

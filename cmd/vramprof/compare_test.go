@@ -39,8 +39,8 @@ type rankMemory struct {
 	freesLast bool
 }
 
-// writeRanks writes a capture of 10 s, in which each rank allocates at 1 s, and may free at 5 s and end
-// at 8 s.
+// writeRanks writes a capture of 10 s, in which each rank allocates at 1 s, and may free at 5 s and
+// end at 8 s.
 func writeRanks(t *testing.T, path string, ranks ...rankMemory) {
 	t.Helper()
 	const begin, second = uint64(1e12), uint64(time.Second)

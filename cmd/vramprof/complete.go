@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/internal/manual"
 )
 
-// completeWord is the first argument of packaging/completions. The library's own completion does not
-// know options that stand after files.
+// completeWord is the first argument of packaging/completions. The library's own completion does
+// not know options that stand after files.
 const completeWord = "__complete"
 
 // complete prints what the last of the words may be, as lines "WORD\tMEANING". Without a line, the
@@ -69,7 +69,8 @@ func completeFlags(out io.Writer, command *cli.Command) {
 	}
 }
 
-// takesValue reports whether a word is an option whose value is the next word, and returns its usage.
+// takesValue reports whether a word is an option whose value is the next word, and returns its
+// usage.
 func takesValue(command *cli.Command, word string) (usage string, is bool) {
 	for _, flag := range command.Flags {
 		d, ok := flag.(cli.DocGenerationFlag)
@@ -83,7 +84,8 @@ func takesValue(command *cli.Command, word string) (usage string, is bool) {
 	return "", false
 }
 
-// valueList matches the values that a usage lists: "trace PyTorch tensors: `WHEN` is auto, on or off".
+// valueList matches the values that a usage lists: "trace PyTorch tensors: `WHEN` is auto, on or
+// off".
 var valueList = regexp.MustCompile("`[A-Z]+`(?: of [A-Z]+)?(?: is|:) ((?:[a-z0-9_-]+, )*[a-z0-9_-]+(?:,? or |, )[a-z0-9_-]+)(?:$|;| \\()")
 
 // valuesIn returns these values; none if there is no list.

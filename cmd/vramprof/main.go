@@ -90,8 +90,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return p.exitCode(err)
 }
 
-// exitCode is the function exitCode, but for ci: git bisect would take any code of an error for a bad
-// commit.
+// exitCode is the function exitCode, but for ci: git bisect would take any code of an error for a
+// bad commit.
 func (p *program) exitCode(err error) int {
 	if mark, _ := fault.Of(err); len(p.args) > 1 && p.args[1] == ciName && mark.Kind != fault.WithStatus {
 		return exitUnknown
@@ -99,8 +99,8 @@ func (p *program) exitCode(err error) int {
 	return exitCode(err)
 }
 
-// awaitSecond waits for a signal that aborts. One that skips something does not. timeout(1) signals the
-// process and then its group: both count as one signal.
+// awaitSecond waits for a signal that aborts. One that skips something does not. timeout(1) signals
+// the process and then its group: both count as one signal.
 func awaitSecond(signals <-chan os.Signal, skip func() bool) {
 	for again := true; again; again = skip() {
 		for last := time.Now(); time.Since(last) < time.Second/2; {

@@ -28,8 +28,8 @@ func (c *countedReads) ReadAt(b []byte, at int64) (int, error) {
 	return c.Reader.ReadAt(b, at)
 }
 
-// TestAPageReadsACaptureTwiceAtMost: each frame is read for the page, and those since the last checkpoint,
-// here all, for the times of the peaks, which only later events tell from others.
+// TestAPageReadsACaptureTwiceAtMost: each frame is read for the page, and those since the last
+// checkpoint, here all, for the times of the peaks, which only later events tell from others.
 func TestAPageReadsACaptureTwiceAtMost(t *testing.T) {
 	const begin, events = uint64(1e12), 80_000 // more than a timeline looks ahead
 	path := filepath.Join(t.TempDir(), "run.vram")

@@ -79,8 +79,8 @@ func programOf(ts *testscript.TestScript, name string) *testProgram {
 	return x
 }
 
-// start NAME PROGRAM [ARGUMENTS]: starts a program in the background, in a process group of its own;
-// $NAME is its pid.
+// start NAME PROGRAM [ARGUMENTS]: starts a program in the background, in a process group of its
+// own; $NAME is its pid.
 func start(ts *testscript.TestScript, neg bool, args []string) {
 	x := &testProgram{ended: make(chan struct{})}
 	x.stdout.also, x.stderr.also = &x.both, &x.both
@@ -131,8 +131,8 @@ func (p *programs) run(ts *testscript.TestScript, name string, x *testProgram, s
 	ts.Setenv(name, strconv.Itoa(x.cmd.Process.Pid))
 }
 
-// torch NAME SCRIPT [ARGUMENTS]: like start, of a job of testdata/realtorch that waits for lines of its
-// standard input at its points. It skips the script where the real PyTorch is missing.
+// torch NAME SCRIPT [ARGUMENTS]: like start, of a job of testdata/realtorch that waits for lines of
+// its standard input at its points. It skips the script where the real PyTorch is missing.
 func torch(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: torch NAME SCRIPT [ARGUMENTS]")

@@ -81,8 +81,8 @@ func writeSnapshot(c *cli.Context) error {
 	return nil
 }
 
-// stacksOf returns how a running vramprof serve is asked for stack traces, nil if none runs. Without --connect, it need
-// not trace the process.
+// stacksOf returns how a running vramprof serve is asked for stack traces, nil if none runs.
+// Without --connect, it need not trace the process.
 func stacksOf(c *cli.Context, pid uint32) (snapshot.Ask, error) {
 	path := cmp.Or(c.Generic("connect").(*socketValue).path, remote.DefaultSocket)
 	if !connecting(c) && !remote.Listens(path) {

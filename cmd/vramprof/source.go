@@ -28,8 +28,8 @@ func checkSource(c *cli.Context) error {
 	return fault.Usage(fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name))
 }
 
-// withoutCapture returns an error if one of the flags is set, which need a capture. The error ends with
-// why there is none.
+// withoutCapture returns an error if one of the flags is set, which need a capture. The error ends
+// with why there is none.
 func withoutCapture(c *cli.Context, why string, flags ...string) error {
 	for _, name := range flags {
 		if c.IsSet(name) {

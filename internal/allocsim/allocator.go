@@ -112,7 +112,8 @@ func (a *allocator) findMore(at int32, size uint64, capturing bool) int32 {
 	if b == none && a.releaseOversize(at, size) {
 		b = a.grow(at, size)
 	}
-	// While a graph is captured, PyTorch cannot wait for streams, so it does not give back its cache.
+	// While a graph is captured, PyTorch cannot wait for streams, so it does not give back its
+	// cache.
 	if b == none && !capturing {
 		a.retries++
 		a.emptyCache()

@@ -128,8 +128,8 @@ func TestEmptyCacheKeepsWhatABlockHolds(t *testing.T) {
 		tr := b.Trace()
 		s.EmptyEvery = 1
 		got := mustRun(t, tr, s, Options{})
-		// cudaMalloc: three segments of 40, 20 and 40 MiB, the 20 stay. Expandable: 100 MiB, of which the
-		// block lies in the third piece of 20.
+		// cudaMalloc: three segments of 40, 20 and 40 MiB, the 20 stay. Expandable: 100 MiB, of
+		// which the block lies in the third piece of 20.
 		if got.PeakReserved != 100*mib || got.EndReserved != 20*mib {
 			t.Errorf("%+v: %+v", s, got)
 		}
@@ -330,7 +330,8 @@ func TestPermutationsAreOneToOne(t *testing.T) {
 	}
 }
 
-// training is a trace like a training's: activations on a stack, gradients, some blocks without end.
+// training is a trace like a training's: activations on a stack, gradients, some blocks without
+// end.
 func training(ops int, r *rand.Rand) *Trace {
 	b := newScript()
 	for range 300 {
@@ -364,8 +365,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkReplay gives the seconds of processor time for 10 million operations, of which issue 35 wants at most 5, beside
-// millions of operations a second.
+// BenchmarkReplay gives the seconds of processor time for 10 million operations, of which issue 35
+// wants at most 5, beside millions of operations a second.
 func BenchmarkReplay(b *testing.B) {
 	t := training(1_000_000, rand.New(rand.NewSource(1)))
 	for _, s := range []Settings{{}, {Expandable: true}, {MaxSplit: 32 * mib}, {EmptyEvery: 3}, {Expandable: true, EmptyEvery: 3}} {

@@ -67,10 +67,10 @@ func (t *Trace) Resize(size func(block uint32, b Block) uint64) *Trace {
 	return b.Trace()
 }
 
-// FreeBefore returns a trace in which each of some blocks is freed before an operation, given by its
-// index in Ops, instead of when it was freed. Blocks with equal indices are freed last first, as
-// Python frees what a function made. An index that is not after the block's Malloc, or that is later
-// than its own end, changes nothing.
+// FreeBefore returns a trace in which each of some blocks is freed before an operation, given by
+// its index in Ops, instead of when it was freed. Blocks with equal indices are freed last first,
+// as Python frees what a function made. An index that is not after the block's Malloc, or that is
+// later than its own end, changes nothing.
 func (t *Trace) FreeBefore(when map[uint32]int) *Trace {
 	lives, at := t.Lives(), map[int][]uint32{}
 	moved := map[uint32]bool{}

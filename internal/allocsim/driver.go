@@ -48,8 +48,8 @@ func permute(n, seed uint32) uint64 {
 	return uint64(l<<11 | r)
 }
 
-// tie notes whether the free block at p is chosen by its address: whether another one of its size is
-// in another segment. Two whole segments of equal size are the same for all that follows.
+// tie notes whether the free block at p is chosen by its address: whether another one of its size
+// is in another segment. Two whole segments of equal size are the same for all that follows.
 func (a *allocator) tie(l *list, p position) {
 	if a.orderMatters {
 		return

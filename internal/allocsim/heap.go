@@ -204,7 +204,8 @@ func (h *heap) put(b int32) {
 	}
 }
 
-// take takes a free piece out of its sets. Its size and neighbours are as they were when it was put.
+// take takes a free piece out of its sets. Its size and neighbours are as they were when it was
+// put.
 func (h *heap) take(b int32) {
 	n := &h.nodes[b]
 	l := h.lists[n.list]

@@ -32,8 +32,8 @@ func (h *heap) emptyCache() {
 	}
 }
 
-// releaseOversize returns as many oversize segments to the driver as a block of size needs: PyTorch's
-// release_available_cached_blocks(). It reports whether they suffice.
+// releaseOversize returns as many oversize segments to the driver as a block of size needs:
+// PyTorch's release_available_cached_blocks(). It reports whether they suffice.
 func (a *allocator) releaseOversize(at int32, size uint64) bool {
 	if a.settings.MaxSplit == 0 {
 		return false

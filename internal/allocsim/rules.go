@@ -33,8 +33,8 @@ type Rules struct {
 // scripts/whatif-check.sh, docs/accuracy.md.
 var proven = []Rules{{Version: "2.6", Expandable: true}}
 
-// RulesOf returns the rules of a version such as "2.6.0+cu124". A version that was not compared with
-// the simulator is an error: its replay would be a guess.
+// RulesOf returns the rules of a version such as "2.6.0+cu124". A version that was not compared
+// with the simulator is an error: its replay would be a guess.
 func RulesOf(version string) (Rules, error) {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")

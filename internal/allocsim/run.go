@@ -4,8 +4,8 @@ package allocsim
 
 import "fmt"
 
-// Run replays a trace. It fails if the trace contradicts itself, or if its version of PyTorch is not
-// among those whose rules are proven.
+// Run replays a trace. It fails if the trace contradicts itself, or if its version of PyTorch is
+// not among those whose rules are proven.
 func Run(t *Trace, s Settings, o Options) (Result, error) {
 	return run(t, s, o, nil)
 }

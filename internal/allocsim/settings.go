@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Settings are what changes the allocator's decisions: options of PYTORCH_CUDA_ALLOC_CONF, and what a
-// program calls. The zero value is PyTorch's default. Settings can be compared with ==.
+// Settings are what changes the allocator's decisions: options of PYTORCH_CUDA_ALLOC_CONF, and what
+// a program calls. The zero value is PyTorch's default. Settings can be compared with ==.
 type Settings struct {
 	Expandable bool   // expandable_segments
 	MaxSplit   uint64 // max_split_size_mb, in bytes; 0: unlimited
@@ -19,7 +19,8 @@ type Settings struct {
 	Divisions [divisionSizes]uint16
 	GC        float64 // garbage_collection_threshold, 0 to 1; 0: off. Nothing without Fraction.
 
-	// Fraction is what torch.cuda.set_per_process_memory_fraction allows, of the GPU's memory; 0: not set.
+	// Fraction is what torch.cuda.set_per_process_memory_fraction allows, of the GPU's memory; 0:
+	// not set.
 	Fraction float64
 	// EmptyEvery calls torch.cuda.empty_cache() after each EmptyEvery-th step; 0: never.
 	EmptyEvery int

@@ -16,8 +16,9 @@ const (
 	Malloc Kind = iota
 	// Free frees a block that no other stream uses: its memory can be used again at once.
 	Free
-	// FreeRequested frees a block that other streams use (record_stream): its memory can be used again
-	// after FreeCompleted, or when the allocator waits for all streams because it is out of memory.
+	// FreeRequested frees a block that other streams use (record_stream): its memory can be used
+	// again after FreeCompleted, or when the allocator waits for all streams because it is out of
+	// memory.
 	FreeRequested
 	// FreeCompleted ends the wait of a block that FreeRequested freed.
 	FreeCompleted
@@ -25,11 +26,11 @@ const (
 	EmptyCache
 	// Step marks the end of a step of a training, after optimizer.step(). Block is not used.
 	Step
-	// PoolReleased says that no graph uses a private pool any more: empty_cache gives its free memory
-	// back. Block is the number of the pool.
+	// PoolReleased says that no graph uses a private pool any more: empty_cache gives its free
+	// memory back. Block is the number of the pool.
 	PoolReleased
-	// Failed is an allocation that ran out of memory in the recorded run. Block describes it. A replay
-	// tries it, and frees the block at once where it succeeds.
+	// Failed is an allocation that ran out of memory in the recorded run. Block describes it. A
+	// replay tries it, and frees the block at once where it succeeds.
 	Failed
 )
 
@@ -101,8 +102,8 @@ type Trace struct {
 	// Each block is allocated at most once.
 	Blocks []Block
 
-	// Reserved is what the recorded run had reserved, at as many operations as are known, in order. It is
-	// for Verify; of a changed trace it is empty.
+	// Reserved is what the recorded run had reserved, at as many operations as are known, in order.
+	// It is for Verify; of a changed trace it is empty.
 	Reserved []Reserved
 }
 
@@ -111,8 +112,8 @@ type Life struct {
 	Malloc, Free, Completed int
 }
 
-// Lives returns the life of each block. A block of the start has no Malloc, one that stays until the
-// end no Free. Completed equals Free where no other stream used the block.
+// Lives returns the life of each block. A block of the start has no Malloc, one that stays until
+// the end no Free. Completed equals Free where no other stream used the block.
 func (t *Trace) Lives() []Life {
 	lives := make([]Life, len(t.Blocks))
 	for i := range lives {

@@ -32,12 +32,12 @@ func (m *Mismatch) Error() string {
 }
 
 // Verify replays a trace under its own settings, at its recorded addresses, and compares what was
-// reserved and where each block was. The first difference is an error, a *Mismatch: then the trace is
-// incomplete, its settings are not those of the run, or the allocator was another one.
+// reserved and where each block was. The first difference is an error, a *Mismatch: then the trace
+// is incomplete, its settings are not those of the run, or the allocator was another one.
 func Verify(t *Trace) (Proof, error) {
 	var p Proof
-	// Where the driver refused memory, it had less than the most that was ever reserved and that much
-	// more. So a limit of the most that was reserved refuses the same.
+	// Where the driver refused memory, it had less than the most that was ever reserved and that
+	// much more. So a limit of the most that was reserved refuses the same.
 	var capacity uint64
 	for _, r := range t.Reserved {
 		capacity = max(capacity, r.Bytes)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestAHostileTraceEndsSoon: each of these traces needs the square of its length without a bound: minutes.
+// TestAHostileTraceEndsSoon: each of these traces needs the square of its length without a bound:
+// minutes.
 func TestAHostileTraceEndsSoon(t *testing.T) {
 	const n, crumbled = 1 << 18, 24_000
 	many := func(ops func(b *Builder, i int)) *Trace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ceiling keeps this process within an amount of memory, which is its share of the machine or of
-// its cgroup.
+// Package ceiling keeps this process within an amount of memory, which is its share of the machine
+// or of its cgroup.
 package ceiling
 
 import (
@@ -74,8 +74,8 @@ const usual = 75 << 20
 // roomIn returns what mapped files and rings leave of the ceiling, at least half.
 func roomIn(ceiling, mapped uint64) uint64 { return ceiling - min(mapped, ceiling/2) }
 
-// Own returns the anonymous memory of this process, and the resident size of its files and rings, in
-// bytes.
+// Own returns the anonymous memory of this process, and the resident size of its files and rings,
+// in bytes.
 func Own() (own, mapped uint64) {
 	text, err := os.ReadFile("/proc/self/statm") // pages: size resident shared …
 	fields := strings.Fields(string(text))
@@ -91,8 +91,8 @@ func Own() (own, mapped uint64) {
 	return (resident - shared) * page, shared * page
 }
 
-// Watch compares the memory of this process with its ceiling. It is constant: any goroutine may call its
-// methods.
+// Watch compares the memory of this process with its ceiling. It is constant: any goroutine may
+// call its methods.
 type Watch struct {
 	ceiling uint64
 	group   group
@@ -103,8 +103,8 @@ type Watch struct {
 // pointers, which the collector skips.
 const garbagePercent = 50
 
-// New reads --max-memory: "auto" or a number of bytes. It also makes Go collect garbage earlier than by
-// default, and earlier still near the ceiling.
+// New reads --max-memory: "auto" or a number of bytes. It also makes Go collect garbage earlier
+// than by default, and earlier still near the ceiling.
 func New(flag string) (*Watch, error) {
 	g := ownGroup()
 	ceiling, err := parse(flag, memoryOf(g))

@@ -89,8 +89,8 @@ func driverVersion(ctx context.Context) (string, error) {
 	return driver.Version() + ", " + format.Count(uint64(len(gpus)), "GPU"), nil
 }
 
-// programsResult reports whether all programs load: the kernel verifies them. Kernels of the same version differ,
-// because distributions change their verifier.
+// programsResult reports whether all programs load: the kernel verifies them. Kernels of the same
+// version differ, because distributions change their verifier.
 func programsResult(load func() error) preflight.Result {
 	begin := time.Now()
 	if err := load(); err != nil {

@@ -59,8 +59,8 @@ func TestLimits(t *testing.T) {
 	t.Logf("%d constants", compared)
 }
 
-// TestSecurityNamesTestsThatExist finds tests in SECURITY.md and docs/bounds.md that were renamed or deleted; "TestX…"
-// is any that begins so.
+// TestSecurityNamesTestsThatExist finds tests in SECURITY.md and docs/bounds.md that were renamed
+// or deleted; "TestX…" is any that begins so.
 func TestSecurityNamesTestsThatExist(t *testing.T) {
 	var all strings.Builder
 	for _, name := range tracked(t, "*_test.go") {

@@ -54,8 +54,8 @@ var pageRow = regexp.MustCompile(`(?m)^\| \[[^\]]*\]\(((?:\.\./)?[\w-]+\.md)\) \
 // forDevelopers are pages of docs that help does not show.
 var forDevelopers = []string{"docs/packages.md", "docs/release.md"}
 
-// TestHelpHasThePagesOfTheMap compares the list of pages with the tables of docs/README.md: each document has a
-// page with the same subject, except those for people who change vramprof.
+// TestHelpHasThePagesOfTheMap compares the list of pages with the tables of docs/README.md: each
+// document has a page with the same subject, except those for people who change vramprof.
 func TestHelpHasThePagesOfTheMap(t *testing.T) {
 	subjects := map[string]string{}
 	for _, p := range manual.Pages {

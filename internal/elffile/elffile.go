@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package elffile reads headers and dynamic symbols of 64-bit ELF files with a few small reads, as the
-// dynamic loader does. It trusts none of what it reads: every read lies within the file, and every
-// loop is bounded.
+// Package elffile reads headers and dynamic symbols of 64-bit ELF files with a few small reads, as
+// the dynamic loader does. It trusts none of what it reads: every read lies within the file, and
+// every loop is bounded.
 package elffile
 
 import (
@@ -47,8 +47,8 @@ func Native() elf.Machine {
 	return elf.EM_X86_64
 }
 
-// Open reads the headers of a file of size bytes. If it is not a 64-bit ELF file for the machine, the
-// error wraps ErrNotELF. The caller keeps r open while it uses the File.
+// Open reads the headers of a file of size bytes. If it is not a 64-bit ELF file for the machine,
+// the error wraps ErrNotELF. The caller keeps r open while it uses the File.
 func Open(r io.ReaderAt, size uint64, machine elf.Machine) (*File, error) {
 	f := &File{r: r, Size: size}
 	var head [headerSize]byte
@@ -98,8 +98,8 @@ func (f *File) parseHeader(b []byte, machine elf.Machine) error {
 	return nil
 }
 
-// readDynamic reads the dynamic entries from where the dynamic loader reads them: section headers may
-// be missing or wrong.
+// readDynamic reads the dynamic entries from where the dynamic loader reads them: section headers
+// may be missing or wrong.
 func (f *File) readDynamic() {
 	f.Dynamic = map[elf.DynTag]uint64{}
 	for _, s := range f.Segments {
@@ -144,8 +144,8 @@ func (f *File) Read(offset, length uint64) ([]byte, error) {
 	return b, nil
 }
 
-// Offset returns the file offset of a virtual address in a segment with all flags, and how many bytes
-// of the segment follow in the file.
+// Offset returns the file offset of a virtual address in a segment with all flags, and how many
+// bytes of the segment follow in the file.
 func (f *File) Offset(address uint64, flags elf.ProgFlag) (offset, rest uint64, ok bool) {
 	for _, s := range f.Segments {
 		if elf.ProgType(s.Type) != elf.PT_LOAD || elf.ProgFlag(s.Flags)&flags != flags {

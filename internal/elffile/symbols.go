@@ -10,10 +10,10 @@ import (
 // maxChain is the longest walk along one hash chain.
 const maxChain = 4096
 
-// Lookup calls do with each dynamic symbol of a name, and with its index, until do returns false: there
-// may be several versions, and symbols that the file only refers to. It searches the GNU hash table as
-// the dynamic loader does, at the cost of a few reads for a library of any size. Without that table it
-// finds nothing. It returns the error of a failed read of the table.
+// Lookup calls do with each dynamic symbol of a name, and with its index, until do returns false:
+// there may be several versions, and symbols that the file only refers to. It searches the GNU hash
+// table as the dynamic loader does, at the cost of a few reads for a library of any size. Without
+// that table it finds nothing. It returns the error of a failed read of the table.
 func (f *File) Lookup(name string, do func(index uint64, s elf.Sym64) bool) error {
 	at, ok := f.Table(elf.DT_GNU_HASH)
 	if !ok {

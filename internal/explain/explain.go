@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain takes the books of a running process as they are now, without a session: what NVML
-// reports, what PyTorch's allocator has, and who keeps it.
+// Package explain takes the books of a running process as they are now, without a session: what
+// NVML reports, what PyTorch's allocator has, and who keeps it.
 package explain
 
 import (
@@ -43,8 +43,8 @@ const (
 	maxAddresses = 1 << 20 // blocks that a walk is asked for
 )
 
-// Process returns the books of a running process as they are now. What cannot be read is a warning in
-// them. An error means that nothing is known; it has a mark for the exit code.
+// Process returns the books of a running process as they are now. What cannot be read is a warning
+// in them. An error means that nothing is known; it has a mark for the exit code.
 func Process(ctx context.Context, pid uint32, hideNames bool) (*ledger.Snapshot, error) {
 	started := procfs.StartTicks(pid)
 	r := reader{pid: pid, begin: clock.Now()}

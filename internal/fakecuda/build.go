@@ -134,8 +134,8 @@ func (d Dir) Driver(name string) string {
 
 // Program returns the path of a program: "alloc_c", "alloc_cpp", "alloc_static" (stripped),
 // "alloc_static_sym", "calls_c", "calls_static" (stripped), "bench_c", "paths_c", "dying_c",
-// "register_c", "borders_c", "marked_c", "flood_c", "jit_c" (x86-64 only), "bench.py", "train.py", "leak.py", "paths.py",
-// "tensors_c" (see Torch).
+// "register_c", "borders_c", "marked_c", "flood_c", "jit_c" (x86-64 only), "bench.py", "train.py",
+// "leak.py", "paths.py", "tensors_c" (see Torch).
 func (d Dir) Program(name string) string { return filepath.Join(string(d), name) }
 
 // TorchVersions lists PyTorch versions, one for each way in which PyTorch reports tensors. 2.99

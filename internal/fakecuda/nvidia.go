@@ -11,12 +11,13 @@ import (
 	"github.com/vramprof/vramprof/internal/simdriver"
 )
 
-// OnNVIDIA reports whether tests run the programs on NVIDIA's own libcuda, libcudart and libnvidia-ml
-// instead of the fake CUDA: with VRAMPROF_CUDA=sim over a simulated kernel driver, or OnGPU.
+// OnNVIDIA reports whether tests run the programs on NVIDIA's own libcuda, libcudart and
+// libnvidia-ml instead of the fake CUDA: with VRAMPROF_CUDA=sim over a simulated kernel driver, or
+// OnGPU.
 func OnNVIDIA() bool { return os.Getenv("VRAMPROF_CUDA") == "sim" || OnGPU() }
 
-// OnGPU reports whether VRAMPROF_CUDA=gpu has tests use this machine's own driver and GPU. The folder
-// $VRAMPROF_LIBRARIES has libcuda.so.1, libcudart.so.12 and libnvidia-ml.so.1.
+// OnGPU reports whether VRAMPROF_CUDA=gpu has tests use this machine's own driver and GPU. The
+// folder $VRAMPROF_LIBRARIES has libcuda.so.1, libcudart.so.12 and libnvidia-ml.so.1.
 func OnGPU() bool { return os.Getenv("VRAMPROF_CUDA") == "gpu" }
 
 // OnlyFake skips a test that cannot run on NVIDIA's libraries, and prints the reason.
@@ -39,7 +40,8 @@ func simulatedFolder() string {
 	return folder
 }
 
-// Math returns the folder of NVIDIA's libraries with cuBLAS and NCCL. It skips the test if they are not unpacked.
+// Math returns the folder of NVIDIA's libraries with cuBLAS and NCCL. It skips the test if they are
+// not unpacked.
 func Math(t testing.TB) string {
 	t.Helper()
 	return string(simdriver.Build(t, "--math", branch()))

@@ -105,8 +105,8 @@ func Of(path string) Kind {
 // Known reports whether it is known what the file is.
 func (k Kind) Known() bool { return k.what != "" }
 
-// Text describes a file that should be a capture, or a profile too, and names the command that reads
-// it: "it is a page, not a capture (open it in a browser)".
+// Text describes a file that should be a capture, or a profile too, and names the command that
+// reads it: "it is a page, not a capture (open it in a browser)".
 func (k Kind) Text(path, wanted string) string {
 	text := "it is " + k.what
 	if k.Class != Capture {

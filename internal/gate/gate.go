@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate runs a command under record, compares the GPU memory at its peak with a budget and with a
-// baseline, and names the lines of code that grew.
+// Package gate runs a command under record, compares the GPU memory at its peak with a budget and
+// with a baseline, and names the lines of code that grew.
 package gate
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// Run runs the command, and judges. Errors are those of the baseline: whatever else fails is a reason for an
-// unknown verdict.
+// Run runs the command, and judges. Errors are those of the baseline: whatever else fails is a
+// reason for an unknown verdict.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Verdict: Good, Command: strings.Join(o.Command, " "), Budget: o.Budget, EachLine: o.EachLine, Tool: o.Tool}
 	if o.Baseline != "" {
@@ -80,7 +80,8 @@ func readBaseline(o Options) (*Measurement, error) {
 	return m, nil
 }
 
-// runOnce runs the command once. The measurement is nil if nothing was measured; why is "" if all went well.
+// runOnce runs the command once. The measurement is nil if nothing was measured; why is "" if all
+// went well.
 func runOnce(ctx context.Context, o Options) (m *Measurement, why string) {
 	folder, err := os.MkdirTemp("", "vramprof-ci-")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // samplingErrors is by how many standard errors a line of sampled tensors must differ.
 const samplingErrors = 3
 
-// judge compares the run with the budget and the baseline. A reason for an unknown verdict leaves a bad one as
-// it is: what was measured until then is at least as much.
+// judge compares the run with the budget and the baseline. A reason for an unknown verdict leaves a
+// bad one as it is: what was measured until then is at least as much.
 func (r *Result) judge(o Options) {
 	now := r.Now
 	r.Over = o.Budget > 0 && now.Least > o.Budget
@@ -61,7 +61,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// unmatched is added to the number of a line of the baseline whose text no line of the function has now.
+// unmatched is added to the number of a line of the baseline whose text no line of the function has
+// now.
 const unmatched = 1 << 30
 
 // function identifies a function across versions, whose folders differ, as package compare does.
@@ -69,9 +70,9 @@ type function struct{ name, file string }
 
 func functionOf(l *Line) function { return function{l.Function, path.Base(l.File)} }
 
-// align puts lines beside each other by function and text. Lines of equal text are taken in their order; a line
-// without a text by its number. The rest is package compare's: in a function that has as many other lines as
-// before they are taken in order, and otherwise the function is one line.
+// align puts lines beside each other by function and text. Lines of equal text are taken in their
+// order; a line without a text by its number. The rest is package compare's: in a function that has
+// as many other lines as before they are taken in order, and otherwise the function is one line.
 func align(before, now []Line) (list []Change) {
 	renumbered := renumber(before, now)
 	columns := []compare.Column{{File: "before", Held: held(renumbered)}, {File: "now", Held: held(now)}}

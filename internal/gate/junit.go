@@ -45,8 +45,9 @@ type junitFailed struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes a test case for each question, and for each line of code that has memory now or in the
-// baseline. Names of cases have no line number, so that a line that moves stays the same case.
+// WriteJUnit writes a test case for each question, and for each line of code that has memory now or
+// in the baseline. Names of cases have no line number, so that a line that moves stays the same
+// case.
 func (r *Result) WriteJUnit(w io.Writer) error {
 	s := junitSuite{Name: untrusted.Clean(r.Command)}
 	for _, c := range r.checks() {

@@ -22,7 +22,8 @@ type gpuPeak struct {
 	lines        map[Line]uint64
 }
 
-// of measures a capture: each process that ended at its own peak, which is exact, any other at the end.
+// of measures a capture: each process that ended at its own peak, which is exact, any other at the
+// end.
 func (m Measuring) of(r *capture.Reader) (*Measurement, error) {
 	s, err := r.Snapshot(r.End())
 	if err != nil {
@@ -99,14 +100,14 @@ func peaksOf(books *ledger.Snapshot, process int, st callstack.Stacks, sources *
 	return list
 }
 
-// isTraced reports whether events told of all memory of a plane: what NVML alone reports depends on when it
-// was asked.
+// isTraced reports whether events told of all memory of a plane: what NVML alone reports depends on
+// when it was asked.
 func isTraced(plane string) bool {
 	return plane == report.PlaneTensor || plane == report.PlaneCache || plane == report.PlaneDriver
 }
 
-// highest finds the GPU and the moment at which processes that ran together had most, each at its own peak:
-// at most so much, and of one process exactly so much.
+// highest finds the GPU and the moment at which processes that ran together had most, each at its
+// own peak: at most so much, and of one process exactly so much.
 func (x *Measurement) highest(s *ledger.Snapshot, peaks []gpuPeak) {
 	together := func(a, b int) bool { // a ran when b began
 		p, q := &s.Processes[a], &s.Processes[b]
@@ -180,7 +181,8 @@ func combine(runs []*Measurement) *Measurement {
 	return &c
 }
 
-// spread returns the median, the upper one of two, and the difference between the most and the least.
+// spread returns the median, the upper one of two, and the difference between the most and the
+// least.
 func spread(list []uint64) (median, noise uint64) {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2], list[len(list)-1] - list[0]

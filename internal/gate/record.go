@@ -17,9 +17,9 @@ import (
 // patience is how long an interrupted run may take to end.
 const patience = 30 * time.Second
 
-// record runs the command under "vramprof record" in a process of its own: tracing gives up the privileges
-// that the next run needs. It returns the exit status, which may be the command's. What both print goes to
-// stderr, because stdout has the result.
+// record runs the command under "vramprof record" in a process of its own: tracing gives up the
+// privileges that the next run needs. It returns the exit status, which may be the command's. What
+// both print goes to stderr, because stdout has the result.
 func record(ctx context.Context, o Options, path string) (status int, err error) {
 	arguments := slices.Concat([]string{"record", "--no-summary", "--no-oom", "--holders=off", "-o", path}, o.Record, []string{"--"}, o.Command)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", arguments...)

@@ -77,8 +77,8 @@ var sarifRules = []sarifRule{
 	{"line", sarifText{"A line of code holds more GPU memory at the peak than in the baseline"}},
 }
 
-// WriteSARIF writes what failed: the budget and the peak, at the line that grew or holds most, and each line
-// that grew.
+// WriteSARIF writes what failed: the budget and the peak, at the line that grew or holds most, and
+// each line that grew.
 func (r *Result) WriteSARIF(w io.Writer) error {
 	run := sarifRun{
 		Tool:       sarifTool{sarifDriver{Name: "vramprof", Rules: sarifRules}},

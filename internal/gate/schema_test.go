@@ -15,9 +15,10 @@ import (
 	"testing"
 )
 
-// The properties of objects that WriteSARIF writes, by "Static Analysis Results Interchange Format (SARIF) Version 2.1.0":
-// properties that an object must have, begin with "!". Its schema allows no others than those of the standard; listed
-// are those that we may write. The schema itself is not kept here: nobody has examined its terms.
+// The properties of objects that WriteSARIF writes, by "Static Analysis Results Interchange Format
+// (SARIF) Version 2.1.0": properties that an object must have, begin with "!". Its schema allows no
+// others than those of the standard; listed are those that we may write. The schema itself is not
+// kept here: nobody has examined its terms.
 var sarifObjects = map[string][]string{
 	"sarifLog":            {"$schema string", "!version string", "!runs []run"},
 	"run":                 {"!tool tool", "columnKind string", "invocations []invocation", "results []result"},
@@ -161,8 +162,8 @@ func TestSARIFIsAsTheStandardSays(t *testing.T) {
 	}
 }
 
-// JUnit has no standard: these are the elements and attributes that the readers of Jenkins, GitLab and GitHub's
-// actions have in common, in the order of Ant's schema.
+// JUnit has no standard: these are the elements and attributes that the readers of Jenkins, GitLab
+// and GitHub's actions have in common, in the order of Ant's schema.
 func TestJUnitIsAsReadersWantIt(t *testing.T) {
 	attributes := map[string][]string{ // "!" must be there
 		"testsuites": {"!name", "!tests", "!failures", "!errors"},

@@ -20,8 +20,8 @@ const (
 	maxLineText = 200     // bytes of a line that are kept
 )
 
-// sources reads lines of source files below one folder. A process chooses the paths of its frames, so that
-// nothing else is read: no link leads out of the folder.
+// sources reads lines of source files below one folder. A process chooses the paths of its frames,
+// so that nothing else is read: no link leads out of the folder.
 type sources struct {
 	folder string // absolute; "": nothing is read
 	files  map[string][]string
@@ -53,8 +53,8 @@ func (s *sources) line(f *callstack.Frame) Line {
 	return x
 }
 
-// below returns the path of a file relative to the folder. A relative path is one of the folder, in which
-// the command was started.
+// below returns the path of a file relative to the folder. A relative path is one of the folder, in
+// which the command was started.
 func (s *sources) below(file string) (string, bool) {
 	if s.folder == "" || file == "" || strings.HasPrefix(file, "<") {
 		return "", false
@@ -86,7 +86,8 @@ func (s *sources) read(path string) []string {
 	return list
 }
 
-// lineText returns a line with one blank between its words, so that a change of its indentation is none.
+// lineText returns a line with one blank between its words, so that a change of its indentation is
+// none.
 func lineText(line string) string {
 	text := strings.Join(strings.Fields(line), " ")
 	if len(text) > maxLineText {

@@ -56,7 +56,8 @@ func (r *Result) WriteText(w io.Writer, columns int) error {
 	return err
 }
 
-// writeLines lists the lines that grew or, where the peak is too high without one, those with most growth.
+// writeLines lists the lines that grew or, where the peak is too high without one, those with most
+// growth.
 func (r *Result) writeLines(line func(int, string)) {
 	n, head := r.Grew, "lines that grew:"
 	if n == 0 && (r.OverPeak || r.Over) {

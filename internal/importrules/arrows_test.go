@@ -12,16 +12,17 @@ import (
 )
 
 // An arrow leads from a file to another one of its package that declares what the first one uses: a
-// type, function, variable or constant of the package, or a method of one of its types. However much a
-// file uses of another, it is one arrow.
+// type, function, variable or constant of the package, or a method of one of its types. However
+// much a file uses of another, it is one arrow.
 //
-// A package has no order of files of its own. order looks for the one in which the fewest arrows run
-// up, so what still does is what no order can help: cycles between files.
+// A package has no order of files of its own. order looks for the one in which the fewest arrows
+// run up, so what still does is what no order can help: cycles between files.
 //
-// go/types resolves names in a package alone, without what it imports. So it misses methods of values
-// whose types come through another package: of an element that slices.Backward yields, say. If such a
-// method is not exported, and nothing else in the package has its name, its name tells the file.
-// Names that files for different systems declare are no arrows, except to the first of these files.
+// go/types resolves names in a package alone, without what it imports. So it misses methods of
+// values whose types come through another package: of an element that slices.Backward yields, say.
+// If such a method is not exported, and nothing else in the package has its name, its name tells
+// the file. Names that files for different systems declare are no arrows, except to the first of
+// these files.
 func (tr tree) arrows(p *sourcePackage) graph {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: noImporter{}, FakeImportC: true, Error: func(error) {}}
@@ -60,8 +61,8 @@ func isMethod(o types.Object) bool {
 	return ok && f.Signature().Recv() != nil && !types.IsInterface(f.Signature().Recv().Type())
 }
 
-// uniqueMethods returns the methods that are not exported and whose names no other method or field of
-// the package has.
+// uniqueMethods returns the methods that are not exported and whose names no other method or field
+// of the package has.
 func uniqueMethods(files []*ast.File) map[string]token.Pos {
 	found := map[string]token.Pos{}
 	add := func(name *ast.Ident, at token.Pos) {
@@ -129,8 +130,8 @@ func (g *graph) up(order []int) (n int) {
 }
 
 // order returns an order of files from top to bottom in which few arrows run up. The least number
-// takes exponential time to find. This takes the order of the greedy heuristic of Eades, Lin and Smyth,
-// and then moves single files while that helps.
+// takes exponential time to find. This takes the order of the greedy heuristic of Eades, Lin and
+// Smyth, and then moves single files while that helps.
 func (g *graph) order() []int {
 	order := g.greedy()
 	for better := true; better; {

@@ -30,8 +30,8 @@ const (
 
 var topFolders = strings.Fields("bpf cmd docs internal packaging report scripts symbolize testdata tracer")
 
-// exceptions has the figures above a limit, as they are today. They may only shrink: TestLimits fails
-// if one differs, and shows what its line should be. A figure within its limit has no line.
+// exceptions has the figures above a limit, as they are today. They may only shrink: TestLimits
+// fails if one differs, and shows what its line should be. A figure within its limit has no line.
 var exceptions = map[string]int{
 	"files in cmd/vramprof":  28,
 	"lines in cmd/vramprof":  3300,
@@ -39,9 +39,9 @@ var exceptions = map[string]int{
 	"lines of code":          144000,
 }
 
-// formats lists structs with many fields that mirror a format from outside, and so have the fields of
-// that format. A struct most of whose fields have a tag for JSON or protobuf is one without being
-// listed.
+// formats lists structs with many fields that mirror a format from outside, and so have the fields
+// of that format. A struct most of whose fields have a tag for JSON or protobuf is one without
+// being listed.
 var formats = map[string]string{
 	"tracer/holders.layout": "where CPython's objects have their fields",
 }
@@ -97,8 +97,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestOnlyTheCommandKnowsItsFlags finds uses of cli.Context outside cmd: other packages take what they
-// need as parameters.
+// TestOnlyTheCommandKnowsItsFlags finds uses of cli.Context outside cmd: other packages take what
+// they need as parameters.
 func TestOnlyTheCommandKnowsItsFlags(t *testing.T) {
 	for _, p := range parseTree(t).packages {
 		if within(p.path, "cmd") {
@@ -176,10 +176,11 @@ func countFields(s *ast.StructType) (n, tagged int) {
 	return n, tagged
 }
 
-// codeLines returns how many lines of code are written by hand and test nothing: all lines of Go, C,
-// assembly, shell and JavaScript, with comments and empty ones. Python is left out: it only tests,
-// measures and draws. So are files that are generated, those below testdata, _test.go, scripts whose
-// names begin with "test", and packages whose job in docs/packages.md begins with "tests:".
+// codeLines returns how many lines of code are written by hand and test nothing: all lines of Go,
+// C, assembly, shell and JavaScript, with comments and empty ones. Python is left out: it only
+// tests, measures and draws. So are files that are generated, those below testdata, _test.go,
+// scripts whose names begin with "test", and packages whose job in docs/packages.md begins with
+// "tests:".
 func (tr tree) codeLines(t *testing.T) int {
 	tests := map[string]bool{}
 	for _, r := range table(t) {

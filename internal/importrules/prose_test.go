@@ -18,13 +18,13 @@ var proseReaders = map[string]bool{
 	"MustCompile": true, "Compile": true, // regexp
 }
 
-// twoWords is what a text for people has, and a name, a path, a piece of a format or Python's <name of a
-// thing> has not.
+// twoWords is what a text for people has, and a name, a path, a piece of a format or Python's <name
+// of a thing> has not.
 var twoWords = regexp.MustCompile(`^[^<]*\pL{2}[,:;]? \pL{2}`)
 
-// TestNobodyReadsSentences: what a program must know travels as a code or a value, and only package report
-// makes a sentence of it. The rule sees literals, and constants of the same package where a text is taken
-// apart. A named constant that is compared as a whole is a code, whatever its text.
+// TestNobodyReadsSentences: what a program must know travels as a code or a value, and only package
+// report makes a sentence of it. The rule sees literals, and constants of the same package where a
+// text is taken apart. A named constant that is compared as a whole is a code, whatever its text.
 func TestNobodyReadsSentences(t *testing.T) {
 	tr := parseTree(t)
 	for _, p := range tr.packages {

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// tree is the hand-written Go of the repository outside tests, parsed once for all limits. It has the
-// files for every operating system and build tag.
+// tree is the hand-written Go of the repository outside tests, parsed once for all limits. It has
+// the files for every operating system and build tag.
 type tree struct {
 	fset     *token.FileSet
 	packages []*sourcePackage // by path
@@ -67,8 +67,8 @@ func (p *sourcePackage) goLines() (sum int) {
 	return sum
 }
 
-// otherLines returns how many lines of C, shell and JavaScript are outside tests. A file counts by its
-// suffix, or as shell by its first line.
+// otherLines returns how many lines of C, shell and JavaScript are outside tests. A file counts by
+// its suffix, or as shell by its first line.
 func otherLines(t *testing.T) (sum int) {
 	t.Helper()
 	for _, name := range walk(t, func(string) bool { return true }) {

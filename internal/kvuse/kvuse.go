@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kvuse asks an inference server how much of its KV cache is used. It asks over HTTP, on loopback, and only
-// ports that the server's process listens on: what answers is hostile.
+// Package kvuse asks an inference server how much of its KV cache is used. It asks over HTTP, on
+// loopback, and only ports that the server's process listens on: what answers is hostile.
 package kvuse
 
 import (
@@ -32,7 +32,8 @@ const (
 	maxParents = 3
 )
 
-// metrics are the gauges that show which part of a KV cache is used, from 0 to 1. Of one server's, the first counts.
+// metrics are the gauges that show which part of a KV cache is used, from 0 to 1. Of one server's,
+// the first counts.
 var metrics = []struct{ name, engine string }{
 	{"vllm:kv_cache_usage_perc", "vLLM"},
 	{"vllm:gpu_cache_usage_perc", "vLLM"}, // until 0.10
@@ -40,8 +41,9 @@ var metrics = []struct{ name, engine string }{
 	{"llamacpp:kv_cache_usage_ratio", "llama.cpp"},
 }
 
-// Read asks the ports that a process listens on, and those of its parents of the same user: workers of vLLM and SGLang
-// are children of the process that serves. An error has the reason why nothing is known.
+// Read asks the ports that a process listens on, and those of its parents of the same user: workers
+// of vLLM and SGLang are children of the process that serves. An error has the reason why nothing
+// is known.
 func Read(ctx context.Context, pid uint32) (*purpose.Use, error) {
 	inspected, asked := pid, 0
 	for range 1 + maxParents {
@@ -103,8 +105,8 @@ func ask(ctx context.Context, at netip.AddrPort) *purpose.Use {
 	return parse(io.LimitReader(response.Body, maxBody))
 }
 
-// parse reads metrics in Prometheus' text format. Several series, of engines of one server, count as their mean. An
-// answer that ends early, or that is too long, counts for nothing.
+// parse reads metrics in Prometheus' text format. Several series, of engines of one server, count
+// as their mean. An answer that ends early, or that is too long, counts for nothing.
 func parse(r io.Reader) *purpose.Use {
 	sums, counts := make([]float64, len(metrics)), make([]int, len(metrics))
 	lines := bufio.NewScanner(r)

@@ -71,7 +71,8 @@ func serve(t *testing.T, h http.HandlerFunc) netip.AddrPort {
 	return netip.MustParseAddrPort(s.Listener.Addr().String())
 }
 
-// A server that answers with what it should not, or without end, costs at most the patience for one port.
+// A server that answers with what it should not, or without end, costs at most the patience for one
+// port.
 func TestHostileServersAreLeftSoon(t *testing.T) {
 	good := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vllm) })
 	asked := false
@@ -145,8 +146,8 @@ func TestOnlyListenersOnLoopbackCount(t *testing.T) {
 	}
 }
 
-// TestAServerOfAParentIsAskedAndOthersAreNot: this process serves. Of it and a child the metrics are read, not of a process
-// that is no descendant.
+// TestAServerOfAParentIsAskedAndOthersAreNot: this process serves. Of it and a child the metrics
+// are read, not of a process that is no descendant.
 func TestAServerOfAParentIsAskedAndOthersAreNot(t *testing.T) {
 	at := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" || r.Method != http.MethodGet {

@@ -20,7 +20,8 @@ const (
 	stateLists = "0A"    // TCP_LISTEN
 )
 
-// inNamespace reports whether a process has the network namespace of this one, so that its loopback is ours.
+// inNamespace reports whether a process has the network namespace of this one, so that its loopback
+// is ours.
 func inNamespace(pid uint32) (bool, error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -30,7 +31,8 @@ func inNamespace(pid uint32) (bool, error) {
 	return of == own, err
 }
 
-// listening returns where to reach the ports that a process listens on itself, on loopback addresses or on all.
+// listening returns where to reach the ports that a process listens on itself, on loopback
+// addresses or on all.
 func listening(pid uint32) (list []netip.AddrPort) {
 	sockets := socketsOf(pid)
 	if len(sockets) == 0 {
@@ -71,7 +73,8 @@ func socketsOf(pid uint32) map[uint64]bool {
 //
 //	0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12345 1 …
 //
-// ok is false unless it listens on a loopback address or on all addresses; then at is a loopback address.
+// ok is false unless it listens on a loopback address or on all addresses; then at is a loopback
+// address.
 func listener(line string) (at netip.AddrPort, inode uint64, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 10 || fields[3] != stateLists {

@@ -58,9 +58,9 @@ func numbered(stem string, n int) string {
 	return fmt.Sprintf("%s-%d", stem, n)
 }
 
-// keptCapture is the capture that a screen writes from the begin of its session, into a file without
-// a name. The key s gives it one: a capture that begins in the middle would know nothing of what is
-// live. A nil keptCapture is none.
+// keptCapture is the capture that a screen writes from the begin of its session, into a file
+// without a name. The key s gives it one: a capture that begins in the middle would know nothing of
+// what is live. A nil keptCapture is none.
 type keptCapture struct {
 	out    *output.File
 	dir    output.Folder

@@ -88,7 +88,8 @@ func keepOutput(s *session.Session) (*commandOutput, error) {
 	return &commandOutput{file}, nil
 }
 
-// printTo writes the end of the output to w, from the begin of a line. A nil commandOutput has none.
+// printTo writes the end of the output to w, from the begin of a line. A nil commandOutput has
+// none.
 func (o *commandOutput) printTo(w io.Writer) {
 	if o == nil {
 		return

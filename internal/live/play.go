@@ -18,7 +18,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Play shows a capture on the terminal from a time on, until the user ends it, and then the summary.
+// Play shows a capture on the terminal from a time on, until the user ends it, and then the
+// summary.
 func Play(ctx context.Context, r *capture.Reader, stacks callstack.Stacks, from uint64, speed float64, o Options) error {
 	sc, here, err := screenHere(stacks, o)
 	if err != nil {

@@ -35,8 +35,8 @@ const (
 	longestPause, longestJudgePause = 10 * time.Second, time.Minute
 )
 
-// screenRate is how often a second the terminal is looked after. Each time costs, even if nothing has
-// changed; a key shows after at most so long.
+// screenRate is how often a second the terminal is looked after. Each time costs, even if nothing
+// has changed; a key shows after at most so long.
 const screenRate = 15
 
 // maxScreenOOMs is how many out-of-memory errors wait for the next moment.
@@ -135,8 +135,8 @@ type refresh struct {
 	judged            time.Time
 }
 
-// next returns the books, and verdicts that may be older. The first books name many stacks, so costs
-// are the lower of two.
+// next returns the books, and verdicts that may be older. The first books name many stacks, so
+// costs are the lower of two.
 func (r *refresh) next(books func() *ledger.Snapshot) (*ledger.Snapshot, *tui.Verdicts) {
 	r.begin = time.Now()
 	s := books()

@@ -23,7 +23,8 @@ type Page struct {
 	Without string // heading of a section that is left out
 }
 
-// Pages lists the pages in the order in which help lists them. The tables of docs/README.md have the same subjects.
+// Pages lists the pages in the order in which help lists them. The tables of docs/README.md have
+// the same subjects.
 var Pages = []Page{
 	{Name: "tutorial", Subject: "from a growing GPU to the line, in ten minutes", File: "docs/tutorial.md"},
 	{Name: "install", Subject: "requirements, capabilities, containers, build", File: "docs/install.md"},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mcp answers questions of programs that speak the Model Context Protocol over stdin and
-// stdout: each tool is a command of vramprof that reads and changes nothing, and its JSON is the answer.
+// stdout: each tool is a command of vramprof that reads and changes nothing, and its JSON is the
+// answer.
 package mcp
 
 import (
@@ -37,8 +38,8 @@ const instructions = "vramprof is a heap profiler for CUDA memory. Ask with a ca
 // Options is what Serve needs.
 type Options struct {
 	Version string
-	// Run runs a command line of vramprof without its first word. It writes the result to stdout and messages to
-	// stderr, and returns an error that has no text beside what it has written.
+	// Run runs a command line of vramprof without its first word. It writes the result to stdout
+	// and messages to stderr, and returns an error that has no text beside what it has written.
 	Run func(ctx context.Context, arguments []string, stdout, stderr io.Writer) error
 }
 
@@ -105,8 +106,8 @@ func (a *answerer) answer(ctx context.Context, arguments []string) (*sdk.CallToo
 	}, nil
 }
 
-// limited keeps the first bytes that are written to it. Its buffer is no embedded field: io.Copy would
-// read into that without a limit.
+// limited keeps the first bytes that are written to it. Its buffer is no embedded field: io.Copy
+// would read into that without a limit.
 type limited struct {
 	kept   bytes.Buffer
 	most   int

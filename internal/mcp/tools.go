@@ -56,7 +56,8 @@ var tools = []interface{ add(*sdk.Server, *answerer) }{
 	},
 }
 
-// question is a tool whose arguments a client sends as In; its fields' tags describe them to the client.
+// question is a tool whose arguments a client sends as In; its fields' tags describe them to the
+// client.
 type question[In any] struct {
 	name, title, text string
 	arguments         func(In) ([]string, error)

@@ -2,8 +2,8 @@
 
 // Package output has the formats of results, and writes them into files and streams.
 //
-// The file formats.go has the table of formats. The flags of commands, their help and their errors follow from
-// it.
+// The file formats.go has the table of formats. The flags of commands, their help and their errors
+// follow from it.
 //
 // A file gets its name when it is complete, has mode 0600 and replaces no other, unless the user
 // wants that. A stream is written into. A result that cannot be written where the user wants it is

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minFree is the free space, in bytes, that must exist before tracing starts: a profile of 100 sites
-// takes 30 KB. A larger one for which there is no room is saved in the folder for temporary files.
+// minFree is the free space, in bytes, that must exist before tracing starts: a profile of 100
+// sites takes 30 KB. A larger one for which there is no room is saved in the folder for temporary
+// files.
 const minFree = 64 << 10
 
 // ErrExists says that a file exists that may not be replaced.

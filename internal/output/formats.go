@@ -33,8 +33,8 @@ var (
 	// HTML is a page for the browser.
 	HTML = Format{Name: "html", Suffix: ".html", Play: playHTML}
 
-	// Snapshot is the format of PyTorch's memory snapshots. Package export writes it of captures and of
-	// running processes.
+	// Snapshot is the format of PyTorch's memory snapshots. Package export writes it of captures
+	// and of running processes.
 	Snapshot = Format{
 		Name: "torch", About: "memory snapshot of one process, for pytorch.org/memory_viz", Suffix: ".pickle", Binary: true, OneProcess: true, Play: playTorch,
 	}

@@ -12,8 +12,8 @@ import (
 
 const (
 	writtenProtocol = 4
-	// The viewer of PyTorch's snapshots appends a batch by one JavaScript call, with the arguments on
-	// its stack.
+	// The viewer of PyTorch's snapshots appends a batch by one JavaScript call, with the arguments
+	// on its stack.
 	batchItems = 1000
 )
 
@@ -34,7 +34,8 @@ func NewWriter(to io.Writer) *Writer {
 	return w
 }
 
-// Close ends the pickle. It returns the first error of any write, and does not close the destination.
+// Close ends the pickle. It returns the first error of any write, and does not close the
+// destination.
 func (w *Writer) Close() error {
 	w.op(opStop)
 	return w.w.Flush()
@@ -65,7 +66,8 @@ func (w *Writer) little(n uint64, bytes int) {
 	_, _ = w.w.Write(w.scratch[:bytes])
 }
 
-// String writes a string, or refers to the same one that was written before. It leaves out invalid UTF-8.
+// String writes a string, or refers to the same one that was written before. It leaves out invalid
+// UTF-8.
 func (w *Writer) String(s string) {
 	if n, ok := w.strings[s]; ok {
 		w.Ref(n)

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// maxLine is the longest line that Each reads, in bytes. A path that programs can open has at most 4
-// KiB, or 16 KiB if each byte is escaped.
+// maxLine is the longest line that Each reads, in bytes. A path that programs can open has at most
+// 4 KiB, or 16 KiB if each byte is escaped.
 const maxLine = 64 << 10
 
 // Mapping is one range of addresses of a process.
@@ -67,9 +67,9 @@ func Parse(line string) (Mapping, bool) {
 	return m, true
 }
 
-// Each calls do with each mapping until do returns false. It leaves out lines that it cannot parse. It
-// returns the error of a failed read, and bufio.ErrTooLong at a line of 64 KiB or more. The caller
-// limits how much r returns.
+// Each calls do with each mapping until do returns false. It leaves out lines that it cannot parse.
+// It returns the error of a failed read, and bufio.ErrTooLong at a line of 64 KiB or more. The
+// caller limits how much r returns.
 func Each(r io.Reader, do func(Mapping) bool) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
@@ -81,8 +81,8 @@ func Each(r io.Reader, do func(Mapping) bool) error {
 	return lines.Err()
 }
 
-// All iterates over the mappings in text, with lines of any length. It leaves out lines that it cannot
-// parse.
+// All iterates over the mappings in text, with lines of any length. It leaves out lines that it
+// cannot parse.
 func All(text []byte) iter.Seq[Mapping] {
 	return func(yield func(Mapping) bool) {
 		for line := range bytes.Lines(text) {
@@ -93,8 +93,8 @@ func All(text []byte) iter.Seq[Mapping] {
 	}
 }
 
-// CutDeleted returns the path of a mapping without " (deleted)", and whether it had that: the file was
-// deleted or replaced, unless its name ends so.
+// CutDeleted returns the path of a mapping without " (deleted)", and whether it had that: the file
+// was deleted or replaced, unless its name ends so.
 func CutDeleted(path string) (file string, deleted bool) {
 	return strings.CutSuffix(path, " (deleted)")
 }

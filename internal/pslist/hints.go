@@ -10,8 +10,8 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// Hint adds to each process what a person can do to free what it keeps, and what that would lose. It does
-// nothing itself.
+// Hint adds to each process what a person can do to free what it keeps, and what that would lose.
+// It does nothing itself.
 func Hint(r *reportjson.ProcessesReport) {
 	bytes := map[uint32]uint64{}
 	for i := range r.Processes {

@@ -103,7 +103,8 @@ func remainders(gpus []reportjson.GPUMemoryReport) (list []listed) {
 	return list
 }
 
-// merge joins what NVML lists, processes that map CUDA's libraries and those that keep a GPU, in this order.
+// merge joins what NVML lists, processes that map CUDA's libraries and those that keep a GPU, in
+// this order.
 func merge(processes []libraries.Process, keepers []gpuprocs.Process, d *driver) []listed {
 	list := []listed{}
 	for _, u := range d.usage {

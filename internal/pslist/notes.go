@@ -13,8 +13,8 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// writeNotes writes below the table what is known of processes besides NVML's figures, and with hints what a
-// person can do.
+// writeNotes writes below the table what is known of processes besides NVML's figures, and with
+// hints what a person can do.
 func writeNotes(out io.Writer, r *reportjson.ProcessesReport, columns int) error {
 	var lines []string
 	seen := map[uint32]bool{} // a process has a row for each GPU
@@ -106,8 +106,8 @@ func livingThreads(n int) string {
 	return fmt.Sprintf("%d others live", n)
 }
 
-// orphanText returns "orphan: its parent has ended; worker of …; its process group is that of train [42], which
-// lives".
+// orphanText returns "orphan: its parent has ended; worker of …; its process group is that of train
+// [42], which lives".
 func orphanText(o *reportjson.OrphanReport) string {
 	text := "orphan, its parent has ended"
 	if name := workerNames[o.Worker]; name != "" {

@@ -30,9 +30,10 @@ func keeperOf(keepers []gpuprocs.Process, pid uint32) *gpuprocs.Process {
 	return nil
 }
 
-// seenAs returns the pid by which we see a process that NVML lists. Its pid may be one of another pid
-// namespace: then there is no such process here, or another one, which keeps no GPU. It is translated only
-// where exactly one process that keeps a GPU has that pid in a namespace of its own.
+// seenAs returns the pid by which we see a process that NVML lists. Its pid may be one of another
+// pid namespace: then there is no such process here, or another one, which keeps no GPU. It is
+// translated only where exactly one process that keeps a GPU has that pid in a namespace of its
+// own.
 func seenAs(keepers []gpuprocs.Process, named uint32, exists bool) uint32 {
 	if exists && (keeperOf(keepers, named) != nil || !slices.ContainsFunc(keepers, func(p gpuprocs.Process) bool { return p.InnerID != p.PID })) {
 		return named
@@ -80,8 +81,8 @@ func see(l *listed, k *gpuprocs.Process, all []gpuprocs.Process) {
 	}
 }
 
-// devicesOf names the device files that a process has open: a GPU's by its number, whatever name it was
-// opened by.
+// devicesOf names the device files that a process has open: a GPU's by its number, whatever name it
+// was opened by.
 func devicesOf(k *gpuprocs.Process) (list []string) {
 	for _, minor := range k.GPUs {
 		list = append(list, fmt.Sprint("nvidia", minor))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pslist lists the processes that use CUDA, with their GPU memory and on whose behalf they run, and
-// those that keep a GPU although NVML lists nobody.
+// Package pslist lists the processes that use CUDA, with their GPU memory and on whose behalf they
+// run, and those that keep a GPU although NVML lists nobody.
 package pslist
 
 import (
@@ -50,9 +50,9 @@ func Read(ctx context.Context, warn func(error)) (*reportjson.ProcessesReport, e
 	return r, nil
 }
 
-// Keepers lists the processes that keep a GPU or its memory, and memory without a process, as Read and Write do. It loads
-// no BPF program, so a session that has dropped its privileges can call it. It asks the driver over connection, or opens
-// one if that is nil.
+// Keepers lists the processes that keep a GPU or its memory, and memory without a process, as Read
+// and Write do. It loads no BPF program, so a session that has dropped its privileges can call it.
+// It asks the driver over connection, or opens one if that is nil.
 func Keepers(ctx context.Context, connection *nvml.Driver) ([]reportjson.ListedReport, error) {
 	keepers, err := gpuprocs.Scan()
 	if err != nil {
@@ -70,8 +70,9 @@ func Keepers(ctx context.Context, connection *nvml.Driver) ([]reportjson.ListedR
 // Note returns how a process keeps a GPU, "" if there is nothing to say. It is untrusted.
 func Note(l *reportjson.ListedReport) string { return strings.Join(notesOf(l.Presence), "; ") }
 
-// Write writes a table of the given width, and below it what else is known of its processes. The column
-// WORKLOAD appears only if a workload is known. On narrow terminals, each command gets a line of its own.
+// Write writes a table of the given width, and below it what else is known of its processes. The
+// column WORKLOAD appears only if a workload is known. On narrow terminals, each command gets a
+// line of its own.
 func Write(out io.Writer, r *reportjson.ProcessesReport, columns int) error {
 	const figures, least = 30, 16 // columns of PID, GPU and USED; of a command
 	list := append(slices.Clone(r.Processes), remainders(r.GPUs)...)

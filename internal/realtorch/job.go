@@ -38,8 +38,8 @@ type Device struct {
 	OlderReserved uint64 `json:"older_reserved"`
 	OlderFree     uint64 `json:"older_free"`
 
-	// Of the other segments: how many have both tensors and free memory, this memory, and the bytes of
-	// those without tensors. Each mapping of expandable segments counts as one.
+	// Of the other segments: how many have both tensors and free memory, this memory, and the bytes
+	// of those without tensors. Each mapping of expandable segments counts as one.
 	Held, Stuck, Idle uint64
 	// Likewise of all segments.
 	AllHeld  uint64 `json:"all_held"`

@@ -23,9 +23,10 @@ const (
 	inCommon   = 0.8     // of the bytes of a pass: two captures of one program have more
 )
 
-// Batch returns two programs whose batches are factor times as large. Each allocation of a step grows as
-// it did between the smallest and the largest step of the trace, or of the program that it is compared with. Allocations
-// of which no second size was seen stay as they are in the first program, and scale in the second.
+// Batch returns two programs whose batches are factor times as large. Each allocation of a step
+// grows as it did between the smallest and the largest step of the trace, or of the program that it
+// is compared with. Allocations of which no second size was seen stay as they are in the first
+// program, and scale in the second.
 func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err error) {
 	if factor <= 0 {
 		return nil, nil, done, errors.New("a batch is multiplied by more than 0")
@@ -149,9 +150,9 @@ func extremesOf(all []passSizes) (small, large int) {
 	return small, large
 }
 
-// shared returns the share of the bytes of a pass for which some pass of the other file has places. That file has the
-// n-th of all passes, of which the first ones are of one file: only the first step of a program allocates its
-// optimizer's state.
+// shared returns the share of the bytes of a pass for which some pass of the other file has places.
+// That file has the n-th of all passes, of which the first ones are of one file: only the first
+// step of a program allocates its optimizer's state.
 func shared(pass passSizes, n, first int, all []passSizes) float64 {
 	other := all[:first]
 	if n >= first {

@@ -12,7 +12,8 @@ import (
 // Beside sets another capture of the program, with batches of another size. Batch compares the two.
 func (p *Program) Beside(other *Program) { p.beside = other }
 
-// numbered returns numbers of the sites of a program and of the one beside it: equal stack traces have one number.
+// numbered returns numbers of the sites of a program and of the one beside it: equal stack traces
+// have one number.
 func numbered(p *Program) func(of *Program, site uint32) uint32 {
 	if p.beside == nil {
 		return func(_ *Program, site uint32) uint32 { return site }
@@ -33,8 +34,8 @@ func numbered(p *Program) func(of *Program, site uint32) uint32 {
 	return func(of *Program, site uint32) uint32 { return numbers[of][site] }
 }
 
-// nameOf names a stack trace by what two runs have in common: functions, and the lines of Python. Functions without a
-// symbol are named by their addresses.
+// nameOf names a stack trace by what two runs have in common: functions, and the lines of Python.
+// Functions without a symbol are named by their addresses.
 func nameOf(stack []callstack.Frame, again bool) string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatBool(again))

@@ -18,8 +18,8 @@ const most = 3
 // containers call other modules, whose blocks are what people recompute.
 var containers = regexp.MustCompile(`(^|/)torch/nn/modules/(container|module|linear|conv|activation|normalization|batchnorm|dropout|sparse|pooling|padding|loss)\.py$`)
 
-// Functions returns the functions whose recomputation may save most, most first: forward methods with
-// two or more calls in each trained pass, by what their calls save for the backward pass.
+// Functions returns the functions whose recomputation may save most, most first: forward methods
+// with two or more calls in each trained pass, by what their calls save for the backward pass.
 func (p *Program) Functions() (list []Function) {
 	sums, passes := map[Function]uint64{}, map[Function]map[int]bool{}
 	for n, s := range p.passes {
@@ -55,8 +55,9 @@ func (p *Program) Functions() (list []Function) {
 	return list
 }
 
-// Lines returns the lines of the user's own code that keep most at an operation, most first: those with at
-// least three executions whose memory outlives the next but one. Own tells the user's frames.
+// Lines returns the lines of the user's own code that keep most at an operation, most first: those
+// with at least three executions whose memory outlives the next but one. Own tells the user's
+// frames.
 func (p *Program) Lines(at int, own func(*callstack.Frame) bool) (list []Line) {
 	sums := map[Line]uint64{}
 	inner := map[Line]int{} // how far from the leaf
@@ -96,7 +97,8 @@ func (p *Program) Lines(at int, own func(*callstack.Frame) bool) (list []Line) {
 			if kept[l].bytes < kept[line].bytes/10*9 {
 				continue
 			}
-			// Of lines that keep the same: one whose results are all kept, and of these the innermost.
+			// Of lines that keep the same: one whose results are all kept, and of these the
+			// innermost.
 			if a, b := kept[l].all(), kept[best].all(); a && !b || a == b && inner[l] < inner[best] {
 				best = l
 			}
@@ -147,7 +149,8 @@ func largest[K interface {
 	return keys
 }
 
-// Candidates returns remedies to try, without those that only a user can decide on: batches and ranks.
+// Candidates returns remedies to try, without those that only a user can decide on: batches and
+// ranks.
 func (p *Program) Candidates(at int, own func(*callstack.Frame) bool) (list []Remedy) {
 	for _, line := range p.Lines(at, own) {
 		list = append(list, Remedy{Kind: NoLine, Line: line})

@@ -10,9 +10,9 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// Checkpoint returns the program in which each call of a function is recomputed in the backward pass, as
-// torch.utils.checkpoint does with use_reentrant=False: what the call saves is freed when it returns, and
-// is allocated again before the backward pass uses it.
+// Checkpoint returns the program in which each call of a function is recomputed in the backward
+// pass, as torch.utils.checkpoint does with use_reentrant=False: what the call saves is freed when
+// it returns, and is allocated again before the backward pass uses it.
 func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 	var done Evidence
 	calls, err := p.calls(f)
@@ -76,8 +76,8 @@ func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 	return e.done(), done, nil
 }
 
-// calls finds the calls of a function in forward passes. A call ends where the program returns to the
-// function's first line that allocates, or leaves the function.
+// calls finds the calls of a function in forward passes. A call ends where the program returns to
+// the function's first line that allocates, or leaves the function.
 func (p *Program) calls(f Function) ([]call, error) {
 	at := map[uint32]int{} // the function's line, 0: not below it
 	files := map[string]bool{}
@@ -133,9 +133,9 @@ type output struct {
 	also  bool // the call saves it too
 }
 
-// saved returns what a call saves for the backward pass, without its output: what is live after it and
-// freed in the backward pass. The output is what the backward pass frees first, before it comes to the
-// call, unless the forward pass frees some of it: then that was the output.
+// saved returns what a call saves for the backward pass, without its output: what is live after it
+// and freed in the backward pass. The output is what the backward pass frees first, before it comes
+// to the call, unless the forward pass frees some of it: then that was the output.
 func (p *Program) saved(c call) (saved []uint32, out output) {
 	s := p.passes[p.passAt(c.begin)]
 	if s.backward < 0 {
@@ -155,7 +155,8 @@ func (p *Program) saved(c call) (saved []uint32, out output) {
 	return slices.DeleteFunc(saved, func(b uint32) bool { return b == out.block }), out
 }
 
-// ends returns when each saved block of a call would be freed if nothing saved it: after the operation that uses it.
+// ends returns when each saved block of a call would be freed if nothing saved it: after the
+// operation that uses it.
 func (p *Program) ends(c call, saved []uint32) map[uint32]int {
 	order := slices.Clone(saved)
 	slices.SortFunc(order, func(a, b uint32) int { return p.lives[a].Malloc - p.lives[b].Malloc })
@@ -169,8 +170,8 @@ func (p *Program) ends(c call, saved []uint32) map[uint32]int {
 	return ends
 }
 
-// consumed returns what was live before a call and is freed before it returns: its input, unless something
-// else keeps that.
+// consumed returns what was live before a call and is freed before it returns: its input, unless
+// something else keeps that.
 func (p *Program) consumed(c call) (blocks []uint32) {
 	for _, op := range p.Trace.Ops[c.begin:c.end] {
 		if !isFree(op.Kind) || op.Kind == allocsim.FreeCompleted {
@@ -183,8 +184,8 @@ func (p *Program) consumed(c call) (blocks []uint32) {
 	return blocks
 }
 
-// freedByNext reports whether the node of the backward pass that frees a block also frees what was saved
-// after the call: then the node is not of the call.
+// freedByNext reports whether the node of the backward pass that frees a block also frees what was
+// saved after the call: then the node is not of the call.
 func (p *Program) freedByNext(c call, block uint32) bool {
 	free := p.until(block)
 	later := func(i int) bool {
@@ -204,8 +205,8 @@ func (p *Program) freedByNext(c call, block uint32) bool {
 	return false
 }
 
-// recompute repeats a call before an operation. It stops with the last block that is saved; the others
-// that are live then are freed.
+// recompute repeats a call before an operation. It stops with the last block that is saved; the
+// others that are live then are freed.
 func (e *edit) recompute(c call, saved []uint32, before int) {
 	mine, copies := map[uint32]bool{}, map[uint32]uint32{}
 	for _, b := range c.blocks {
@@ -236,8 +237,8 @@ func (e *edit) recompute(c call, saved []uint32, before int) {
 	e.insert[before] = append(e.insert[before], ops...)
 }
 
-// weightCasts returns the copies of weights that autocast makes and keeps until it ends. They have half the
-// size of a weight, and come last of the copies of an operation: input, weight, bias.
+// weightCasts returns the copies of weights that autocast makes and keeps until it ends. They have
+// half the size of a weight, and come last of the copies of an operation: input, weight, bias.
 func (p *Program) weightCasts() map[uint32]bool {
 	halves, found := map[uint64]bool{}, map[uint32]bool{}
 	var row []uint32 // copies that follow each other

@@ -34,11 +34,12 @@ func (e *edit) free(block uint32, before int) {
 	e.early[before] = append(e.early[before], block)
 }
 
-// recomputed marks sites of what a backward pass computes again. Sites are numbers of stack traces, which
-// captures count from 1.
+// recomputed marks sites of what a backward pass computes again. Sites are numbers of stack traces,
+// which captures count from 1.
 const recomputed = 1 << 31
 
-// again returns a new block that is as another one, allocated in a backward pass or where the other one was.
+// again returns a new block that is as another one, allocated in a backward pass or where the other
+// one was.
 func (e *edit) again(block uint32, backward bool) uint32 {
 	b := e.blocks[block]
 	b.Address = 0
@@ -92,7 +93,8 @@ func isFree(k allocsim.Kind) bool {
 	return k == allocsim.Free || k == allocsim.FreeRequested || k == allocsim.FreeCompleted
 }
 
-// resize returns the program with other sizes: the bytes that each block asks for, 0 to leave it out.
+// resize returns the program with other sizes: the bytes that each block asks for, 0 to leave it
+// out.
 func (p *Program) resize(size func(block uint32) uint64) *Program {
 	sizes := make([]uint64, len(p.Trace.Blocks))
 	gone := false

@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// DropGradients returns the program that calls optimizer.zero_grad(set_to_none=True) right after each
-// optimizer.step().
+// DropGradients returns the program that calls optimizer.zero_grad(set_to_none=True) right after
+// each optimizer.step().
 func (p *Program) DropGradients() (*Program, Evidence, error) {
 	var done Evidence
 	e := p.edit()
@@ -59,8 +59,9 @@ func (p *Program) gradientBytes(e *edit) (most uint64) {
 	return most
 }
 
-// dropZeroed drops gradients that the program sets to zero. The first pass after each step of the optimizer
-// makes new ones, as its first pass did: what it adds to a gradient and frees becomes the gradient.
+// dropZeroed drops gradients that the program sets to zero. The first pass after each step of the
+// optimizer makes new ones, as its first pass did: what it adds to a gradient and frees becomes the
+// gradient.
 func (p *Program) dropZeroed(e *edit, first map[int][]uint32, done *Evidence) error {
 	if len(first) > 1 {
 		return fmt.Errorf("the gradients appear in %d different passes", len(first))
@@ -107,8 +108,8 @@ func (p *Program) dropZeroed(e *edit, first map[int][]uint32, done *Evidence) er
 	return nil
 }
 
-// backwardOf returns the blocks of a backward pass in order, without the workspaces of cuBLAS and the copies
-// that only the first one makes.
+// backwardOf returns the blocks of a backward pass in order, without the workspaces of cuBLAS and
+// the copies that only the first one makes.
 func (p *Program) backwardOf(n int) (blocks []uint32) {
 	s := p.passes[n]
 	for i := s.backward; i < s.end; i++ {

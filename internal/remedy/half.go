@@ -9,8 +9,9 @@ import (
 )
 
 // Half returns two programs whose weights, activations, gradients and state have two bytes for each
-// element, as model.bfloat16() with inputs of that type: in the first one, what modules do not allocate
-// is halved too; in the second one it is not. Masks, indices and statistics keep their sizes.
+// element, as model.bfloat16() with inputs of that type: in the first one, what modules do not
+// allocate is halved too; in the second one it is not. Masks, indices and statistics keep their
+// sizes.
 func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 	if p.Element != 4 {
 		return nil, nil, done, errors.New("the weights have half precision already")
@@ -50,8 +51,9 @@ func (p *Program) Half() (low, high *Program, done Evidence, err error) {
 	return size(true), size(false), done, nil
 }
 
-// numbers returns a function that reports whether a block has floating-point numbers for sure: of modules,
-// backward passes and optimizers, of operators that give nothing else, or of the size of a weight.
+// numbers returns a function that reports whether a block has floating-point numbers for sure: of
+// modules, backward passes and optimizers, of operators that give nothing else, or of the size of a
+// weight.
 func (p *Program) numbers() func(block uint32) bool {
 	weights := map[uint64]bool{}
 	for _, op := range p.Trace.Ops {
@@ -65,8 +67,9 @@ func (p *Program) numbers() func(block uint32) bool {
 	}
 }
 
-// fixed returns the blocks whose elements do not depend on the precision: masks of dropout, indices of
-// pooling, statistics of normalization, sums, workspaces. The first block of an operation is its output.
+// fixed returns the blocks whose elements do not depend on the precision: masks of dropout, indices
+// of pooling, statistics of normalization, sums, workspaces. The first block of an operation is its
+// output.
 func (p *Program) fixed() map[uint32]bool {
 	fixed := map[uint32]bool{}
 	var output, before uint32 // the first block of an operation, and the block before this one

@@ -9,8 +9,9 @@ import (
 )
 
 // Without returns the program in which a line keeps nothing on the GPU: each execution's memory is
-// freed when its statement ends, because its result is dropped or moved to the host. A line keeps what is
-// live when it runs the next time but one; a line that ran once, all that outlives its statement.
+// freed when its statement ends, because its result is dropped or moved to the host. A line keeps
+// what is live when it runs the next time but one; a line that ran once, all that outlives its
+// statement.
 func (p *Program) Without(line Line) (*Program, Evidence, error) {
 	k := p.keptBy(line)
 	seen := Evidence{Count: len(k.calls), Bytes: k.bytes}
@@ -74,8 +75,8 @@ type call struct {
 	blocks     []uint32
 }
 
-// executions finds the executions of a line: allocations below it that follow each other. Threads of a
-// backward pass run beside it.
+// executions finds the executions of a line: allocations below it that follow each other. Threads
+// of a backward pass run beside it.
 func (p *Program) executions(line Line) []call {
 	below := map[uint32]bool{}
 	for n, s := range p.sites {
@@ -107,8 +108,8 @@ func (p *Program) executions(line Line) []call {
 	return calls
 }
 
-// repeats divides executions that follow each other without an allocation elsewhere, as those of a loop
-// that has only this line: where the stack traces repeat, each repetition is an execution.
+// repeats divides executions that follow each other without an allocation elsewhere, as those of a
+// loop that has only this line: where the stack traces repeat, each repetition is an execution.
 func (p *Program) repeats(calls []call) (each []call) {
 	for _, c := range calls {
 		sites := make([]uint32, len(c.blocks))

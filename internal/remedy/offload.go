@@ -38,12 +38,13 @@ func (c Code) in(s *site) bool {
 	return c.Function.outermost(s.stack) >= 0
 }
 
-// Offload returns two programs in which what the code saves for the backward pass lies on the host until then, as
-// with torch.autograd.graph.save_on_cpu around it: each saved tensor leaves the GPU after the operation that uses it, and
-// the node of the backward pass that frees it brings it back first. In the first program it leaves at once. In the second
-// one, the user's function that made it keeps it in a variable until it returns, and each node that makes the gradient of
-// a weight has a copy of that weight as well, which save_on_cpu moves like everything that is saved. A capture shows
-// neither.
+// Offload returns two programs in which what the code saves for the backward pass lies on the host
+// until then, as with torch.autograd.graph.save_on_cpu around it: each saved tensor leaves the GPU
+// after the operation that uses it, and the node of the backward pass that frees it brings it back
+// first. In the first program it leaves at once. In the second one, the user's function that made
+// it keeps it in a variable until it returns, and each node that makes the gradient of a weight has
+// a copy of that weight as well, which save_on_cpu moves like everything that is saved. A capture
+// shows neither.
 func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err error) {
 	below := map[uint32]bool{}
 	found := false
@@ -111,8 +112,8 @@ func (e *edit) beside(b uint32, from, to int) {
 	e.early[to] = append(e.early[to], n)
 }
 
-// savedIn returns what a pass saves for its backward pass, in the order of allocation: what is live when that begins, and
-// is freed in it.
+// savedIn returns what a pass saves for its backward pass, in the order of allocation: what is live
+// when that begins, and is freed in it.
 func savedIn(p *Program, s pass) (saved []uint32) {
 	for _, op := range p.Trace.Ops[s.begin:s.backward] {
 		if op.Kind != allocsim.Malloc {
@@ -135,9 +136,10 @@ func (p *Program) forBackward(b uint32) bool {
 	return p.site(b).role == forward && p.isSaved(b, p.passes[p.passAt(p.lives[b].Malloc)])
 }
 
-// uses returns for each of some saved blocks, in the order of allocation, the Malloc of the operation that uses it, or -1:
-// the next one that the backward pass frees before it or with it. The backward pass goes through the operations in
-// reverse order, so that block is saved by the same operation or by an earlier one.
+// uses returns for each of some saved blocks, in the order of allocation, the Malloc of the
+// operation that uses it, or -1: the next one that the backward pass frees before it or with it.
+// The backward pass goes through the operations in reverse order, so that block is saved by the
+// same operation or by an earlier one.
 func uses(p *Program, saved []uint32) []int {
 	uses := make([]int, len(saved))
 	var open []int // indices of which no use was found yet, each of a later node than the one before
@@ -179,7 +181,8 @@ type returns struct {
 	calls  map[Function][]call
 }
 
-// after returns the first Malloc, up to a limit, after the call of the user's function that made a block.
+// after returns the first Malloc, up to a limit, after the call of the user's function that made a
+// block.
 func (r *returns) after(b uint32, limit int) int {
 	from := r.lives[b].Malloc
 	f, ok := r.frames[r.Trace.Blocks[b].Site]
@@ -198,7 +201,8 @@ func (r *returns) after(b uint32, limit int) int {
 	return min(limit, calls[i].end)
 }
 
-// weightGradients returns the blocks of backward passes that have the size of a weight: its gradients are among them.
+// weightGradients returns the blocks of backward passes that have the size of a weight: its
+// gradients are among them.
 func weightGradients(p *Program) map[uint32]bool {
 	weights, found := map[uint64]bool{}, map[uint32]bool{}
 	for _, op := range p.Trace.Ops {

@@ -9,12 +9,14 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// Two blocks save 8 and 4 MiB each; the backward pass frees them in reverse order, each after it has allocated a gradient.
+// Two blocks save 8 and 4 MiB each; the backward pass frees them in reverse order, each after it
+// has allocated a gradient.
 const twoBlocks = `w 2 weight; x 1 batch; a 8 first; b 4 second; c 8 first; d 4 second; h 1 head
 	g1 1 engine; -h; g2 2 engine; -d; -g1; g3 1 engine; -c; -g2; g4 2 engine; -b; -g3; g5 1 engine; -a; -g4; -g5
 	x2 1 batch; e 1 head; i 1 engine; -e; -i; -x; -x2`
 
-// TestOffloadedMemoryLeavesAfterItsUse: and comes back for the node of the backward pass that frees it.
+// TestOffloadedMemoryLeavesAfterItsUse: and comes back for the node of the backward pass that frees
+// it.
 func TestOffloadedMemoryLeavesAfterItsUse(t *testing.T) {
 	p, _ := programOf(t, twoBlocks)
 	if got := peakOf(t, p); got != 2+1+24+1+2 {
@@ -24,11 +26,13 @@ func TestOffloadedMemoryLeavesAfterItsUse(t *testing.T) {
 	if err != nil || seen.Count != 1 || seen.Bytes != 20*block { // the head saves d
 		t.Fatal(seen, err)
 	}
-	// a and b are live together, b and c, c and d; in the backward pass one of them and two gradients.
+	// a and b are live together, b and c, c and d; in the backward pass one of them and two
+	// gradients.
 	if got := peakOf(t, low); got != 2+1+12 {
 		t.Errorf("at least %d MiB", got)
 	}
-	// The function keeps all of its variables until it returns: 24 MiB are two calls, each of 12. Copies of the weight come on top.
+	// The function keeps all of its variables until it returns: 24 MiB are two calls, each of 12.
+	// Copies of the weight come on top.
 	if got := peakOf(t, high); got < 2+1+12 || got > 2+1+12+1+4 {
 		t.Errorf("at most %d MiB", got)
 	}
@@ -54,8 +58,8 @@ func TestCodeIsALineOrAFunction(t *testing.T) {
 	}
 }
 
-// TestWhatTheBackwardPassNeedsIsNotDropped: a line of a forward pass that runs three times and more keeps what it saves, which
-// nobody can drop.
+// TestWhatTheBackwardPassNeedsIsNotDropped: a line of a forward pass that runs three times and more
+// keeps what it saves, which nobody can drop.
 func TestWhatTheBackwardPassNeedsIsNotDropped(t *testing.T) {
 	p, _ := programOf(t, `w 2 weight
 	x 1 batch; a 8 first; b 8 second; c 8 first; d 8 second; e 8 first; f 8 second; g 8 first; h 1 head; i 1 engine; -h; -g; -f; -e; -d; -c; -b; -a; -i; y 1 batch; j 1 head; z 1 batch`)
@@ -68,7 +72,8 @@ func TestWhatTheBackwardPassNeedsIsNotDropped(t *testing.T) {
 	}
 }
 
-// TestASecondRecordingShowsWhatScales: its stack traces have other numbers, and its steps another size.
+// TestASecondRecordingShowsWhatScales: its stack traces have other numbers, and its steps another
+// size.
 func TestASecondRecordingShowsWhatScales(t *testing.T) {
 	pass := func(a, b string) string {
 		return "x 1 batch; a " + a + " first; b " + b + " second; g 2 engine; -b; -a; -g; -x\n"

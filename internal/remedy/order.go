@@ -48,5 +48,6 @@ func (o *order) mallocAfter(op int) int {
 // before the allocations that precede the free.
 func (o *order) nodeOf(free int) int { return int(o.begins[free]) }
 
-// node returns the number of the node that frees a block: frees without an allocation in between are of one node.
+// node returns the number of the node that frees a block: frees without an allocation in between
+// are of one node.
 func (p *Program) node(b uint32) int32 { return p.before[p.until(b)] }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remedy changes recorded programs as a person would change them: the trace of what a program
-// asked PyTorch's allocator for becomes the trace of the program with activation checkpointing,
-// without what a line keeps, with gradients that are dropped, or with a smaller optimizer state. A
-// replay of both traces shows what the change saves.
+// Package remedy changes recorded programs as a person would change them: the trace of what a
+// program asked PyTorch's allocator for becomes the trace of the program with activation
+// checkpointing, without what a line keeps, with gradients that are dropped, or with a smaller
+// optimizer state. A replay of both traces shows what the change saves.
 //
-// Everything follows from stack traces and lives of blocks. Where they do not prove what a remedy needs
-// to know, it refuses with an error that names what is missing.
+// Everything follows from stack traces and lives of blocks. Where they do not prove what a remedy
+// needs to know, it refuses with an error that names what is missing.
 package remedy
 
 import (
@@ -34,11 +34,12 @@ type Program struct {
 
 // Evidence is what a remedy rests on.
 type Evidence struct {
-	// Count is of executions of the line, calls of the function in trained passes, gradients, tensors of the
-	// optimizer's state, passes that were compared, or passes that save something.
+	// Count is of executions of the line, calls of the function in trained passes, gradients,
+	// tensors of the optimizer's state, passes that were compared, or passes that save something.
 	Count int
-	// Bytes are what the line kept, what the calls or passes saved for the backward pass, gradients of a step, the
-	// optimizer's state, all that is halved, or what scales with the batch in the largest pass.
+	// Bytes are what the line kept, what the calls or passes saved for the backward pass, gradients
+	// of a step, the optimizer's state, all that is halved, or what scales with the batch in the
+	// largest pass.
 	Bytes uint64
 	After uint64 // the optimizer's state then, in bytes
 	// Unknown are bytes that may change or not, which makes Changed a range.
@@ -72,8 +73,8 @@ func (p *Program) site(block uint32) *site { return p.sites[p.Trace.Blocks[block
 
 func (p *Program) size(block uint32) uint64 { return p.Trace.Blocks[block].Requested }
 
-// pass is a forward pass, what it is evaluated with, its backward pass and the optimizer's step: indices
-// of operations. Without a backward pass, all of a program is one.
+// pass is a forward pass, what it is evaluated with, its backward pass and the optimizer's step:
+// indices of operations. Without a backward pass, all of a program is one.
 type pass struct {
 	begin    int // first Malloc
 	backward int // first Malloc of the backward pass; -1: none
@@ -81,8 +82,8 @@ type pass struct {
 	end      int // first Malloc of the next pass, or the end of the trace
 }
 
-// findPasses divides the trace at each return from a backward pass or the optimizer to a forward pass.
-// A batch that is prepared in between belongs to the next one.
+// findPasses divides the trace at each return from a backward pass or the optimizer to a forward
+// pass. A batch that is prepared in between belongs to the next one.
 func (p *Program) findPasses() {
 	now := pass{begin: 0, backward: -1, stepped: -1}
 	after := -1 // first Malloc after the last one of the backward pass or the optimizer
@@ -137,8 +138,8 @@ func (p *Program) stepEnd(from int) int {
 	return len(p.Trace.Ops)
 }
 
-// until returns when a block is freed: the index of the operation, or that of the end of the trace if the
-// program frees it only when it ends.
+// until returns when a block is freed: the index of the operation, or that of the end of the trace
+// if the program frees it only when it ends.
 func (p *Program) until(block uint32) int {
 	if f := p.lives[block].Free; f >= 0 && f < p.last {
 		return f

@@ -57,8 +57,8 @@ func (r Remedy) String() string {
 	return ""
 }
 
-// Changed are a program after remedies. Where nothing proves how much a remedy changes, Low and High
-// are the least and the most memory that it leaves; otherwise they are the same program.
+// Changed are a program after remedies. Where nothing proves how much a remedy changes, Low and
+// High are the least and the most memory that it leaves; otherwise they are the same program.
 type Changed struct{ Low, High *Program }
 
 // As returns a program as it is.
@@ -121,8 +121,8 @@ func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
 	return low, seen, err
 }
 
-// whole fails where more than one in 100 allocations has no stack trace, or a truncated one. PyTorch's own Python
-// stack traces, of which a backward pass has none, are for complete to judge.
+// whole fails where more than one in 100 allocations has no stack trace, or a truncated one.
+// PyTorch's own Python stack traces, of which a backward pass has none, are for complete to judge.
 func (p *Program) whole() error {
 	all, broken, native := 0, 0, false
 	for _, op := range p.Trace.Ops {

@@ -91,8 +91,8 @@ func programOf(t *testing.T, text string) (*Program, *script) {
 	return New(&s.trace, s), s
 }
 
-// peakOf returns the most bytes of a program, in MiB, and checks that it frees each block once, after it was
-// allocated.
+// peakOf returns the most bytes of a program, in MiB, and checks that it frees each block once,
+// after it was allocated.
 func peakOf(t *testing.T, p *Program) (peak uint64) {
 	t.Helper()
 	live, seen := map[uint32]bool{}, map[uint32]bool{}
@@ -120,7 +120,8 @@ func peakOf(t *testing.T, p *Program) (peak uint64) {
 	return peak / block
 }
 
-// One step of two blocks: their activations a and b, the first of which a block saves, the second is its output.
+// One step of two blocks: their activations a and b, the first of which a block saves, the second
+// is its output.
 const step = `
 	x 1 batch; a1 8 first; b1 2 second; a2 8 first; b2 2 second; h 1 head
 	g 1 engine; -h; -b2; ga 2 engine; -a2; -b1; -g; gb 2 engine; -a1; -ga; -gb; -x`
@@ -134,7 +135,8 @@ func TestCheckpointKeepsOutputsAndRecomputesOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the backward pass of the second call: the batch, the first one's output, an activation, two gradients.
+	// In the backward pass of the second call: the batch, the first one's output, an activation,
+	// two gradients.
 	if got := peakOf(t, q); seen.Count != 4 || seen.Bytes != 32*block || got != 1+2+8+1+2 {
 		t.Errorf("peak %d after %+v", got, seen)
 	}

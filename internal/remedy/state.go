@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// What 8-bit optimizers keep, after bitsandbytes: for each block of 256 elements a maximum of 4 bytes, and
-// states of tensors below 4096 elements in 4 bytes.
+// What 8-bit optimizers keep, after bitsandbytes: for each block of 256 elements a maximum of 4
+// bytes, and states of tensors below 4096 elements in 4 bytes.
 const (
 	stateBlock   = 256
 	smallState   = 4096
@@ -19,8 +19,8 @@ const (
 	stateElement = 4
 )
 
-// EightBit returns the program whose optimizer keeps its state in 8 bits and needs nothing else for a
-// step, as the optimizers of bitsandbytes.
+// EightBit returns the program whose optimizer keeps its state in 8 bits and needs nothing else for
+// a step, as the optimizers of bitsandbytes.
 func (p *Program) EightBit() (*Program, Evidence, error) {
 	state, done, err := p.state()
 	if err != nil {
@@ -56,8 +56,8 @@ func (p *Program) EightBit() (*Program, Evidence, error) {
 	return e.done(), done, nil
 }
 
-// Shard returns the program of the rank that has most of an optimizer's state, where it is divided between
-// ranks by tensors, as ZeroRedundancyOptimizer does.
+// Shard returns the program of the rank that has most of an optimizer's state, where it is divided
+// between ranks by tensors, as ZeroRedundancyOptimizer does.
 func (p *Program) Shard(ranks int) (*Program, Evidence, error) {
 	state, done, err := p.state()
 	if err != nil {
@@ -110,8 +110,9 @@ func (p *Program) ofStep(b uint32) bool {
 	return s.stepping && !s.backward && !s.workspace
 }
 
-// shareOf returns the state of the rank that gets the first tensor: each tensor, the largest first, goes to
-// the rank that has least. The states of one weight have one size and are allocated one after another.
+// shareOf returns the state of the rank that gets the first tensor: each tensor, the largest first,
+// goes to the rank that has least. The states of one weight have one size and are allocated one
+// after another.
 func shareOf(p *Program, state map[uint32]bool, ranks int) map[uint32]bool {
 	mine := map[uint32]bool{}
 	for _, one := range optimizersOf(p, state) {
@@ -150,8 +151,8 @@ type states struct {
 	states int      // of each weight
 }
 
-// statesPerWeight finds how many states each weight has: the most, up to 3, for which runs of equal sizes
-// have a multiple of this length.
+// statesPerWeight finds how many states each weight has: the most, up to 3, for which runs of equal
+// sizes have a multiple of this length.
 func statesPerWeight(p *Program, state map[uint32]bool) states {
 	var order []uint32
 	for _, op := range p.Trace.Ops {
@@ -180,8 +181,8 @@ func statesPerWeight(p *Program, state map[uint32]bool) states {
 	return states{order, 1}
 }
 
-// lists are temporary lists of tensors that an optimizer allocates for all weights at once: in each step,
-// blocks of the sizes of the weights in their order.
+// lists are temporary lists of tensors that an optimizer allocates for all weights at once: in each
+// step, blocks of the sizes of the weights in their order.
 type lists struct {
 	weight map[uint32]uint32 // block of a list: the first state of its weight
 }
@@ -211,8 +212,8 @@ func listsOf(p *Program, state map[uint32]bool) lists {
 	return l
 }
 
-// has reports whether a block belongs to one of some weights. What belongs to no weight, such as a list of
-// addresses, does.
+// has reports whether a block belongs to one of some weights. What belongs to no weight, such as a
+// list of addresses, does.
 func (l lists) has(b uint32, mine map[uint32]bool) bool {
 	w, ok := l.weight[b]
 	return !ok || mine[w]

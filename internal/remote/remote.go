@@ -36,8 +36,8 @@ type Server struct {
 	only archive.Filter // likewise
 }
 
-// New returns the server that listens on a socket. Its books are of processes that pids, nil for all,
-// and a filter choose.
+// New returns the server that listens on a socket. Its books are of processes that pids, nil for
+// all, and a filter choose.
 func New(path, version string, pids []uint32, only archive.Filter) *Server {
 	return &Server{Client: web.NewClient(path, version), path: path, pids: pids, only: only}
 }

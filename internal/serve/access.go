@@ -31,7 +31,8 @@ func (l *listeners) readConfig() (x webConfig) {
 // passwords reports whether only requests with a right password are answered.
 func (l *listeners) passwords() bool { return len(l.readConfig().Users) > 0 }
 
-// open reports whether anybody who can connect from another machine sees the processes of all users.
+// open reports whether anybody who can connect from another machine sees the processes of all
+// users.
 func (l *listeners) open() bool {
 	x := l.readConfig()
 	return len(x.Users) == 0 && x.TLS.Clients != "RequireAndVerifyClientCert" && slices.ContainsFunc(l.tcp, func(x net.Listener) bool {

@@ -30,8 +30,9 @@ func (k knownPlanes) take(now time.Time, key planeKey) bool {
 	return !known || now.Sub(last) > restsAfter
 }
 
-// tellPlanes logs and notifies once of each plane that grows for certain without a line that leaks: PyTorch's cache,
-// the unexplained, and what no traced process has. Lines that leak are told by tellLeaks.
+// tellPlanes logs and notifies once of each plane that grows for certain without a line that leaks:
+// PyTorch's cache, the unexplained, and what no traced process has. Lines that leak are told by
+// tellLeaks.
 func (s *server) tellPlanes(known knownPlanes, snapshot *ledger.Snapshot, j *report.Judgement, gpus []json.GPUGrowthReport) {
 	for i := range j.GPUs {
 		b := &j.GPUs[i]

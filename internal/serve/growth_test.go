@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheCommandIsToldOfAGPUThatFillsWithoutALeak: what other processes have grows. The command of --on-leak gets it
-// once, with the balance of the GPU, and a line that leaks has the balance, too.
+// TestTheCommandIsToldOfAGPUThatFillsWithoutALeak: what other processes have grows. The command of
+// --on-leak gets it once, with the balance of the GPU, and a line that leaks has the balance, too.
 func TestTheCommandIsToldOfAGPUThatFillsWithoutALeak(t *testing.T) {
 	results := make(chan notify.Result, 10)
 	runner, err := notify.Start(notify.Options{

@@ -34,7 +34,8 @@ type leakKey struct {
 	line     int
 }
 
-// knownLeaks are the lines that were told of. A process may have as many lines that leak as it likes.
+// knownLeaks are the lines that were told of. A process may have as many lines that leak as it
+// likes.
 type knownLeaks struct {
 	lines  map[leakKey]bool
 	places quota.ByProcess
@@ -45,8 +46,8 @@ func newKnownLeaks() *knownLeaks {
 	return &knownLeaks{lines: map[leakKey]bool{}, places: quota.NewByProcess(maxLeaks), limit: ratelimit.New(ratelimit.Halved(leaksLogged))}
 }
 
-// take reports whether a line is to be told of now. It is not, and may be later, if the process or its
-// user has used up its share.
+// take reports whether a line is to be told of now. It is not, and may be later, if the process or
+// its user has used up its share.
 func (k *knownLeaks) take(now time.Time, key leakKey, user uint32) bool {
 	if !k.places.Take(key.process.PID, user) {
 		return false
@@ -93,8 +94,8 @@ func (s *server) keepJudging(ctx context.Context) {
 	})
 }
 
-// tellLeaks tells the lines that leak and were not known to. It returns how many more there are than
-// may be told of now.
+// tellLeaks tells the lines that leak and were not known to. It returns how many more there are
+// than may be told of now.
 func (s *server) tellLeaks(known *knownLeaks, snapshot *ledger.Snapshot, groups []verdict.Group, gpus []json.GPUGrowthReport) (beyond int) {
 	alive := map[ledger.ProcessID]bool{}
 	for i := range snapshot.Processes {

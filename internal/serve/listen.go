@@ -84,9 +84,9 @@ func listenIn(dir string) (net.Listener, error) {
 	return socket, nil
 }
 
-// openRunDir creates the folder of the socket, and checks that no other user can change it. It takes
-// their rights to write from an empty folder of this user that is not shared like /tmp: Kubernetes
-// makes such folders.
+// openRunDir creates the folder of the socket, and checks that no other user can change it. It
+// takes their rights to write from an empty folder of this user that is not shared like /tmp:
+// Kubernetes makes such folders.
 func openRunDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err

@@ -29,8 +29,8 @@ func (s *server) reliefs() []reliefStep {
 		reliefStep{"all stacks", func() bool { return s.tracer().Fold(math.MaxUint64) >= leastFold }})
 }
 
-// leastFold is how many sites must have lost their stack for a step to be enough: they take 1 to 2 KB
-// each.
+// leastFold is how many sites must have lost their stack for a step to be enough: they take 1 to 2
+// KB each.
 const leastFold = 1 << 12
 
 type reliefStep struct {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// suspendOnSignal closes NVML on each SIGUSR1 until ctx ends: before GPUs are reset or divided, or the
-// driver is replaced.
+// suspendOnSignal closes NVML on each SIGUSR1 until ctx ends: before GPUs are reset or divided, or
+// the driver is replaced.
 func (s *server) suspendOnSignal(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)

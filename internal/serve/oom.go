@@ -30,7 +30,8 @@ func (s *server) keepRecords(dir string, keep int) error {
 	s.ooms = oomrecord.New(s.session.Stderr, func(o oom.Error) (string, error) {
 		var record archive.Record
 		source := oomrecord.Source{NVML: s.session.Trace.NVML, Stacks: s.stacks}
-		// A busy machine has thousands of processes in the books that ended minutes ago and hold nothing.
+		// A busy machine has thousands of processes in the books that ended minutes ago and hold
+		// nothing.
 		source.Snapshot = func(books *ledger.Snapshot) *ledger.Snapshot {
 			return s.session.Books(books).Only(func(p *ledger.Process) bool { return p.End == 0 || p.PID == o.PID })
 		}

@@ -19,7 +19,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestRecordOfServeFitsItsSchema: a record in the archive names the GPU and the other processes on it.
+// TestRecordOfServeFitsItsSchema: a record in the archive names the GPU and the other processes on
+// it.
 func TestRecordOfServeFitsItsSchema(t *testing.T) {
 	size := uint64(4 << 30)
 	gpu := ledger.GPU{UUID: "GPU-a", Index: 1, Name: "H100", Total: 80 << 30, Used: 79 << 30}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve traces as a daemon: it keeps the books of all processes, an archive of the past, and
-// answers those who ask over HTTP.
+// Package serve traces as a daemon: it keeps the books of all processes, an archive of the past,
+// and answers those who ask over HTTP.
 package serve
 
 import (
@@ -156,8 +156,8 @@ func (s *server) finds(most time.Duration) bool { return !s.tracing.Load() || s.
 // isReady reports whether clients are answered and new processes are found.
 func (s *server) isReady() bool { return s.ready.Load() && s.finds(readyAge) }
 
-// alive reports whether events are still booked, and processes found: the turn to book comes within a
-// second.
+// alive reports whether events are still booked, and processes found: the turn to book comes within
+// a second.
 func (s *server) alive() bool {
 	if !s.tracing.Load() {
 		return true

@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer"
 )
 
-// KernelMemory returns what tracing takes of the kernel's memory now, in bytes: its maps, and unwind
-// tables besides.
+// KernelMemory returns what tracing takes of the kernel's memory now, in bytes: its maps, and
+// unwind tables besides.
 func KernelMemory(t *tracer.Tracer) (maps, tables uint64) {
 	return mapBytes("/proc/self/fdinfo"), t.UnwindTableBytes()
 }
@@ -24,8 +24,8 @@ func (s *Session) noteKernelMemory() {
 	s.Trace.Note(fmt.Sprintf("kernel memory: maps take %s, and unwind tables %s more", format.Bytes(maps), format.Bytes(tables)))
 }
 
-// mapBytes sums the lines "memlock:\t4096" of the maps among the open files. Several files may be of
-// one map, which "map_id:\t7" tells.
+// mapBytes sums the lines "memlock:\t4096" of the maps among the open files. Several files may be
+// of one map, which "map_id:\t7" tells.
 func mapBytes(dir string) (total uint64) {
 	files, _ := os.ReadDir(dir)
 	seen := map[string]bool{}

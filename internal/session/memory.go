@@ -14,8 +14,8 @@ import (
 
 var errOutOfMemory = errors.New("tracing ended early because vramprof ran out of memory (the report has the remedy)")
 
-// keepWithinMemory ends tracing before vramprof exceeds --max-memory, until ctx ends. While memory is
-// scarce, the processes that take the most lose detail first.
+// keepWithinMemory ends tracing before vramprof exceeds --max-memory, until ctx ends. While memory
+// is scarce, the processes that take the most lose detail first.
 func (s *Session) keepWithinMemory(ctx context.Context, end func()) {
 	tightened := false
 	s.memory.Follow(ctx, 0, func(why string) (more bool) {

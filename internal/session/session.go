@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session runs the tracer once: it opens what tracing needs, gives up the privileges that it
-// no longer needs, tells a person how it goes on, and ends it.
+// Package session runs the tracer once: it opens what tracing needs, gives up the privileges that
+// it no longer needs, tells a person how it goes on, and ends it.
 package session
 
 import (

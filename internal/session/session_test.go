@@ -41,7 +41,8 @@ func statusOf(err error) int {
 	return mark.Status
 }
 
-// TestAnInterruptedCheckBlamesNoKernel: Ctrl-C ends the self-test, which says nothing of return probes.
+// TestAnInterruptedCheckBlamesNoKernel: Ctrl-C ends the self-test, which says nothing of return
+// probes.
 func TestAnInterruptedCheckBlamesNoKernel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	env := machine()

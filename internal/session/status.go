@@ -41,7 +41,7 @@ func (x *status) growth() (perMinute int64, ok bool) {
 	return report.PerMinute(int64(slices.Min(later)-slices.Min(earlier)), uint64(half)*uint64(time.Second)), true
 }
 
-// text returns "traced 12s  2 processes  41.2 GiB live  +696 MiB/min over 12s  3 events lost", in at
+// text returns "traced 12s 2 processes 41.2 GiB live +696 MiB/min over 12s 3 events lost", in at
 // most width columns: the least important parts are left out.
 func (x *status) text(width int) string {
 	type part struct {

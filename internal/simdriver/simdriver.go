@@ -4,7 +4,8 @@
 // simulated kernel driver. scripts/real-driver.sh unpacks the libraries and builds the simulation;
 // testdata/simdriver/README.md describes what it simulates.
 //
-// Each SIMDRIVER_BOOK file is one simulated machine: all processes with the same file share its GPUs.
+// Each SIMDRIVER_BOOK file is one simulated machine: all processes with the same file share its
+// GPUs.
 package simdriver
 
 import (
@@ -32,8 +33,9 @@ var (
 
 var found sync.Map // what real-driver.sh prints, by driver
 
-// Build returns the folder of a driver ("535", or "--math" and "535": with cuBLAS and NCCL). It builds the
-// simulation if its sources have changed, and skips the test if the driver is not unpacked.
+// Build returns the folder of a driver ("535", or "--math" and "535": with cuBLAS and NCCL). It
+// builds the simulation if its sources have changed, and skips the test if the driver is not
+// unpacked.
 func Build(t testing.TB, driver ...string) Dir {
 	t.Helper()
 	dir, err := Folder(driver...)
@@ -46,8 +48,8 @@ func Build(t testing.TB, driver ...string) Dir {
 	return Dir(dir)
 }
 
-// Folder returns what real-driver.sh prints of a driver: its folder, or "skipped: " and why there is none.
-// It builds as Build does.
+// Folder returns what real-driver.sh prints of a driver: its folder, or "skipped: " and why there
+// is none. It builds as Build does.
 func Folder(driver ...string) (string, error) {
 	find, _ := found.LoadOrStore(strings.Join(driver, " "), sync.OnceValues(func() (string, error) {
 		cmd := exec.Command(filepath.Join(repository(), "scripts", "real-driver.sh"), append([]string{"--offline"}, driver...)...)
@@ -116,8 +118,8 @@ func newlyUnknown(t testing.TB, path string) (lines []string) {
 	return slices.Compact(lines)
 }
 
-// Held returns the bytes that a process holds on a GPU according to the book of a machine, which env
-// names: see struct slot in books.c.
+// Held returns the bytes that a process holds on a GPU according to the book of a machine, which
+// env names: see struct slot in books.c.
 func Held(t testing.TB, env []string, pid, gpu int) uint64 {
 	t.Helper()
 	const slots, maxGPUs = 64, 8

@@ -67,9 +67,9 @@ func TestDriverTakesWholeLargePages(t *testing.T) {
 	}
 }
 
-// Small allocations lie first-fit at 512 bytes in shared pages, which go with the last of them. Pools
-// take chunks of 32 MiB that begin at multiples of that; a chunk without allocations goes at the next
-// synchronization.
+// Small allocations lie first-fit at 512 bytes in shared pages, which go with the last of them.
+// Pools take chunks of 32 MiB that begin at multiples of that; a chunk without allocations goes at
+// the next synchronization.
 func TestPoolsTakeChunksOf32MiB(t *testing.T) {
 	t.Parallel()
 	program := Program(t, checks)
@@ -126,8 +126,8 @@ func TestNoDeviceFileIsLeft(t *testing.T) {
 	}
 }
 
-// startDriver starts driver.c, and gives it commands, which must succeed. It returns the process, which
-// ends with the test, and what it prints.
+// startDriver starts driver.c, and gives it commands, which must succeed. It returns the process,
+// which ends with the test, and what it prints.
 func startDriver(t *testing.T, env []string, program string, commands ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.Command(program)
@@ -197,8 +197,8 @@ func TestContextsTakeWhatIsDocumented(t *testing.T) {
 	}
 }
 
-// On an H200 with 580.159 NVML's figure of a process is the sum of its objects in the GPU's memory, byte for
-// byte (docs/planes.md). It must be so here.
+// On an H200 with 580.159 NVML's figure of a process is the sum of its objects in the GPU's memory,
+// byte for byte (docs/planes.md). It must be so here.
 func TestNVMLsFigureIsTheSumOfObjects(t *testing.T) {
 	t.Parallel()
 	record := filepath.Join(t.TempDir(), "record.so")

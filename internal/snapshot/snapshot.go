@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot takes the state of PyTorch's CUDA allocator in a running process, without a probe,
-// as the file that PyTorch's own viewers read.
+// Package snapshot takes the state of PyTorch's CUDA allocator in a running process, without a
+// probe, as the file that PyTorch's own viewers read.
 package snapshot
 
 import (
@@ -30,12 +30,13 @@ import (
 const (
 	// tries is how often each device is read in a row until a reading is exact.
 	tries = 5
-	// motion is how long an allocator in motion is read again, and pause the time between two attempts.
+	// motion is how long an allocator in motion is read again, and pause the time between two
+	// attempts.
 	motion = 2 * time.Second
 	pause  = time.Millisecond
 	atRest = 20 // attempts in a row with the same error, after which it is no matter of time
-	// patience limits a reading with the opening of the process's files, which can lie on a file system
-	// of its own.
+	// patience limits a reading with the opening of the process's files, which can lie on a file
+	// system of its own.
 	patience = 20 * time.Second
 	// maxAddresses is the most blocks that a walk may be asked for.
 	maxAddresses = 1 << 20
@@ -59,12 +60,13 @@ func (s *sum) add(bytes uint64) { s.blocks, s.bytes = s.blocks+1, s.bytes+bytes 
 // Walk looks for the holders of the memory at addresses. An error means that they stay unknown.
 type Walk func(blocks []holders.Range) (*holders.Result, error)
 
-// Ask returns the live tensors of the process of which a session knows the stacks, as of now. An error means that they
-// stay unknown.
+// Ask returns the live tensors of the process of which a session knows the stacks, as of now. An
+// error means that they stay unknown.
 type Ask func() ([]ledger.TensorBlock, callstack.Stacks, error)
 
-// Take reads the allocator of a process, then with ask who allocated its blocks, and with walk who keeps them; nil does
-// not look. The error has a remedy where there is one, and a mark for the exit code.
+// Take reads the allocator of a process, then with ask who allocated its blocks, and with walk who
+// keeps them; nil does not look. The error has a remedy where there is one, and a mark for the exit
+// code.
 func Take(pid uint32, ask Ask, walk Walk) (*Snapshot, error) {
 	started := procfs.StartTicks(pid)
 	begin := time.Now()
@@ -156,8 +158,8 @@ func (s *Snapshot) readSettings() {
 	s.state.Settings, s.state.Known = value, set || err == nil
 }
 
-// findStacks names who allocated the active blocks. A block is that of the session if its address and size are, and it
-// was allocated before the reading: it still lived when the session was asked.
+// findStacks names who allocated the active blocks. A block is that of the session if its address
+// and size are, and it was allocated before the reading: it still lived when the session was asked.
 func (s *Snapshot) findStacks(ask Ask) {
 	list, stacks, err := ask()
 	if err != nil {

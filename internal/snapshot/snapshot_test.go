@@ -64,7 +64,8 @@ func TestTheSummaryTellsHowFarAReadingInMotionMayBeOff(t *testing.T) {
 	}
 }
 
-// TestOnlyTheBlocksOfTheReadingHaveStacks: an address may have been given out again since, or have another size.
+// TestOnlyTheBlocksOfTheReadingHaveStacks: an address may have been given out again since, or have
+// another size.
 func TestOnlyTheBlocksOfTheReadingHaveStacks(t *testing.T) {
 	s := &Snapshot{state: export.AllocatorState{Snapshot: &allocator.Snapshot{
 		Blocks: []allocator.Block{

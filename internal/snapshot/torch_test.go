@@ -44,7 +44,8 @@ func plain(v any) any {
 	return v
 }
 
-// withoutFrames removes what a snapshot from outside has of its own: holders, and the frames of them.
+// withoutFrames removes what a snapshot from outside has of its own: holders, and the frames of
+// them.
 func withoutFrames(t *testing.T, segments any) (blocks, named int) {
 	t.Helper()
 	for _, x := range segments.([]any) {
@@ -177,8 +178,8 @@ func readByPyTorch(t *testing.T, root realtorch.Root, file string) {
 	}
 }
 
-// TestATrainingJobIsReadExactlyOrWithABound: launch-bound, so that it rests only when vramprof has its
-// processor.
+// TestATrainingJobIsReadExactlyOrWithABound: launch-bound, so that it rests only when vramprof has
+// its processor.
 func TestATrainingJobIsReadExactlyOrWithABound(t *testing.T) {
 	root := realtorch.Prepare(t)
 	cmd := root.Command(root.Env(t, 1, 8<<30), "train.py", "--seconds", "60")

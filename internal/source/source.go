@@ -24,7 +24,8 @@ type Options struct {
 	Stderr    io.Writer // gets warnings, and on a terminal how far reading is
 }
 
-// Capture opens a capture, or a memory snapshot of PyTorch as one, and prints its warnings to stderr.
+// Capture opens a capture, or a memory snapshot of PyTorch as one, and prints its warnings to
+// stderr.
 func (o Options) Capture(path string) (*capture.Reader, func(), error) {
 	progress, end := showReading(o.Stderr, path)
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: o.Unlimited, Progress: progress})

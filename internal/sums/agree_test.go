@@ -160,8 +160,8 @@ func recorded(t *testing.T, seed uint64) (*capture.Reader, map[uint64]uint64) {
 	return r, m.truth
 }
 
-// TestAllFormatsOfAMomentAgree: whatever shows a moment of a capture has the same figures, which are
-// those of that moment: the header, the parts, the timeline, JSON, profile and page.
+// TestAllFormatsOfAMomentAgree: whatever shows a moment of a capture has the same figures, which
+// are those of that moment: the header, the parts, the timeline, JSON, profile and page.
 func TestAllFormatsOfAMomentAgree(t *testing.T) {
 	for seed := range uint64(6) {
 		r, truth := recorded(t, seed)

@@ -19,8 +19,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestThePeakIsOne: "report --at peak", the timeline, the page and the metric have one moment and one
-// figure, those that the ledger noted when it happened.
+// TestThePeakIsOne: "report --at peak", the timeline, the page and the metric have one moment and
+// one figure, those that the ledger noted when it happened.
 func TestThePeakIsOne(t *testing.T) {
 	for seed := range uint64(6) {
 		r, _ := recorded(t, seed)

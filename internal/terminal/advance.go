@@ -14,7 +14,8 @@ const Wipe = "\r\x1b[K"
 // advancePause is how often a line about work is redrawn.
 const advancePause = 100 * time.Millisecond
 
-// Advance shows a line about work that takes longer than quiet. The line is cleared when all is done, and by end.
+// Advance shows a line about work that takes longer than quiet. The line is cleared when all is
+// done, and by end.
 func Advance(w io.Writer, now func() time.Time, quiet time.Duration, text func(done, of int64) string) (progress func(done, of int64), end func()) {
 	next, shown := now().Add(quiet), false
 	end = func() {

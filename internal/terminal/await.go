@@ -12,8 +12,8 @@ import (
 // awaitQuiet is after how long a command names what it waits for.
 const awaitQuiet = time.Second
 
-// Await shows on a terminal what a command waits for, if that takes longer than a second, with the seconds since. end
-// clears the line. Elsewhere nothing is shown.
+// Await shows on a terminal what a command waits for, if that takes longer than a second, with the
+// seconds since. end clears the line. Elsewhere nothing is shown.
 func Await(w io.Writer, text string) (end func()) {
 	if !Is(w) {
 		return func() {}

@@ -17,8 +17,8 @@ func DiscardKeys() {
 	}
 }
 
-// discardTyped discards what was typed into a terminal and not read. It does nothing in the background,
-// where the kernel would stop vramprof.
+// discardTyped discards what was typed into a terminal and not read. It does nothing in the
+// background, where the kernel would stop vramprof.
 func discardTyped(terminal *os.File) {
 	fd := int(terminal.Fd())
 	if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {

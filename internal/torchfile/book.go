@@ -68,7 +68,8 @@ func (b *booker) undone(count int) (list []*device) {
 	return list
 }
 
-// timedTraces reports whether there are traces whose entries have times. It sets the begin of the session.
+// timedTraces reports whether there are traces whose entries have times. It sets the begin of the
+// session.
 func (b *booker) timedTraces() bool {
 	first, n := b.firstTime()
 	if n > 0 && first == 0 {

@@ -61,8 +61,8 @@ func (m *memory) reserved() (sum uint64) {
 // addresses returns the addresses of all blocks in order.
 func (m *memory) addresses() []uint64 { return slices.Sorted(maps.Keys(m.blocks)) }
 
-// history is the state of a device at the begin of its trace, and the trace, in which each allocation
-// has the size of its block as far as the state at the end shows it.
+// history is the state of a device at the begin of its trace, and the trace, in which each
+// allocation has the size of its block as far as the state at the end shows it.
 type history struct {
 	device  int32
 	begin   memory

@@ -14,8 +14,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Open reads a memory snapshot of PyTorch as a capture, whose session is the time of its traces, or a moment if
-// it has none. An unlimited file is trusted. The error names the file. Close the Reader after use.
+// Open reads a memory snapshot of PyTorch as a capture, whose session is the time of its traces, or
+// a moment if it has none. An unlimited file is trusted. The error names the file. Close the Reader
+// after use.
 func Open(name string, unlimited bool) (*capture.Reader, error) {
 	p, written, err := load(name, unlimited)
 	if err != nil {

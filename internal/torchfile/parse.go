@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package torchfile reads the files that torch.cuda.memory._dump_snapshot writes, as captures. The state at
-// the dump and the events of the traces before it become inputs of a ledger, so that all views show
-// them.
+// Package torchfile reads the files that torch.cuda.memory._dump_snapshot writes, as captures. The
+// state at the dump and the events of the traces before it become inputs of a ledger, so that all
+// views show them.
 package torchfile
 
 import (
@@ -29,7 +29,8 @@ var (
 	errTooLarge   = errors.New("it is larger than the limits on files of others")
 )
 
-// snapshot is the content of a file. Lists of frames stay as they are in the pickle: many share one.
+// snapshot is the content of a file. Lists of frames stay as they are in the pickle: many share
+// one.
 type snapshot struct {
 	segments [][]segment // by device
 	traces   [][]entry   // by device, oldest first
@@ -273,8 +274,8 @@ func (p *parser) readAbout(d pickle.Dict) {
 	}
 }
 
-// firstTime returns the earliest time of the traces, in microseconds since 1970, and how many entries they
-// have. 0 is the time of an entry without one.
+// firstTime returns the earliest time of the traces, in microseconds since 1970, and how many
+// entries they have. 0 is the time of an entry without one.
 func (p *snapshot) firstTime() (first uint64, entries int) {
 	first = math.MaxUint64
 	for _, trace := range p.traces {

@@ -29,15 +29,15 @@ type History struct {
 // Recorded is the history of one device.
 type Recorded struct {
 	Trace *allocsim.Trace // without version and settings
-	// Older is the memory that PyTorch had before its history began, in bytes, as far as the history
-	// shows it. Above 0, the trace does not begin with the program.
+	// Older is the memory that PyTorch had before its history began, in bytes, as far as the
+	// history shows it. Above 0, the trace does not begin with the program.
 	Older uint64
 	// Stacks: the history has stacks, so steps and calls of empty_cache() are known.
 	Stacks bool
 }
 
-// Record reads the history of a snapshot that torch.cuda.memory._dump_snapshot has written. An unlimited
-// file is trusted. The error names the file.
+// Record reads the history of a snapshot that torch.cuda.memory._dump_snapshot has written. An
+// unlimited file is trusted. The error names the file.
 func Record(name string, unlimited bool) (*History, error) {
 	p, _, err := load(name, unlimited)
 	if err != nil {
@@ -82,7 +82,8 @@ type recorder struct {
 	pools   map[[2]uint64]uint32
 	byList  map[*pickle.List]marks
 
-	// Segments of cudaMalloc that went back before the dump. Another pool may have their addresses since.
+	// Segments of cudaMalloc that went back before the dump. Another pool may have their addresses
+	// since.
 	ended map[*entry]bool     // by their segment_alloc
 	old   intervals.Set[bool] // of them, those that are there at the moment
 
@@ -312,8 +313,9 @@ func (r *recorder) block(e *entry) uint32 {
 	return uint32(len(r.trace.Blocks) - 1)
 }
 
-// pool returns the pool that has an address at the dump: a history does not name it. Segments that went
-// back before were of the default pool, since private ones keep theirs while a graph uses them.
+// pool returns the pool that has an address at the dump: a history does not name it. Segments that
+// went back before were of the default pool, since private ones keep theirs while a graph uses
+// them.
 func (r *recorder) pool(address uint64) uint32 {
 	if r.old.At(address) != nil {
 		return 0

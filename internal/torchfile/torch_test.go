@@ -20,7 +20,8 @@ type truth struct {
 	Lines   map[string]uint64 // live bytes by device and leaf: "cuda:0 weights"
 }
 
-// TestASnapshotOfPyTorchGivesItsOwnFigures: of the state at the dump with all stacks, of its peak by the traces.
+// TestASnapshotOfPyTorchGivesItsOwnFigures: of the state at the dump with all stacks, of its peak
+// by the traces.
 func TestASnapshotOfPyTorchGivesItsOwnFigures(t *testing.T) {
 	root := realtorch.Prepare(t)
 	for _, c := range []struct {

@@ -24,8 +24,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// The files in testdata are what testdata/realtorch/snapshots.py wrote ("FILE 14 100", two GPUs), with
-// other folders in the names of sources.
+// The files in testdata are what testdata/realtorch/snapshots.py wrote ("FILE 14 100", two GPUs),
+// with other folders in the names of sources.
 func TestReportsOfSnapshotsOfPyTorch(t *testing.T) {
 	for _, name := range []string{"segments", "expandable"} {
 		t.Run(name, func(t *testing.T) {

@@ -19,9 +19,9 @@ const (
 	NoRights  = 0o077
 )
 
-// OwnFolder opens a folder, and creates it with mode 0700 if its parent exists. The folder must belong
-// to this user, and others must not have the given rights to it: such a folder is ErrUnsafe. A link is
-// refused.
+// OwnFolder opens a folder, and creates it with mode 0700 if its parent exists. The folder must
+// belong to this user, and others must not have the given rights to it: such a folder is ErrUnsafe.
+// A link is refused.
 func OwnFolder(path string, without uint32) (*os.Root, error) {
 	if err := unix.Mkdir(path, 0o700); err != nil && err != unix.EEXIST {
 		return nil, err

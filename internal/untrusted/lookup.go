@@ -16,10 +16,10 @@ const (
 	maxNames = 4096
 )
 
-// lookup returns an O_PATH descriptor of what a path leads to for a process whose root folder is dir:
-// absolute links and ".." stay below it. It asks the kernel for one name at a time and never for "..":
-// openat2 would do the same in one call, but a seccomp filter cannot see which mode openat2 gives a new
-// file, so confined processes may not make it.
+// lookup returns an O_PATH descriptor of what a path leads to for a process whose root folder is
+// dir: absolute links and ".." stay below it. It asks the kernel for one name at a time and never
+// for "..": openat2 would do the same in one call, but a seccomp filter cannot see which mode
+// openat2 gives a new file, so confined processes may not make it.
 func lookup(dir int, name string) (fd int, err error) {
 	top, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -74,8 +74,8 @@ func lookup(dir int, name string) (fd int, err error) {
 	return fd, nil
 }
 
-// kindOf returns the type of a file, and where a symbolic link leads. Its text alone counts: those of
-// /proc lead elsewhere.
+// kindOf returns the type of a file, and where a symbolic link leads. Its text alone counts: those
+// of /proc lead elsewhere.
 func kindOf(fd int) (kind uint32, to string, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package views shows captures, archives and the books of a running session, as vramprof report does.
+// Package views shows captures, archives and the books of a running session, as vramprof report
+// does.
 package views
 
 import (

@@ -286,7 +286,8 @@ func TestAPidThatIsUsedAgainIsAnotherTrace(t *testing.T) {
 	}
 }
 
-// TestManyRangesOfMemoryTakeNoTimeWithoutEnd: of a process that gets and gives back memory before all that it has.
+// TestManyRangesOfMemoryTakeNoTimeWithoutEnd: of a process that gets and gives back memory before
+// all that it has.
 func TestManyRangesOfMemoryTakeNoTimeWithoutEnd(t *testing.T) {
 	var r ranges
 	for i := range uint64(1 << 12) {
@@ -302,8 +303,8 @@ func TestManyRangesOfMemoryTakeNoTimeWithoutEnd(t *testing.T) {
 	}
 }
 
-// FuzzLoad: whatever the events of a capture are, nothing panics or runs without end: neither what makes traces of them
-// nor a replay.
+// FuzzLoad: whatever the events of a capture are, nothing panics or runs without end: neither what
+// makes traces of them nor a replay.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x01\x10\x20\x00\x02\x10\x03\x01\x03\x10\x07\x00\x05\x10\x00\x00\x02\x10\x01\x01"))
 	f.Add([]byte("\x07\x10\x08\x01\x02\x10\x03\x11\x04\x10\x03\x00\x06\x10\x08\x00\x08\x00\x00\x00"))

@@ -40,8 +40,8 @@ func asked(t *testing.T, args ...string) (r reportjson.WhatIfReport, ok bool) {
 	return r, ok
 }
 
-// TestTheCommandSaysWhatTheJobReallyDoes: a capture of record --for whatif, asked for other settings
-// and another GPU, against runs with these settings and on that GPU.
+// TestTheCommandSaysWhatTheJobReallyDoes: a capture of record --for whatif, asked for other
+// settings and another GPU, against runs with these settings and on that GPU.
 func TestTheCommandSaysWhatTheJobReallyDoes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")

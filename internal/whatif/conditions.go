@@ -8,8 +8,8 @@ import "github.com/vramprof/vramprof/internal/allocsim"
 type Code uint8
 
 const (
-	// NotFromStart: the allocator had memory before its first event, and no exact reading shows it. Count is
-	// the bytes that it had allocated.
+	// NotFromStart: the allocator had memory before its first event, and no exact reading shows it.
+	// Count is the bytes that it had allocated.
 	NotFromStart    Code = iota + 1
 	Sampled              // only Count of Of blocks that were allocated are in the capture
 	NoSizes              // Count of Of blocks have no requested size, stream and pool
@@ -25,8 +25,8 @@ const (
 	OtherVersion // Text is a version that is not simulated
 	SharedPools  // Count private pools of the start could not be told from later ones
 
-	// Differs: the replay of its own settings is not what was recorded. Err is the difference, at Count of Of
-	// operations.
+	// Differs: the replay of its own settings is not what was recorded. Err is the difference, at
+	// Count of Of operations.
 	Differs
 	// Unchecked: the history has no figure of reserved memory to compare a replay with.
 	Unchecked
@@ -38,8 +38,8 @@ const (
 	NoTensors
 )
 
-// Condition is one of these, with its figures. Only OtherSettings, OtherVersion and ChangedSettings have texts, which
-// the traced process chose.
+// Condition is one of these, with its figures. Only OtherSettings, OtherVersion and ChangedSettings
+// have texts, which the traced process chose.
 type Condition struct {
 	Code        Code
 	Count, Of   uint64
@@ -52,8 +52,8 @@ type Captured struct {
 	PID     uint32
 	Started uint64 // of the process's first event, ns of the capture's clock
 	Trace   *allocsim.Trace
-	// Sites are ids of stacks for Reader.Stack, by allocsim.Block.Site; 0: unknown, as of blocks that are older than
-	// the attach.
+	// Sites are ids of stacks for Reader.Stack, by allocsim.Block.Site; 0: unknown, as of blocks
+	// that are older than the attach.
 	Sites []uint64
 	// Streams are the handles of the trace's streams.
 	Streams    []uint64

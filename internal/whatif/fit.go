@@ -37,8 +37,8 @@ type fitter struct {
 	tried    int
 }
 
-// Fit finds the shortest list of settings and changes of the program with which each job runs on a GPU of so many
-// bytes, in every order of addresses.
+// Fit finds the shortest list of settings and changes of the program with which each job runs on a
+// GPU of so many bytes, in every order of addresses.
 func Fit(file string, jobs []*Job, gpu uint64) (*reportjson.FitReport, error) {
 	r := &reportjson.FitReport{File: untrusted.Clean(file), GPU: gpu, Jobs: []reportjson.FittedJob{}, Version: reportjson.WhatIfVersion}
 	for _, j := range jobs {
@@ -156,7 +156,8 @@ func (f *fitter) play(list []change, capacity uint64) (Outcome, bool, error) {
 	return out, err == nil, err
 }
 
-// fits reports whether changes fit in every order of addresses. It ends with the first that does not.
+// fits reports whether changes fit in every order of addresses. It ends with the first that does
+// not.
 func (f *fitter) fits(list []change) (bool, error) {
 	s, ok := f.apply(list)
 	if !ok {
@@ -188,8 +189,8 @@ func (f *fitter) fits(list []change) (bool, error) {
 	return true, nil
 }
 
-// cost is what a list costs besides memory: 2 where it changes what the model computes, 1 where each step copies what it
-// saves to the host and back.
+// cost is what a list costs besides memory: 2 where it changes what the model computes, 1 where
+// each step copies what it saves to the host and back.
 func cost(list []change) (most int) {
 	for i := range list {
 		switch c := &list[i]; {
@@ -203,8 +204,9 @@ func cost(list []change) (most int) {
 	return most
 }
 
-// shortest returns the shortest list that fits. Of lists of one length, those of the least cost come first, then
-// those whose changes save most alone. Without one that fits, it returns what together saves most.
+// shortest returns the shortest list that fits. Of lists of one length, those of the least cost
+// come first, then those whose changes save most alone. Without one that fits, it returns what
+// together saves most.
 func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
 	for n := 1; n <= min(maxChanges, len(list)); n++ {
 		if n > 1 && len(f.job.Trace.Ops) > fullSearch {

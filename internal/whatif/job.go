@@ -20,11 +20,11 @@ type Job struct {
 	Trace  *allocsim.Trace
 	Stacks callstack.Stacks // of the blocks' sites; nil: none
 	Steps  int              // of the trace; 0: unknown
-	// Late: the trace begins with a reading of the running allocator, so only its own settings can be
-	// replayed.
+	// Late: the trace begins with a reading of the running allocator, so only its own settings can
+	// be replayed.
 	Late bool
-	// Other is what the process had at most on this GPU besides what PyTorch reserved, in bytes: its
-	// context, and memory of other libraries.
+	// Other is what the process had at most on this GPU besides what PyTorch reserved, in bytes:
+	// its context, and memory of other libraries.
 	Other      uint64
 	OtherKnown bool
 	Snapshot   bool // of PyTorch; else a capture: remedies differ
@@ -34,8 +34,8 @@ type Job struct {
 	Refused []Condition    // reasons why it is not replayed; none: it is
 }
 
-// Prove sets the proof of a job by a replay of its own settings, or refuses it. It does nothing where
-// the job is refused already.
+// Prove sets the proof of a job by a replay of its own settings, or refuses it. It does nothing
+// where the job is refused already.
 func (j *Job) Prove() {
 	j.Steps = steps(j.Trace)
 	if len(j.Refused) == 0 {
@@ -45,8 +45,8 @@ func (j *Job) Prove() {
 	}
 }
 
-// steps returns the number of steps in a trace, or 0 if it does not seem to show all of them: an optimizer
-// such as SGD allocates in its first step only.
+// steps returns the number of steps in a trace, or 0 if it does not seem to show all of them: an
+// optimizer such as SGD allocates in its first step only.
 func steps(t *allocsim.Trace) (n int) {
 	const few = 3
 	last := 0
@@ -90,8 +90,9 @@ func Refused(jobs []*Job) bool {
 	return !slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Refused) == 0 })
 }
 
-// Pair sets for each job the one of another capture that it is compared with: of the same device and, where there are
-// several, in the same order. It returns an error where there is none, or only what cannot be replayed.
+// Pair sets for each job the one of another capture that it is compared with: of the same device
+// and, where there are several, in the same order. It returns an error where there is none, or only
+// what cannot be replayed.
 func Pair(jobs, others []*Job) error {
 	nth := map[int32]int{}
 	for _, j := range jobs {

@@ -2,9 +2,9 @@
 
 package whatif
 
-// other is what a process has on a GPU besides what its PyTorch has reserved: its context, and memory of
-// other libraries. NVML's readings take time in which PyTorch goes on, so those between which it did
-// not reserve or return memory count, if there are any.
+// other is what a process has on a GPU besides what its PyTorch has reserved: its context, and
+// memory of other libraries. NVML's readings take time in which PyTorch goes on, so those between
+// which it did not reserve or return memory count, if there are any.
 type other struct {
 	reserved  uint64
 	changed   bool // since the last reading

@@ -51,7 +51,8 @@ func (p *pools) next() uint32 {
 	return n
 }
 
-// number returns the number of the pool at an address, 0 for the default one, whose block lies in memory of another number.
+// number returns the number of the pool at an address, 0 for the default one, whose block lies in
+// memory of another number.
 func (p *pools) number(at uint64, inside uint32) uint32 {
 	if at == 0 {
 		return 0
@@ -94,8 +95,8 @@ func (p *pools) release(n uint32) bool {
 	return !before
 }
 
-// ambiguous returns how many pools of the start may be the same as later ones: those whose address is unknown, if there
-// are pools whose id is unknown.
+// ambiguous returns how many pools of the start may be the same as later ones: those whose address
+// is unknown, if there are pools whose id is unknown.
 func (p *pools) ambiguous() uint64 {
 	unlinked := uint64(len(p.read) - len(p.linked))
 	for n := range maps.Values(p.of) {

@@ -15,8 +15,8 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs and
-// settings, and for the table in the file that it names.
+// tableVariable names the environment variable with which scripts/whatif-check.sh asks for all jobs
+// and settings, and for the table in the file that it names.
 const tableVariable = "VRAMPROF_WHATIF_TABLE"
 
 const (
@@ -140,8 +140,8 @@ type tally struct {
 	limits strings.Builder
 }
 
-// Own settings: each allocation's address and what is reserved after it. Other settings: the real peak
-// is in the range.
+// Own settings: each allocation's address and what is reserved after it. Other settings: the real
+// peak is in the range.
 func (y *tally) predict(t *testing.T, x *runner, job string, tries []with) (base ran, of *Job) {
 	base, of = x.recorded(t, "", gpuMemory, job)
 	y.proven(t, job, "default", base, of)
@@ -259,7 +259,8 @@ func (y *judged) verdict(said Verdict, failed bool) string {
 	return "wrong"
 }
 
-// check fails below what issue 35 promises: 19 of 20 are right where something is said, and 10 % depend at most.
+// check fails below what issue 35 promises: 19 of 20 are right where something is said, and 10 %
+// depend at most.
 func (y *judged) check(t *testing.T) {
 	t.Helper()
 	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
@@ -305,8 +306,9 @@ func (y *tally) limit(t *testing.T, x *runner, job string, base ran, of *Job, w 
 	fmt.Fprintf(&y.limits, "| %s | %s | %s |\n", job, w, strings.Join(cells, " | "))
 }
 
-// TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings is equal to
-// the byte, the peak with other settings is in the range, and verdicts near the limit are right.
+// TestOtherSettingsReserveWhatReplaysSay: on the real PyTorch, the replay of a job's own settings
+// is equal to the byte, the peak with other settings is in the range, and verdicts near the limit
+// are right.
 func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 	x := runnerOf(t, "whatif.py", "serve")
 	table := os.Getenv(tableVariable)

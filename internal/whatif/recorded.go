@@ -98,7 +98,8 @@ func (t *recorded) block(e *ledger.Event) {
 	case e.Op == ledger.Totals && e.Detail&ledger.DetailFailed != 0:
 		t.failed(e)
 	case e.Op == ledger.Completed:
-		// Where the allocator waited for all streams because it was out of memory, this comes before its allocation.
+		// Where the allocator waited for all streams because it was out of memory, this comes
+		// before its allocation.
 		if n, ok := t.waiting[e.Address]; ok {
 			delete(t.waiting, e.Address)
 			t.add(e, allocsim.FreeCompleted, n)
@@ -161,7 +162,8 @@ func (t *recorded) free(e *ledger.Event) {
 	t.add(e, allocsim.Free, n)
 }
 
-// failed takes an allocation that ran out of memory, in the stream and pool that its thread used last.
+// failed takes an allocation that ran out of memory, in the stream and pool that its thread used
+// last.
 func (t *recorded) failed(e *ledger.Event) {
 	b := allocsim.Block{Requested: e.Requested}
 	if n, ok := t.last[e.TID]; ok {
@@ -178,8 +180,9 @@ func (t *recorded) refuse() {
 	}
 }
 
-// driverGave adds the operations that explain what was given back to the driver before an operation. The allocator
-// itself does it in an allocation, after the driver refused memory; else the program called empty_cache().
+// driverGave adds the operations that explain what was given back to the driver before an
+// operation. The allocator itself does it in an allocation, after the driver refused memory; else
+// the program called empty_cache().
 func (t *recorded) driverGave(e *ledger.Event, allocates bool) {
 	emptied := len(t.gone)
 	if allocates && t.refused >= 0 {
@@ -296,8 +299,9 @@ const maxOwned = 1 << 12
 // maxRanges bounds it: PyTorch has thousands of segments.
 const maxRanges = 1 << 16
 
-// maxMoved bounds the time that changes of many ranges take: to 10 s. A program with 4,000 segments that gives back and gets
-// 500,000 reaches it. What comes later is not in the list, so the replay differs, and the job is refused.
+// maxMoved bounds the time that changes of many ranges take: to 10 s. A program with 4,000 segments
+// that gives back and gets 500,000 reaches it. What comes later is not in the list, so the replay
+// differs, and the job is refused.
 const maxMoved = 1 << 30
 
 // from returns the index of the first range that ends behind an address.

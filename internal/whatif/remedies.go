@@ -42,8 +42,8 @@ func (j *Job) program() (*remedy.Program, error) {
 // allTogether names the scenario with all changes that were asked for.
 const allTogether = "all together"
 
-// changes returns scenarios of changed programs: each change alone, and all together if there are more. One
-// asked setting belongs to all. Changes that cannot be predicted come with the reason.
+// changes returns scenarios of changed programs: each change alone, and all together if there are
+// more. One asked setting belongs to all. Changes that cannot be predicted come with the reason.
 func (j *Job) changes(list []remedy.Remedy, settings []Scenario) (scenarios []Scenario, refused []reportjson.ConditionReport) {
 	p, err := j.program()
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// remediesVariable names the environment variable with which scripts/remedies-check.sh asks for all jobs,
-// and for the table in the file that it names.
+// remediesVariable names the environment variable with which scripts/remedies-check.sh asks for all
+// jobs, and for the table in the file that it names.
 const remediesVariable = "VRAMPROF_REMEDIES_TABLE"
 
-// remedied are the jobs of testdata/remedies with the remedies that they apply. From unet on, the jobs were written after the
-// rules, which 3 of their 25 predictions then changed.
+// remedied are the jobs of testdata/remedies with the remedies that they apply. From unet on, the
+// jobs were written after the rules, which 3 of their 25 predictions then changed.
 var remedied = []struct {
 	job, function string
 	tries         []string
@@ -125,8 +125,9 @@ type remedyTally struct {
 
 const contextBytes = 300 * mib // of a process on the fake CUDA
 
-// TestRemediesSayWhatTheChangedJobReallyTakes: a capture of the unchanged job predicts what the changed one
-// allocates and reserves at most, and whether it runs out of memory, against runs of the changed job.
+// TestRemediesSayWhatTheChangedJobReallyTakes: a capture of the unchanged job predicts what the
+// changed one allocates and reserves at most, and whether it runs out of memory, against runs of
+// the changed job.
 func TestRemediesSayWhatTheChangedJobReallyTakes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
@@ -268,8 +269,8 @@ func (y *remedyTally) limit(t *testing.T, run *runner, j *Job, s Scenario, out *
 	}
 }
 
-// TestFitNamesWhatReallyMakesAJobFit: the line that fit names, moved to the host, makes the job run on a GPU
-// on which it runs out of memory unchanged.
+// TestFitNamesWhatReallyMakesAJobFit: the line that fit names, moved to the host, makes the job run
+// on a GPU on which it runs out of memory unchanged.
 func TestFitNamesWhatReallyMakesAJobFit(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")

@@ -12,8 +12,9 @@ import (
 
 const mib = 1 << 20
 
-// Replay returns the outcome of a scenario. Capacity is what the asked GPU has for PyTorch, in bytes;
-// 0: none was asked for. Total is the memory of that GPU, for a memory fraction; 0: that of the trace.
+// Replay returns the outcome of a scenario. Capacity is what the asked GPU has for PyTorch, in
+// bytes; 0: none was asked for. Total is the memory of that GPU, for a memory fraction; 0: that of
+// the trace.
 func Replay(t *allocsim.Trace, s Scenario, capacity, total uint64) (Outcome, error) {
 	out := Outcome{Scenario: s, Trace: t, FailedAt: -1}
 	if s.Change != nil {

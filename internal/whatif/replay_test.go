@@ -34,8 +34,8 @@ func (b *builder) free(blocks ...uint32) {
 	}
 }
 
-// ordered is a trace of two segments of 20 MiB of which the order of addresses decides what empty_cache()
-// finds, and whether 16 MiB more fit into 36 MiB.
+// ordered is a trace of two segments of 20 MiB of which the order of addresses decides what
+// empty_cache() finds, and whether 16 MiB more fit into 36 MiB.
 func ordered() *allocsim.Trace {
 	b := newBuilder()
 	one, _ := b.malloc(9*mib), b.malloc(11*mib)
@@ -89,8 +89,8 @@ func TestTheCacheGoesBackBeforeAJobFails(t *testing.T) {
 	}
 }
 
-// A process that vramprof attached to late has its cache from before: what it would have had on a smaller
-// GPU is unknown.
+// A process that vramprof attached to late has its cache from before: what it would have had on a
+// smaller GPU is unknown.
 func TestALateHistoryIsNotReplayedWithLessThanItBeganWith(t *testing.T) {
 	b := newBuilder()
 	b.malloc(mib)
@@ -260,7 +260,8 @@ func TestAJobWithoutItsVersionIsRefused(t *testing.T) {
 	}
 }
 
-// TestAChangedProgramReservesARange: its exact figure would rest on blocks that a prediction does not have.
+// TestAChangedProgramReservesARange: its exact figure would rest on blocks that a prediction does
+// not have.
 func TestAChangedProgramReservesARange(t *testing.T) {
 	tr := ordered()
 	own, err := Replay(tr, Scenario{}, 0, 0)

@@ -8,21 +8,21 @@ import "github.com/vramprof/vramprof/internal/allocsim"
 
 // Scenario is one thing to try: other settings, or another program.
 type Scenario struct {
-	// Name is what the table calls it, such as "expandable_segments:True". It is of vramprof or of the
-	// user, never of the traced process.
+	// Name is what the table calls it, such as "expandable_segments:True". It is of vramprof or of
+	// the user, never of the traced process.
 	Name     string
 	Settings allocsim.Settings
 	// Change returns the trace of the changed program; nil: as it ran.
 	Change func(*allocsim.Trace) (*allocsim.Trace, error)
-	// High is the trace of the changed program with the most memory, where Change returns the one with the
-	// least because nothing proves how much the change leaves; nil: it is Change's.
+	// High is the trace of the changed program with the most memory, where Change returns the one
+	// with the least because nothing proves how much the change leaves; nil: it is Change's.
 	High *allocsim.Trace
 	// Remedies are what was changed.
 	Remedies []Applied
 }
 
-// Range is what a figure is over all orders of addresses, in bytes. Where the order does not matter,
-// both are equal.
+// Range is what a figure is over all orders of addresses, in bytes. Where the order does not
+// matter, both are equal.
 type Range struct {
 	Low, High uint64
 }

@@ -93,7 +93,8 @@ func runnerOf(t *testing.T, script string, args ...string) *runner {
 	return x
 }
 
-// captureRemedied records a job of testdata/remedies for whatif, once; done must be called when its job is no longer used.
+// captureRemedied records a job of testdata/remedies for whatif, once; done must be called when its
+// job is no longer used.
 func captureRemedied(t *testing.T, root realtorch.Root, job string, args ...string) (*Job, string, func()) {
 	t.Helper()
 	name := strings.Join(append([]string{job}, args...), " ")

@@ -7,8 +7,8 @@ import (
 	"github.com/vramprof/vramprof/internal/torchfile"
 )
 
-// ReadSnapshot reads a memory snapshot of PyTorch with a history. The file does not name the version of
-// PyTorch that wrote it; "" is unknown. An unlimited file is trusted.
+// ReadSnapshot reads a memory snapshot of PyTorch with a history. The file does not name the
+// version of PyTorch that wrote it; "" is unknown. An unlimited file is trusted.
 func ReadSnapshot(name, version string, unlimited bool) ([]*Job, error) {
 	r, err := torchfile.Record(name, unlimited)
 	if err != nil {

@@ -21,8 +21,8 @@ func inOptimizer(stack []callstack.Frame) bool {
 	return false
 }
 
-// markSteps adds the ends of steps to a trace: each is after what an optimizer allocated, and freed of
-// that, before something else was allocated. Frees have no stack in a capture.
+// markSteps adds the ends of steps to a trace: each is after what an optimizer allocated, and freed
+// of that, before something else was allocated. Frees have no stack in a capture.
 func markSteps(t *allocsim.Trace, optimizer func(site uint32) bool) {
 	known := map[uint32]bool{}
 	is := func(block uint32) bool {

@@ -12,8 +12,8 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// WriteText writes the replays as a table for each job, no wider than columns where sentences can be
-// broken.
+// WriteText writes the replays as a table for each job, no wider than columns where sentences can
+// be broken.
 func WriteText(w io.Writer, r *reportjson.WhatIfReport, columns int) error {
 	p := &page{columns: max(columns, 40)}
 	for i := range r.Jobs {

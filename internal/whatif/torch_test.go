@@ -102,8 +102,8 @@ func historyOf(t *testing.T, file string) (h *history) {
 	return h
 }
 
-// told is what a captured trace says in the words of PyTorch's history, with what was completed in between in order
-// of addresses: the allocator asks its streams in no order.
+// told is what a captured trace says in the words of PyTorch's history, with what was completed in
+// between in order of addresses: the allocator asks its streams in no order.
 func told(c *Captured) (list []entry) {
 	for _, op := range c.Trace.Ops {
 		if op.Kind > allocsim.FreeCompleted {
@@ -134,8 +134,8 @@ func wanted(trace []entry) (list []entry) {
 	return inOrder(list)
 }
 
-// inOrder sorts what was completed between two other operations: the allocator asks its streams in no order. A request
-// that is completed before anything else is a free.
+// inOrder sorts what was completed between two other operations: the allocator asks its streams in
+// no order. A request that is completed before anything else is a free.
 func inOrder(list []entry) (sorted []entry) {
 	for i := 0; i < len(list); i++ {
 		e := list[i]
@@ -181,7 +181,8 @@ func compare(t *testing.T, c *Captured, h *history) (waits int) {
 	return waits
 }
 
-// poolAt returns the pool of the segment at an address when it was allocated, by the entry of a device's trace.
+// poolAt returns the pool of the segment at an address when it was allocated, by the entry of a
+// device's trace.
 func (h *history) poolAt(device, entry int, address uint64) (id [2]uint64, ok bool) {
 	for _, n := range h.Pools {
 		if n.At[device] <= entry {
@@ -239,8 +240,9 @@ func pending(t *testing.T) string {
 	return path
 }
 
-// TestACaptureHasWhatPyTorchRecordedItself: requested size, stream and pool of each block, each free, and whether and until
-// when its memory waits for streams. Then the trace replays byte for byte.
+// TestACaptureHasWhatPyTorchRecordedItself: requested size, stream and pool of each block, each
+// free, and whether and until when its memory waits for streams. Then the trace replays byte for
+// byte.
 func TestACaptureHasWhatPyTorchRecordedItself(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
@@ -281,8 +283,9 @@ func TestACaptureHasWhatPyTorchRecordedItself(t *testing.T) {
 	}
 }
 
-// TestALateAttachReplaysFromWhatTheAllocatorHad: the session begins in the middle of a job that stands still. The trace begins
-// with what tracer/allocator reads then, and everything after it is as PyTorch recorded it.
+// TestALateAttachReplaysFromWhatTheAllocatorHad: the session begins in the middle of a job that
+// stands still. The trace begins with what tracer/allocator reads then, and everything after it is
+// as PyTorch recorded it.
 func TestALateAttachReplaysFromWhatTheAllocatorHad(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")

@@ -13,8 +13,8 @@ import (
 // asItRan names the scenario that all others are compared with.
 const asItRan = "as it ran"
 
-// Tries are the settings to try. Each is all of PYTORCH_CUDA_ALLOC_CONF, not an addition to what the job
-// had.
+// Tries are the settings to try. Each is all of PYTORCH_CUDA_ALLOC_CONF, not an addition to what
+// the job had.
 type Tries struct {
 	Settings []string // "": PyTorch's default; none: usual ones
 	Empty    int      // torch.cuda.empty_cache() after every so many steps; 0: never, or usual ones
@@ -37,8 +37,8 @@ func (t Tries) Check() error {
 	return nil
 }
 
-// Scenarios returns what to replay of a job: as it ran, then what is to be tried and differs from it; and
-// which changes of the program cannot be predicted.
+// Scenarios returns what to replay of a job: as it ran, then what is to be tried and differs from
+// it; and which changes of the program cannot be predicted.
 func (t Tries) Scenarios(j *Job) ([]Scenario, []reportjson.ConditionReport, error) {
 	list, err := t.settings(j)
 	if err != nil || len(t.Remedies) == 0 {

@@ -14,9 +14,9 @@ const (
 	variedBy   = 100 // a size differs by one part of so many at most
 )
 
-// vary widens what a changed program reserves. A prediction has not each of its blocks, and how much lies free beside
-// others at a peak depends on each: from what the program runs in, up to the most of some programs whose sizes differ a
-// little.
+// vary widens what a changed program reserves. A prediction has not each of its blocks, and how
+// much lies free beside others at a peak depends on each: from what the program runs in, up to the
+// most of some programs whose sizes differ a little.
 func (p *player) vary(out *Outcome) error {
 	if len(out.Scenario.Remedies) == 0 {
 		return nil
@@ -45,8 +45,9 @@ func varied(size, seed uint64) uint64 {
 	return size - most + x%(2*most+1)
 }
 
-// unsure returns an outcome that depends where only what lies free beside blocks makes an offloaded program run out of memory:
-// it has a fourth more than its blocks need, and nobody knows in which order they leave the GPU.
+// unsure returns an outcome that depends where only what lies free beside blocks makes an offloaded
+// program run out of memory: it has a fourth more than its blocks need, and nobody knows in which
+// order they leave the GPU.
 func (out Outcome) unsure(capacity uint64) Outcome {
 	offloads := slices.ContainsFunc(out.Scenario.Remedies, func(a Applied) bool { return a.Remedy.Kind == remedy.ToHost })
 	if offloads && out.Verdict == OutOfMemory && capacity >= out.Allocated.Low/4*5 {

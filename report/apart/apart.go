@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apart finds the line of code that tells stacks apart. Where a helper allocates for everybody, its
-// line is the innermost of the user's own in all stacks, those that leak and those that do not. What tells them
-// apart is a caller of it.
+// Package apart finds the line of code that tells stacks apart. Where a helper allocates for
+// everybody, its line is the innermost of the user's own in all stacks, those that leak and those
+// that do not. What tells them apart is a caller of it.
 package apart
 
 import (
@@ -45,9 +45,9 @@ func lineOf(f *callstack.Frame) line {
 	return l
 }
 
-// Of returns the own lines of a stack that frames.Visible returned: its headline, then its callers. A line
-// counts once, where it is innermost, so that the depth of a recursion makes no difference. A stack without
-// own code has its headline alone. A stack that is cut ends early.
+// Of returns the own lines of a stack that frames.Visible returned: its headline, then its callers.
+// A line counts once, where it is innermost, so that the depth of a recursion makes no difference.
+// A stack without own code has its headline alone. A stack that is cut ends early.
 func Of(list []callstack.Frame) Path {
 	head := frames.Headline(list)
 	p := Path{{lineOf(&list[head]), head}}
@@ -103,10 +103,11 @@ func (t *tree) nodes(p Path) []int {
 	return list
 }
 
-// Heads returns for each path the index of its headline. Of what leaks it is the innermost line at which the
-// stack differs from those of all that do not leak; 0, the innermost line, where none differs. What is not known
-// to leak has the headline of what does if it comes by the same line, else the innermost. The order of paths makes
-// no difference. It needs time in proportion to the number of steps.
+// Heads returns for each path the index of its headline. Of what leaks it is the innermost line at
+// which the stack differs from those of all that do not leak; 0, the innermost line, where none
+// differs. What is not known to leak has the headline of what does if it comes by the same line,
+// else the innermost. The order of paths makes no difference. It needs time in proportion to the
+// number of steps.
 func Heads(paths []Path, of []Evidence) []int {
 	t := tree{child: map[branch]int{}}
 	nodes, heads := make([][]int, len(paths)), make([]int, len(paths))
@@ -130,9 +131,10 @@ func Heads(paths []Path, of []Evidence) []int {
 	return heads
 }
 
-// Names returns for each list of calls, outermost first, the one by which it differs from all others: of
-// [Sequential.forward GELU.forward] and [Sequential.forward Linear.forward] "GELU.forward" and "Linear.forward".
-// Lists that are equal have one name, their last; a list that others continue, too. An empty list has "".
+// Names returns for each list of calls, outermost first, the one by which it differs from all
+// others: of [Sequential.forward GELU.forward] and [Sequential.forward Linear.forward]
+// "GELU.forward" and "Linear.forward". Lists that are equal have one name, their last; a list that
+// others continue, too. An empty list has "".
 func Names(lists [][]string) []string {
 	type step struct {
 		node int

@@ -19,8 +19,9 @@ var (
 	program = &callstack.Mapping{Path: "/srv/infer"}
 )
 
-// stackOf returns a stack from words, leaf first: "utils.py:8" is a line of the user's Python, "/usr/lib/python3/dist-packages/x.py:1"
-// one of a library, "take@pool.cc:7" one of C++, "step" a function of C++ without lines, "[cut]" a mark.
+// stackOf returns a stack from words, leaf first: "utils.py:8" is a line of the user's Python,
+// "/usr/lib/python3/dist-packages/x.py:1" one of a library, "take@pool.cc:7" one of C++, "step" a
+// function of C++ without lines, "[cut]" a mark.
 func stackOf(text string) []callstack.Frame {
 	list := []callstack.Frame{{Function: "cudaMalloc", SystemName: "cudaMalloc", Mapping: cudart, Address: 1}}
 	for _, word := range strings.Fields(text) {
@@ -48,7 +49,8 @@ func stackOf(text string) []callstack.Frame {
 	return list
 }
 
-// headsOf returns the headline of each stack; those of which the text begins with "! " leak, of "? " nothing is known.
+// headsOf returns the headline of each stack; those of which the text begins with "! " leak, of "?
+// " nothing is known.
 func headsOf(texts []string) (heads []string) {
 	var paths []apart.Path
 	var of []apart.Evidence

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package balance divides what each GPU is used for into planes, and judges which of them grow, since when and how fast, and
-// when the GPU is full. It knows no format and makes no sentences: package report does.
+// Package balance divides what each GPU is used for into planes, and judges which of them grow,
+// since when and how fast, and when the GPU is full. It knows no format and makes no sentences:
+// package report does.
 package balance
 
 import (
@@ -46,7 +47,8 @@ type Balance struct {
 	Device  int32       // likewise, or what its traced processes call the GPU if they agree; else ledger.UnknownDevice
 	Used    uint64      // bytes at the snapshot's moment, by the rows
 	Rows    []Row       // those of 0 bytes that do not grow are left out
-	// Driver objects that were made since the baseline and live, most first, if they are many or Unexplained grows.
+	// Driver objects that were made since the baseline and live, most first, if they are many or
+	// Unexplained grows.
 	Objects []*ledger.Object
 	Rate    float64       // bytes per second of all rows that grow and are not paused
 	Full    time.Duration // until it is full at this rate; 0: unknown or never
@@ -68,7 +70,8 @@ func (b *Balance) Row(p Plane) *Row {
 	return nil
 }
 
-// manyObjects is how many live driver objects of one stack are worth a word even if their memory is not known.
+// manyObjects is how many live driver objects of one stack are worth a word even if their memory is
+// not known.
 const manyObjects = 64
 
 // builder makes the balances of one snapshot.
@@ -84,8 +87,8 @@ type device struct {
 	device  int32
 }
 
-// Of returns the balance of each GPU that traced processes use, those that grow first: for certain, then perhaps,
-// the fastest first. Lines are those of verdict.JudgeLines.
+// Of returns the balance of each GPU that traced processes use, those that grow first: for certain,
+// then perhaps, the fastest first. Lines are those of verdict.JudgeLines.
 func Of(s *ledger.Snapshot, lines []verdict.Group) []Balance {
 	b := builder{s: s, of: map[string]int{}, none: map[device]int{}}
 	parts := s.Parts()

@@ -31,7 +31,8 @@ func TestRowsAddUpToWhatNVMLReports(t *testing.T) {
 	}
 }
 
-// TestOtherProcessesGrow: what no traced process has grows by NVML's readings, and what stands still does not.
+// TestOtherProcessesGrow: what no traced process has grows by NVML's readings, and what stands
+// still does not.
 func TestOtherProcessesGrow(t *testing.T) {
 	for _, step := range []uint64{0, 64 << 20} {
 		s := reporttest.Snapshot()
@@ -49,8 +50,8 @@ func TestOtherProcessesGrow(t *testing.T) {
 	}
 }
 
-// TestAPausedProcessFillsNoGPU: a process that allocates nothing for longer than half of the time in which it grew may
-// never go on: nothing is said of when the GPU is full.
+// TestAPausedProcessFillsNoGPU: a process that allocates nothing for longer than half of the time
+// in which it grew may never go on: nothing is said of when the GPU is full.
 func TestAPausedProcessFillsNoGPU(t *testing.T) {
 	for _, pause := range []bool{false, true} {
 		s := reporttest.Snapshot()

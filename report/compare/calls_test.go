@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// A row names by what the stacks of its line differ; the innermost line is a row's also where it leaks for one
-// caller, so that the columns have the same lines.
+// A row names by what the stacks of its line differ; the innermost line is a row's also where it
+// leaks for one caller, so that the columns have the same lines.
 func TestRowsNameWhatTheirStacksDifferBy(t *testing.T) {
 	c := NewColumn(reporttest.Helper(), reporttest.HelperStacks{})
 	rows := map[string][]apart.Call{}

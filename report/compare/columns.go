@@ -47,8 +47,8 @@ type Column struct {
 	NoHolders    []string
 }
 
-// heldBy returns the GPU memory of each process of a snapshot, or of all as if they were process -1.
-// Its bytes add up to NVML's figures, as far as the GPUs are known.
+// heldBy returns the GPU memory of each process of a snapshot, or of all as if they were process
+// -1. Its bytes add up to NVML's figures, as far as the GPUs are known.
 func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
 	list, kept := map[int][]Held{}, report.KeptBy(s)
 	for _, h := range report.Holdings(s) {
@@ -117,8 +117,8 @@ func Users(s *ledger.Snapshot) (list []int, others int) {
 	return list, others
 }
 
-// NewColumns returns a column for each of some processes of a snapshot. The caller adds the file and
-// the moment.
+// NewColumns returns a column for each of some processes of a snapshot. The caller adds the file
+// and the moment.
 func NewColumns(s *ledger.Snapshot, st callstack.Stacks, processes []int) []Column {
 	held, list := heldBy(s, st, false), make([]Column, len(processes))
 	for i, process := range processes {

@@ -12,8 +12,8 @@ import (
 
 // A column is odd in a row if it differs from the median of all columns by more than each of:
 // oddBytes, or oddOfAll of the median column where that is less, but oddLeast at least; oddShare of
-// the row's median; oddDeviations times the row's median absolute deviation; and oddErrors times the
-// standard error of sampled tensors.
+// the row's median; oddDeviations times the row's median absolute deviation; and oddErrors times
+// the standard error of sampled tensors.
 const (
 	oddBytes      = 64 << 20
 	oddLeast      = 8 << 20 // a few pages of the driver

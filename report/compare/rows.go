@@ -64,8 +64,8 @@ func alignRows(columns []Column) []Row {
 	})
 }
 
-// functionOf returns the function of a frame. PyTorch's cache is one row, whenever it was taken from
-// CUDA: how much is older than the attach depends on the moment of the attach.
+// functionOf returns the function of a frame. PyTorch's cache is one row, whenever it was taken
+// from CUDA: how much is older than the attach depends on the moment of the attach.
 func functionOf(f *callstack.Frame) functionKey {
 	if f.Mark && f.Function == report.MarkOlderCached {
 		return functionKey{report.MarkCache, "", true}

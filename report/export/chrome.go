@@ -58,7 +58,8 @@ type chrome struct {
 // their own; with it, the planes add up to the usage at each time. JSON can hold these numbers
 // exactly, but viewers read them as 64-bit floats, which are exact to 8 PiB.
 //
-// If the memory of a process of the snapshot was walked, a counter has what its largest holders kept at each walk.
+// If the memory of a process of the snapshot was walked, a counter has what its largest holders
+// kept at each walk.
 func Chrome(w io.Writer, t *timeline.Timeline, s *ledger.Snapshot, st callstack.Stacks) error {
 	c := &chrome{w: bufio.NewWriterSize(w, 1<<16), t: t, st: st}
 	if len(t.Times) > 0 {

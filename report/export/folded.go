@@ -34,11 +34,11 @@ type FoldedOptions struct {
 }
 
 // Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc
-// 1048576". The weights are bytes. As in the profile, native code has simple names, and stacks have no
-// frames of PyTorch and CUDA below the code that called them, but for the one that the profile's
-// label "callee" has. What no stack has is a line of its mark: "[before attach:
-// pytorch cached] 4096". Below tensors from before the attach are the paths of their holders, as far
-// as a walk found them: "[before attach: pytorch allocated];__main__;model;weight 4096".
+// 1048576". The weights are bytes. As in the profile, native code has simple names, and stacks have
+// no frames of PyTorch and CUDA below the code that called them, but for the one that the profile's
+// label "callee" has. What no stack has is a line of its mark: "[before attach: pytorch cached]
+// 4096". Below tensors from before the attach are the paths of their holders, as far as a walk
+// found them: "[before attach: pytorch allocated];__main__;model;weight 4096".
 //
 // The shares are those of the pprof profile, each byte in one line, with one difference: flame
 // graph tools take no weight below 0, and drop such a line. But [unexplained] is below 0 whenever a

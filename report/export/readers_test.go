@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// samples writes snapshots into files: the training, one with holders, random ones, and one with more entries than a
-// batch has.
+// samples writes snapshots into files: the training, one with holders, random ones, and one with
+// more entries than a batch has.
 func samples(t *testing.T) (files []string, views []*viewed) {
 	t.Helper()
 	dir := t.TempDir()

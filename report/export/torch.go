@@ -24,7 +24,8 @@ import (
 // address, from 2^52 on, and so is each CUDA array. Together the segments of a GPU add up to what
 // NVML reports, except for negative unexplained bytes. Blocks outside the sample have the frame
 // "[not sampled]". If the process was walked, blocks have their holder as the leaf of their frames,
-// and memory from before the attach is one block for each holder, whose path is its stack. Page-locked host memory, and imported memory, which its owner has, are left out.
+// and memory from before the attach is one block for each holder, whose path is its stack.
+// Page-locked host memory, and imported memory, which its owner has, are left out.
 //
 // The trace has the newest events. "time_us" is wall-clock time. As in PyTorch's snapshots,
 // "frames" of a free are those of its allocation.

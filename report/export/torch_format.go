@@ -88,8 +88,8 @@ type segmentEntry struct {
 	small, expandable            bool
 }
 
-// write writes a segment. The functions write its frames, and its blocks as a list; blocks may set the
-// sizes.
+// write writes a segment. The functions write its frames, and its blocks as a list; blocks may set
+// the sizes.
 func (s *segmentEntry) write(p *pickle.Writer, frames, blocks func()) {
 	p.Dict()
 	p.UintItem("device", s.device)

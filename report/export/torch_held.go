@@ -60,8 +60,8 @@ func (t *torch) heldFrames(b *block) {
 	})
 }
 
-// olderBlocks divides an allocator's tensors from before the attach, and those that were not traced, by holder. The
-// paths are stacks, as in profiles.
+// olderBlocks divides an allocator's tensors from before the attach, and those that were not
+// traced, by holder. The paths are stacks, as in profiles.
 func (t *torch) olderBlocks(x *ledger.Tensors) []block {
 	return append(t.nameless(x, report.MarkUntraced, x.Untraced), t.nameless(x, report.MarkOlder, x.Older-x.Untraced)...)
 }

@@ -38,9 +38,10 @@ type Keeper struct {
 // markNoHolder is the frame of a block that no holder was found for.
 const markNoHolder = "[no holder known]"
 
-// TorchState writes the state of PyTorch's allocator as torch.cuda.memory._dump_snapshot does. Streams,
-// pools, sizes and states are the allocator's. Frames of an active block are its stack trace, where Made has it. Else they
-// are the path of its holder, leaf first, or "[no holder known]"; without Keepers there are none. Traces are empty.
+// TorchState writes the state of PyTorch's allocator as torch.cuda.memory._dump_snapshot does.
+// Streams, pools, sizes and states are the allocator's. Frames of an active block are its stack
+// trace, where Made has it. Else they are the path of its holder, leaf first, or "[no holder
+// known]"; without Keepers there are none. Traces are empty.
 func TorchState(w io.Writer, s *AllocatorState) error {
 	t := &torchState{AllocatorState: s, frameLists: newFrameLists(pickle.NewWriter(w))}
 	t.write()
@@ -98,7 +99,8 @@ func (t *torchState) about() {
 }
 
 // segments writes the segments with their blocks. Blocks that a torn walk found in no segment are
-// left out. Only the native allocator has segments: each block of another one is written as its own.
+// left out. Only the native allocator has segments: each block of another one is written as its
+// own.
 func (t *torchState) segments() {
 	if t.Backend != allocator.Native {
 		l := t.p.List()

@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/allocator"
 )
 
-// stateOfTwo has a segment on each of two devices, the second at the lower address, and a block that a
-// torn walk found in none.
+// stateOfTwo has a segment on each of two devices, the second at the lower address, and a block
+// that a torn walk found in none.
 func stateOfTwo() *AllocatorState {
 	return &AllocatorState{
 		Snapshot: &allocator.Snapshot{

@@ -16,7 +16,8 @@ type candidate struct {
 	sets  int // with free; 0: none any more
 }
 
-// change adds a set to its candidate, or takes it off. A set with blocks of too many lines is of none.
+// change adds a set to its candidate, or takes it off. A set with blocks of too many lines is of
+// none.
 func (c *candidates) change(of *set, added bool) {
 	if of.More > 0 || len(of.left) > maxTogether {
 		return

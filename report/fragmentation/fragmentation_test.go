@@ -22,8 +22,8 @@ func (lines) Stack(id uint64) []callstack.Frame {
 	return []callstack.Frame{{Function: "f", File: "a.py", Line: int(id), Python: true}}
 }
 
-// cacheOf is an allocator with sets such as "10 1,2": 10 bytes are free in a segment of 100 bytes with a
-// block of 1 byte of each stack; 0 is outside of the sample, and + stands for more stacks.
+// cacheOf is an allocator with sets such as "10 1,2": 10 bytes are free in a segment of 100 bytes
+// with a block of 1 byte of each stack; 0 is outside of the sample, and + stands for more stacks.
 func cacheOf(texts ...string) Cache {
 	x := &ledger.Stuck{}
 	for _, text := range texts {

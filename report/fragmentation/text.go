@@ -12,8 +12,8 @@ import (
 
 const lineColumns = 60 // most columns of a line of code inside a sentence
 
-// HoldText returns "64.0 MiB in 12 tensors hold 5.16 GiB in 261 segments"; of a row of several lines
-// with "together".
+// HoldText returns "64.0 MiB in 12 tensors hold 5.16 GiB in 261 segments"; of a row of several
+// lines with "together".
 func (r *Row) HoldText() string {
 	blocks, bytes := r.Blocks()
 	hold, together := " hold ", ""

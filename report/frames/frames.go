@@ -60,9 +60,9 @@ func isInterpreter(f *callstack.Frame) bool {
 
 // Headline returns the index of the frame that best shows where in the user's own code a stack
 // comes from: the first Python frame of it, else the first native one. Without own code it is the
-// first frame that would be own if Mine had marked none; else a Python frame of a library or a frame
-// of the backward pass, "AddmmBackward0::apply"; else a native frame outside of well-known libraries, or of a
-// library that uses CUDA for others, as NCCL does.
+// first frame that would be own if Mine had marked none; else a Python frame of a library or a
+// frame of the backward pass, "AddmmBackward0::apply"; else a native frame outside of well-known
+// libraries, or of a library that uses CUDA for others, as NCCL does.
 func Headline(list []callstack.Frame) int {
 	for _, own := range []func(*callstack.Frame) bool{isUser, isUserByPath} {
 		if at := firstOwn(list, own); at >= 0 {
@@ -80,7 +80,8 @@ func Headline(list []callstack.Frame) int {
 	return max(firstNative(list, usesCUDA), 0)
 }
 
-// usesCUDA reports whether a frame is in a library of NVIDIA's above CUDA itself: NCCL, cuBLAS, cuDNN, TensorRT.
+// usesCUDA reports whether a frame is in a library of NVIDIA's above CUDA itself: NCCL, cuBLAS,
+// cuDNN, TensorRT.
 func usesCUDA(f *callstack.Frame) bool {
 	return f.Mapping != nil && cudaUser.MatchString(path.Base(f.Mapping.Path))
 }

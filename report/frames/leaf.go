@@ -11,13 +11,13 @@ import (
 )
 
 // Leaf returns how many frames at the leaf of a stack are below the code that people can change,
-// and the function that this code called: "at::_ops::linear::call", "ncclCommInitRank", "cudaMalloc".
-// The list is one that Visible returned, and at least one frame of it is never below.
+// and the function that this code called: "at::_ops::linear::call", "ncclCommInitRank",
+// "cudaMalloc". The list is one that Visible returned, and at least one frame of it is never below.
 //
 // With Python in the stack, all native code of libraries below the last Python or own function is:
-// PyTorch's operators and allocator, CUDA, ctypes. Without, CUDA, PyTorch and templates of libraries
-// are, and frames of other libraries are the leaf; a step of the backward pass is its own leaf. A
-// stack of libraries alone keeps the operator that was called.
+// PyTorch's operators and allocator, CUDA, ctypes. Without, CUDA, PyTorch and templates of
+// libraries are, and frames of other libraries are the leaf; a step of the backward pass is its own
+// leaf. A stack of libraries alone keeps the operator that was called.
 func Leaf(list []callstack.Frame) (below int, callee string) {
 	n := firstChangeable(list)
 	if n <= 0 {
@@ -46,8 +46,8 @@ func firstChangeable(list []callstack.Frame) int {
 	return lastOperator(list)
 }
 
-// isBackward reports whether a frame is a step of the backward pass. Most names are answered without
-// a regular expression.
+// isBackward reports whether a frame is a step of the backward pass. Most names are answered
+// without a regular expression.
 func isBackward(f *callstack.Frame) bool {
 	return strings.Contains(f.Function, "Backward") && backward.MatchString(f.Function)
 }

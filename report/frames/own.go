@@ -14,8 +14,9 @@ var (
 	installed       = regexp.MustCompile(`(^|/)(site|dist)-packages/`)
 	standardLibrary = regexp.MustCompile(`(^|/)(lib|lib64)/python[0-9.]+[a-z]?/|(^|/)python[0-9]+\.zip/`)
 
-	// Python that PyTorch generates: <eval_with_key>.7, /tmp/torchinductor_ada/c5/c5x.py, and, in whatever
-	// folder, a name of "c" and a SHA-256 in base32 (sha256_hash of torch/_inductor/codecache.py).
+	// Python that PyTorch generates: <eval_with_key>.7, /tmp/torchinductor_ada/c5/c5x.py, and, in
+	// whatever folder, a name of "c" and a SHA-256 in base32 (sha256_hash of
+	// torch/_inductor/codecache.py).
 	generated = regexp.MustCompile(`(^|/)torchinductor_[^/]+/|/c[a-z2-7]{51}\.py$|^<eval_with_key>`)
 
 	interpreterFile = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]{0,3}(\.so[0-9.]*)?( \(deleted\))?$`)
@@ -34,8 +35,8 @@ var (
 	// are mapped as code are programs.
 	sharedObject = regexp.MustCompile(`\.so($|[. ])`)
 
-	// systemLibrary is a folder for libraries of the system or of a vendor, also inside a snap or an
-	// AppImage.
+	// systemLibrary is a folder for libraries of the system or of a vendor, also inside a snap or
+	// an AppImage.
 	systemLibrary = regexp.MustCompile(`^(/snap/[^/]+/[^/]+|/tmp/\.mount_[^/]+)?(/usr(/local)?)?/lib(32|64|x32|exec)?/` +
 		`|^/usr/local/(cuda|nvidia|tensorrt|TensorRT|mpi|openmpi|ucx)[^/]*/` +
 		`|^/opt/(nvidia|hpcx|mellanox|rocm|intel|amazon|aws|cray|TensorRT|tensorrt|tritonserver/lib)[^/]*/` +
@@ -43,15 +44,16 @@ var (
 		`|^/(nix|gnu)/store/[^/]+/(lib|lib64|include)/` +
 		`|^/cvmfs/`)
 
-	// packageFolder is a folder that a package manager fills: lib/ of a conda prefix, spack, Homebrew.
+	// packageFolder is a folder that a package manager fills: lib/ of a conda prefix, spack,
+	// Homebrew.
 	packageFolder = regexp.MustCompile(`/(ana|mini)?conda\d*/(lib|pkgs|include)/|/(mini|mamba)forge\d*/(lib|pkgs|include)/|/micromamba/(lib|pkgs|include)/` +
 		`|/envs/[^/]+/(lib|include)/` +
 		`|/(spack|easybuild)/.*/(lib|lib64|include)/` +
 		`|/\.(linuxbrew|pyenv|sdkman|julia)/` +
 		`|/vcpkg_installed/|/\.conan2?/`)
 
-	// librarySource is source code of libraries that is compiled into programs: templates of C++ and
-	// CUDA, crates, what a build fetches.
+	// librarySource is source code of libraries that is compiled into programs: templates of C++
+	// and CUDA, crates, what a build fetches.
 	librarySource = regexp.MustCompile(`^/usr/(local/)?include/|^/usr/src/(debug|linux|kernels|googletest|gtest)|/include/c\+\+/|/include/(thrust|cub|nv|cuda|torch|ATen|c10)/` +
 		`|^/rustc/|/\.cargo/(registry|git)/|(^|/)third[-_]?party/|(^|/)3rdparty/|/_deps/[^/]+-src/|^external/|/bazel-[^/]+/external/` +
 		`|^\.{0,2}/?(csu|nptl|sysdeps)/|/glibc-`)

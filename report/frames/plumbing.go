@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// plumbing are functions of PyTorch and of Python that only hand a call on, by ShortFile and name. Before Python 3.11 a function has
-// no class in its name.
+// plumbing are functions of PyTorch and of Python that only hand a call on, by ShortFile and name.
+// Before Python 3.11 a function has no class in its name.
 var plumbing = map[string][]string{
 	"contextlib.py":               {"inner"},
 	"functools.py":                {"_method", "wrapper"},
@@ -37,8 +37,8 @@ func IsPlumbing(f *callstack.Frame) bool {
 	return slices.Contains(plumbing[ShortFile(f.File)], name)
 }
 
-// Below returns what the frame at an index called, outermost first: functions in Python and own ones without
-// plumbing, then the native function that these called, as "at::_ops::linear::call".
+// Below returns what the frame at an index called, outermost first: functions in Python and own
+// ones without plumbing, then the native function that these called, as "at::_ops::linear::call".
 func Below(list []callstack.Frame, at int) []string {
 	var calls []string
 	for i := at - 1; i > 0; i-- {

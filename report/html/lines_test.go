@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// The table has one row for each line of code, which names what its stacks differ by; a leak of a helper is the line
-// of its caller. A button goes through the stacks of a row.
+// The table has one row for each line of code, which names what its stacks differ by; a leak of a
+// helper is the line of its caller. A button goes through the stacks of a row.
 func TestThePageHasOneRowForEachLine(t *testing.T) {
 	s, stacks := reporttest.Helper(), reporttest.HelperStacks{}
 	b := openBrowser(t)

@@ -25,7 +25,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// session is a session that grows by 256 MiB with each copy of its books: more than 0.1 GiB, so that each text differs.
+// session is a session that grows by 256 MiB with each copy of its books: more than 0.1 GiB, so
+// that each text differs.
 type session struct {
 	callstack.Stacks
 	mu     sync.Mutex

@@ -36,8 +36,8 @@ type stackKey struct {
 	head int // index of a headline that was judged; else 0
 }
 
-// stack is a list of frames, outermost first, and its headline. Profiles leave out the last below of
-// them, which code above them called.
+// stack is a list of frames, outermost first, and its headline. Profiles leave out the last below
+// of them, which code above them called.
 type stack struct {
 	frames []int
 	head   int
@@ -70,7 +70,8 @@ func (b *builder) mark(text string) int {
 	return b.frame(frameKey{name: text, class: int(frames.Remark)})
 }
 
-// stack returns the frames of a stack id, as reports show them, with the headline of frames.Headline.
+// stack returns the frames of a stack id, as reports show them, with the headline of
+// frames.Headline.
 func (b *builder) stack(id uint64, api string) stack { return b.stackWith(id, api, 0) }
 
 // stackWith is stack with the headline at an index, if it is not 0.

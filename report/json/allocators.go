@@ -14,7 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
-// AllocatorReport is what PyTorch's caching allocator of one device has, as it was read from outside:
+// AllocatorReport is what PyTorch's caching allocator of one device has, as it was read from
+// outside:
 //
 //	reserved_bytes = allocated_bytes + cache_bytes
 //	cache_bytes    = the bytes of all kinds

@@ -18,8 +18,8 @@ import (
 const CompareVersion = 1
 
 // CompareReport is the JSON of compare: the GPU memory of processes, captures or moments, side by
-// side. Sizes are bytes; lists of bytes have a value for each column. Fields are only added within a
-// version.
+// side. Sizes are bytes; lists of bytes have a value for each column. Fields are only added within
+// a version.
 type CompareReport struct {
 	Version int            `json:"version"`
 	Columns []ColumnReport `json:"columns"`

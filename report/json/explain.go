@@ -55,8 +55,8 @@ type PurposeRow struct {
 	Parts     []PurposePiece `json:"parts,omitempty"`
 }
 
-// PurposePiece is a part of a row: of activations by module, of the KV cache by holder, of the cache by what becomes of
-// it, of what is not PyTorch's by the line that allocated it.
+// PurposePiece is a part of a row: of activations by module, of the KV cache by holder, of the
+// cache by what becomes of it, of what is not PyTorch's by the line that allocated it.
 type PurposePiece struct {
 	Cache  string `json:"cache,omitempty"`  // idle, held, small, streams, pools, pending
 	Module string `json:"module,omitempty"` // Block.forward (model.py:88)
@@ -84,8 +84,8 @@ type KVCacheUse struct {
 	Port    uint32  `json:"port"`
 }
 
-// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
-// nothing.
+// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported
+// of its KV cache; nil: nothing.
 func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -9,7 +9,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// Lines and verdicts have the line that tells a leak apart, and what tells the stacks of a line apart.
+// Lines and verdicts have the line that tells a leak apart, and what tells the stacks of a line
+// apart.
 func TestLinesInJSON(t *testing.T) {
 	r := NewLeaks(reporttest.Helper(), reporttest.HelperStacks{}, report.Options{})
 	if len(r.Lines) != 3 || len(r.Sites) != 6 || len(r.Verdicts) != 3 {

@@ -70,7 +70,8 @@ type OrphanReport struct {
 	Name    string `json:"former_name,omitempty"` // only if it lives
 }
 
-// BufferReport is a dma-buf that a process has: memory of a device that is shared between processes.
+// BufferReport is a dma-buf that a process has: memory of a device that is shared between
+// processes.
 type BufferReport struct {
 	Inode    uint64   `json:"inode"`
 	Bytes    uint64   `json:"bytes"`

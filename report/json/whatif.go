@@ -44,8 +44,8 @@ type ConditionReport struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// RangeReport is a figure over the orders of addresses, in bytes. Both are equal where the order does not
-// matter.
+// RangeReport is a figure over the orders of addresses, in bytes. Both are equal where the order
+// does not matter.
 type RangeReport struct {
 	Low  uint64 `json:"low"`
 	High uint64 `json:"high"`
@@ -67,7 +67,8 @@ type ScenarioReport struct {
 	Verdict  string `json:"verdict,omitempty"`  // on the asked GPU
 	Failures int    `json:"failures,omitempty"` // orders that run out of memory there
 	Retries  int    `json:"retries,omitempty"`  // how often PyTorch gives its cache back there, at most
-	// The first allocation that runs out of memory: after so many of Allocations and steps, in a line.
+	// The first allocation that runs out of memory: after so many of Allocations and steps, in a
+	// line.
 	FailedAfter int    `json:"failed_after,omitempty"`
 	FailedStep  int    `json:"failed_step,omitempty"`
 	FailedLine  string `json:"failed_line,omitempty"`
@@ -95,7 +96,8 @@ type FitReport struct {
 // FittedJob is what makes one process fit one GPU.
 type FittedJob struct {
 	ReplayedReport
-	// Fits: the job as it ran, or with all Steps, does not run out of memory in any order of addresses.
+	// Fits: the job as it ran, or with all Steps, does not run out of memory in any order of
+	// addresses.
 	Fits  bool      `json:"fits"`
 	Steps []FitStep `json:"changes"` // the shortest list that fits, best first; or what comes nearest
 	Tried int       `json:"tried"`   // lists that were replayed

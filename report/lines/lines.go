@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lines sums the sites of one line of code, which a report shows as one row: what libraries do below
-// the line makes several sites of it.
+// Package lines sums the sites of one line of code, which a report shows as one row: what libraries
+// do below the line makes several sites of it.
 package lines
 
 import (
@@ -43,7 +43,8 @@ type Book struct {
 	kept []*report.Kept
 }
 
-// New returns the book of a snapshot. The headlines of sites are those of the judgement, which may be nil: see Judgement.Headline.
+// New returns the book of a snapshot. The headlines of sites are those of the judgement, which may
+// be nil: see Judgement.Headline.
 func New(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement) *Book {
 	return &Book{s, st, j, report.KeptBy(s)}
 }
@@ -147,8 +148,8 @@ func (r *Row) Pointers() (list []*ledger.Site) {
 	return list
 }
 
-// added returns the sum of two histories. They cover the same time if they are as long, else the shorter one
-// began later.
+// added returns the sum of two histories. They cover the same time if they are as long, else the
+// shorter one began later.
 func added(a, b []uint64) []uint64 {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -160,8 +161,8 @@ func added(a, b []uint64) []uint64 {
 	return sum
 }
 
-// moduleOf returns the module that has most of some memory as parameters, buffers or their gradients: of a path
-// "model.blocks.*.mlp.weight" the part before the last point.
+// moduleOf returns the module that has most of some memory as parameters, buffers or their
+// gradients: of a path "model.blocks.*.mlp.weight" the part before the last point.
 func moduleOf(shares []report.HeldShare, live uint64) string {
 	if len(shares) == 0 || shares[0].Line == nil || shares[0].Bytes <= live/2 {
 		return ""

@@ -132,7 +132,8 @@ func (w *writer) add(f id, value float64, values ...string) {
 	w.list = append(w.list, m)
 }
 
-// total adds a counter that starts from what the books say. It stays where it was if they have less.
+// total adds a counter that starts from what the books say. It stays where it was if they have
+// less.
 func (w *writer) total(f id, value uint64, values ...string) {
 	key := w.families[f].Name + "\xff" + strings.Join(values, "\xff")
 	w.never[key] = max(w.never[key], float64(value))

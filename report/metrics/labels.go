@@ -63,8 +63,8 @@ func userLabel(user uint32) string {
 	return strconv.FormatUint(uint64(user-1), 10)
 }
 
-// jobNumber returns the number of a job, as dcgm-exporter has it, or its name if it has none: "llama
-// (4242)" is 4242.
+// jobNumber returns the number of a job, as dcgm-exporter has it, or its name if it has none:
+// "llama (4242)" is 4242.
 func jobNumber(job string) string {
 	front, ends := strings.CutSuffix(job, ")")
 	if at := strings.LastIndexByte(front, '('); ends && at >= 0 && at+1 < len(front) {
@@ -87,9 +87,9 @@ func label(name string) string {
 	return name[:end] + ellipsis
 }
 
-// origin is who chooses the labels of a process: its container, and its user. Rows are shared out by
-// both, as a user of the machine can name any container in the environment of its processes. Root
-// stands for no user: most containers run as root.
+// origin is who chooses the labels of a process: its container, and its user. Rows are shared out
+// by both, as a user of the machine can name any container in the environment of its processes.
+// Root stands for no user: most containers run as root.
 type origin struct {
 	container string
 	user      uint32 // as in ledger.Process

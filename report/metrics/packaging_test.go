@@ -13,8 +13,8 @@ import (
 
 var metricName = regexp.MustCompile(`\b(?:\w+:)?vramprof_[a-z_]+(?::\w+)?\b`)
 
-// TestRulesDashboardAndDocsNameOnlyWhatExists compares the names in packaging and docs with Families,
-// and with what the rules record.
+// TestRulesDashboardAndDocsNameOnlyWhatExists compares the names in packaging and docs with
+// Families, and with what the rules record.
 func TestRulesDashboardAndDocsNameOnlyWhatExists(t *testing.T) {
 	rules := read(t, "../../packaging/prometheus/vramprof.rules.yml")
 	exists := map[string]bool{}
@@ -74,8 +74,8 @@ type dashboardPanel struct {
 	Targets    []struct{ Expr, RefID string }
 }
 
-// TestDashboardIsWellFormed finds what Grafana would silently show wrong: panels with one id, on top
-// of each other, without a query, or with a data source of another installation.
+// TestDashboardIsWellFormed finds what Grafana would silently show wrong: panels with one id, on
+// top of each other, without a query, or with a data source of another installation.
 func TestDashboardIsWellFormed(t *testing.T) {
 	var d dashboard
 	if err := json.Unmarshal([]byte(read(t, "../../packaging/grafana/vramprof.json")), &d); err != nil {

@@ -106,8 +106,8 @@ func newRow(l labels, from origin) *row {
 	return &row{labels: l, origin: from, memory: amounts{}, failures: amounts{}}
 }
 
-// end drops the rows that no process has any more. Those without a workload and a user stay, as there
-// are few GPUs: their counters go on.
+// end drops the rows that no process has any more. Those without a workload and a user stay, as
+// there are few GPUs: their counters go on.
 func (t *table) end() {
 	for l, r := range t.rows {
 		if r.used || l == (labels{gpu: l.gpu, uuid: l.uuid}) {

@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// TestPprofsPageInChromium: the boxes of pprof's flame graph have names, none of which is a piece of
-// another name, such as "MemoryFormat>)".
+// TestPprofsPageInChromium: the boxes of pprof's flame graph have names, none of which is a piece
+// of another name, such as "MemoryFormat>)".
 func TestPprofsPageInChromium(t *testing.T) {
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

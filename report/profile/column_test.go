@@ -13,7 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestDoubtsAboutHoldersComeBack: from the kind of a comment, and from the sentence of older profiles.
+// TestDoubtsAboutHoldersComeBack: from the kind of a comment, and from the sentence of older
+// profiles.
 func TestDoubtsAboutHoldersComeBack(t *testing.T) {
 	s, st := reporttest.Held(), reporttest.HeldStacks()
 	if read := New(s, st).Column(); len(read.NoHolders) != 1 || read.NoHolders[0] != "no holders of infer [4300]: no Python interpreter in the process" {

@@ -12,8 +12,8 @@ import (
 )
 
 // Limits of reading: a base for every profile plus an amount per byte of the compressed file. Real
-// profiles stay far below: one of 10,000 sites with 30 frames has 1 MiB, is unpacked 6 MiB, and takes
-// 40 MiB.
+// profiles stay far below: one of 10,000 sites with 30 frames has 1 MiB, is unpacked 6 MiB, and
+// takes 40 MiB.
 const (
 	baseUnpacked, unpackedPerByte = 32 << 20, 64
 	baseMemory, memoryPerByte     = 64 << 20, 512
@@ -80,8 +80,8 @@ const (
 // slices and maps.
 var costs = [kinds]uint64{sampleMessage: 320, labelMessage: 192, mappingMessage: 256, locationMessage: 256, lineMessage: 64, functionMessage: 256, valueMessage: 128}
 
-// The parser takes about so many bytes for each number of a list, for each comment, and for a string
-// besides its bytes.
+// The parser takes about so many bytes for each number of a list, for each comment, and for a
+// string besides its bytes.
 const costOfNumber, costOfComment, costOfString = 24, 64, 32
 
 // inner are the messages in messages, by field.

@@ -157,7 +157,8 @@ func TestPprofReadsADifference(t *testing.T) {
 	}
 }
 
-// TestPprofDrawsNamesWithQuotes: pprof does not escape labels in the graph that it gives to Graphviz.
+// TestPprofDrawsNamesWithQuotes: pprof does not escape labels in the graph that it gives to
+// Graphviz.
 func TestPprofDrawsNamesWithQuotes(t *testing.T) {
 	pprof, write := pprofOf(t, reporttest.TorchStacks())
 	s := reporttest.TorchSnapshot()

@@ -23,22 +23,22 @@ const docURL = "https://github.com/vramprof/vramprof"
 // share of NVML's figures without a site. The first sample types are those of Go's heap profile.
 //
 // inuse_space is GPU memory alone, each byte in one sample: the total that pprof prints by default
-// is what nvidia-smi prints for the same processes. Pinned memory and tensors in shared memory, which
-// can be many times a GPU's size, have sample types of their own, host_objects and host_space. So does
-// managed memory, which NVML counts for no process; its plane is "managed". alloc_objects and
-// alloc_space include all of them.
+// is what nvidia-smi prints for the same processes. Pinned memory and tensors in shared memory,
+// which can be many times a GPU's size, have sample types of their own, host_objects and
+// host_space. So does managed memory, which NVML counts for no process; its plane is "managed".
+// alloc_objects and alloc_space include all of them.
 //
 // If the memory of a process was walked, samples of its tensors are divided by the label "holder".
 //
-// Memory of ended processes is in use as it was at their end. peak_objects and peak_space have it as it
-// was at their peak, in samples of their own, and what runs as of now. Samples of imported memory have
-// objects but no bytes, because the samples of their owner have the bytes; the label "bytes" and a
-// comment have the sizes. Samples of PyTorch's segments have the bytes of the cache only, because
-// their blocks have the rest. Tensors asleep have no bytes in use.
+// Memory of ended processes is in use as it was at their end. peak_objects and peak_space have it
+// as it was at their peak, in samples of their own, and what runs as of now. Samples of imported
+// memory have objects but no bytes, because the samples of their owner have the bytes; the label
+// "bytes" and a comment have the sizes. Samples of PyTorch's segments have the bytes of the cache
+// only, because their blocks have the rest. Tensors asleep have no bytes in use.
 //
 // Functions have simple names, and their mangled names as system names. The leaf of a stack is the
-// code that people can change, as frames.Leaf finds it; what it called is in the labels "callee" and
-// "api". drop_frames is empty: it drops all callees of a frame too, and none of another caller.
+// code that people can change, as frames.Leaf finds it; what it called is in the labels "callee"
+// and "api". drop_frames is empty: it drops all callees of a frame too, and none of another caller.
 func Write(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
 	return New(s, st).Write(w)
 }

@@ -65,7 +65,8 @@ type pool struct {
 	bytes uint64
 }
 
-// ofGraphs returns the free bytes in pools of CUDA graphs, by pool: what they captured uses them in each replay.
+// ofGraphs returns the free bytes in pools of CUDA graphs, by pool: what they captured uses them in
+// each replay.
 func ofGraphs(c *caching.Cache) (list []pool) {
 	for i := range c.Arenas {
 		a := &c.Arenas[i]

@@ -19,8 +19,8 @@ type owner struct {
 	part, line string // see Piece
 }
 
-// driver divides what was allocated from CUDA beside PyTorch's cache, by the library that asked for it and the line
-// of the user's code below it.
+// driver divides what was allocated from CUDA beside PyTorch's cache, by the library that asked for
+// it and the line of the user's code below it.
 func (d *divider) driver(x *part, rows rowSet) {
 	reports := report.ReportTensors(d.s)
 	found := map[owner]*Piece{}
@@ -122,8 +122,8 @@ func (d *divider) ownerOf(site *ledger.Site) (o owner) {
 	return o
 }
 
-// userLine returns "load (serve.py:12)": the user's own code that a stack comes from, or else a line of Python; "" if it
-// has neither.
+// userLine returns "load (serve.py:12)": the user's own code that a stack comes from, or else a
+// line of Python; "" if it has neither.
 func userLine(stack []callstack.Frame) string {
 	f := &stack[frames.Headline(stack)]
 	if !f.Python && !frames.IsUser(f) {

@@ -109,11 +109,14 @@ type Use struct {
 
 // Doubt is what the division of a Balance leaves open.
 type Doubt struct {
-	// When the holders were found, ns of CLOCK_MONOTONIC, which may be later than the moment; 0: they are unknown.
+	// When the holders were found, ns of CLOCK_MONOTONIC, which may be later than the moment; 0:
+	// they are unknown.
 	Walked uint64
-	// When the parts of the cache were read, as Walked; 0: they are unknown, or those of the moment.
+	// When the parts of the cache were read, as Walked; 0: they are unknown, or those of the
+	// moment.
 	CacheRead uint64
-	// Tensors whose purpose both the holders and the stacks show, and those of them where both show the same.
+	// Tensors whose purpose both the holders and the stacks show, and those of them where both show
+	// the same.
 	Both, Same uint64
 }
 
@@ -180,8 +183,8 @@ func (p *Piece) isNamedAs(q *Piece) bool {
 // HasName reports whether anything is known of a piece.
 func (p *Piece) HasName() bool { return !p.isNamedAs(&Piece{}) }
 
-// apportion divides a total in proportion to weights, so that the shares add up to it; by largest remainder.
-// Without weights it returns nil.
+// apportion divides a total in proportion to weights, so that the shares add up to it; by largest
+// remainder. Without weights it returns nil.
 func apportion(total uint64, weights []uint64) []uint64 {
 	var sum float64
 	for _, w := range weights {

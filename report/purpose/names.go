@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// nameRule is one row of the table of those who allocate from CUDA for themselves: whose memory a frame shows, and
-// what of it. A frame fits if it fits all expressions that are not nil.
+// nameRule is one row of the table of those who allocate from CUDA for themselves: whose memory a
+// frame shows, and what of it. A frame fits if it fits all expressions that are not nil.
 type nameRule struct {
 	kind     Kind
 	name     string         // as people call the library
@@ -50,7 +50,8 @@ var re = regexp.MustCompile
 // ggml allocates for llama.cpp, and calls cuBLAS with a handle of its own.
 var ofGGML = []string{"ggml"}
 
-// nameRules are tried for each frame from the leaf on: see ownerOfStack. Of the rules that fit one frame, the first counts.
+// nameRules are tried for each frame from the leaf on: see ownerOfStack. Of the rules that fit one
+// frame, the first counts.
 var nameRules = []nameRule{
 	// llama.cpp, Ollama and others on ggml.
 	{Weights, "llama.cpp", "", ofGGML, nil, nil, re(`(^|::)llama_model(_loader)?::load_|^llama_model_load`), native("llama_model::load_tensors(llama_model_loader&)"), llama},
@@ -108,8 +109,9 @@ var nameRules = []nameRule{
 	{Torch, "", "", nil, nil, nil, re(`CUDAPluggableAllocator`), native("torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator::malloc(unsigned long, signed char, CUstream_st*)"), ""},
 }
 
-// ownerOfStack returns whose memory a stack allocates; nil if no rule fits. The frame nearest to the leaf that a rule
-// fits decides, unless its callers know better: what the library has it for, or a library that calls it.
+// ownerOfStack returns whose memory a stack allocates; nil if no rule fits. The frame nearest to
+// the leaf that a rule fits decides, unless its callers know better: what the library has it for,
+// or a library that calls it.
 func ownerOfStack(stack []callstack.Frame) (owner *nameRule) {
 	for i := range stack {
 		r := nameRuleOf(&stack[i])

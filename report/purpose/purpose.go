@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package purpose divides what each process uses on each GPU by what it is for: weights, gradients,
-// activations, libraries. It is the only owner of these rules. Their evidence is who keeps memory, as walks
-// found it, and the stack that allocated it.
+// activations, libraries. It is the only owner of these rules. Their evidence is who keeps memory,
+// as walks found it, and the stack that allocated it.
 package purpose
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Of returns the balances of a snapshot, of processes in its order. Processes that have ended have none.
+// Of returns the balances of a snapshot, of processes in its order. Processes that have ended have
+// none.
 func Of(s *ledger.Snapshot, st callstack.Stacks) (list []Balance) {
 	d := divider{s: s, stacks: newStackReader(s, st)}
 	for _, part := range d.parts() {
@@ -39,7 +40,8 @@ func OfProcess(s *ledger.Snapshot, st callstack.Stacks, process int) (list []Bal
 	return list
 }
 
-// WithUse is Of with what an inference server reported of the KV cache of one process; nil: nothing.
+// WithUse is Of with what an inference server reported of the KV cache of one process; nil:
+// nothing.
 func WithUse(s *ledger.Snapshot, st callstack.Stacks, use *Use) []Balance {
 	list := Of(s, st)
 	for i := range list {
@@ -86,7 +88,8 @@ func (d *divider) parts() (list []part) {
 	return list
 }
 
-// unread returns parts of what was allocated from CUDA by processes of which nothing else is known: NVML has no figure yet.
+// unread returns parts of what was allocated from CUDA by processes of which nothing else is known:
+// NVML has no figure yet.
 func (d *divider) unread(known []part) (list []part) {
 	reports := report.ReportTensors(d.s)
 	for i := range d.s.Sites {

@@ -85,7 +85,8 @@ func TestADriversObjectIsNoWeight(t *testing.T) {
 	}
 }
 
-// TestRowsAddUpToNVMLsFigure is the promise of the table: for each session of the tests, of every moment.
+// TestRowsAddUpToNVMLsFigure is the promise of the table: for each session of the tests, of every
+// moment.
 func TestRowsAddUpToNVMLsFigure(t *testing.T) {
 	flood, floodStacks := reporttest.Flooded()
 	for name, c := range map[string]struct {
@@ -145,8 +146,8 @@ func checkRows(t *testing.T, name string, b *Balance) {
 	}
 }
 
-// books is a job that began before the attach with 100 MiB of weights and 50 MiB that nothing holds, and
-// allocates since by stacks 1 (a forward pass), 2 (a backward pass) and 8 (a batch).
+// books is a job that began before the attach with 100 MiB of weights and 50 MiB that nothing
+// holds, and allocates since by stacks 1 (a forward pass), 2 (a backward pass) and 8 (a batch).
 func books(walk func(w *ledger.Walk)) (*ledger.Snapshot, *ledger.Ledger) {
 	l := ledger.New(ledger.Options{Begin: reporttest.Second})
 	l.Tell(ledger.Process{PID: 7, Comm: "python3", Begin: reporttest.Second})
@@ -214,8 +215,9 @@ func bytesOf(t *testing.T, s *ledger.Snapshot) (map[Kind]int64, *Balance) {
 func TestHoldersDecideAndStacksFillTheRest(t *testing.T) {
 	s, _ := books(func(*ledger.Walk) {})
 	by, b := bytesOf(t, s)
-	// By holders: 100 of weights, 20 of gradients, 10 of activations, 10 of an input that was saved. By stacks: 10 of
-	// the backward pass that nothing holds. Neither: x, and 50 from before the attach.
+	// By holders: 100 of weights, 20 of gradients, 10 of activations, 10 of an input that was
+	// saved. By stacks: 10 of the backward pass that nothing holds. Neither: x, and 50 from before
+	// the attach.
 	for kind, want := range map[Kind]int64{Weights: 100, Gradients: 20, Backward: 10, Activations: 10, Inputs: 10, Tensors: 60} {
 		if by[kind] != want {
 			t.Errorf("%s: %d MiB, want %d", kind, by[kind], want)
@@ -308,7 +310,8 @@ func TestApportionAddsUp(t *testing.T) {
 	}
 }
 
-// TestAProcessWithoutAFigureOfNVMLHasABalance: NVML lists a process some time after its first allocation.
+// TestAProcessWithoutAFigureOfNVMLHasABalance: NVML lists a process some time after its first
+// allocation.
 func TestAProcessWithoutAFigureOfNVMLHasABalance(t *testing.T) {
 	s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}, {PID: 8, End: 1}}, Sites: []ledger.Site{
 		{Process: 0, Kind: ledger.Device, Device: 0, LiveBytes: 5, Stack: 1}, {Process: 0, Kind: ledger.Device, Device: 0, LiveBytes: 2, Stack: 2},

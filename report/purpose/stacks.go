@@ -76,8 +76,8 @@ func kindOf(t *phase.Trait) Kind {
 	return Tensors
 }
 
-// moduleName returns "Block.forward (model.py:88)": the innermost module of the program's own code, with its
-// line, else the innermost.
+// moduleName returns "Block.forward (model.py:88)": the innermost module of the program's own code,
+// with its line, else the innermost.
 func moduleName(stack []callstack.Frame, t *phase.Trait) string {
 	c, ok := t.Module(func(i int) bool { return frames.IsUser(&stack[i]) })
 	if !ok {

@@ -29,8 +29,8 @@ type share struct {
 // sums has bytes by purpose.
 type sums map[share]uint64
 
-// tensors divides what PyTorch's allocator has given out. Holders decide where they prove a purpose; stacks
-// decide the rest.
+// tensors divides what PyTorch's allocator has given out. Holders decide where they prove a
+// purpose; stacks decide the rest.
 func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
 	all := sums{}
 	w := d.s.LatestWalk(x.Process)
@@ -152,8 +152,8 @@ func (d *divider) newer(x *part, w *ledger.Walked, all sums, doubt *Doubt) {
 	}
 }
 
-// exact reports whether nothing was allocated or freed since the walk, as far as totals show it: then what the
-// walk found is what there is.
+// exact reports whether nothing was allocated or freed since the walk, as far as totals show it:
+// then what the walk found is what there is.
 func (d *divider) exact(x *part, w *ledger.Walked) bool {
 	if w == nil {
 		return false
@@ -167,8 +167,8 @@ func (d *divider) exact(x *part, w *ledger.Walked) bool {
 	return len(w.Allocators) > 0
 }
 
-// fitted returns the bytes of each holder by purpose: as the walk found them if that is exact, else as the
-// sites have them.
+// fitted returns the bytes of each holder by purpose: as the walk found them if that is exact, else
+// as the sites have them.
 func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact bool) (list []sums) {
 	if w == nil {
 		return nil
@@ -196,14 +196,15 @@ func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact boo
 	return list
 }
 
-// lasted reports whether the walks before and after the moment found the same bytes of a holder, all of them parts of a
-// model that last: then it had these at the moment, whatever the sample shows.
+// lasted reports whether the walks before and after the moment found the same bytes of a holder,
+// all of them parts of a model that last: then it had these at the moment, whatever the sample
+// shows.
 func lasted(h *ledger.Held) bool {
 	return h.Lasted && h.Parts[modelpart.Weight]+h.Parts[modelpart.State]+h.Parts[modelpart.Buffer] == h.Parts.Sum()
 }
 
-// exactly returns what a walk found of a holder, with what stacks add: the module, and the purpose of what is no
-// part of a model.
+// exactly returns what a walk found of a holder, with what stacks add: the module, and the purpose
+// of what is no part of a model.
 func exactly(h *ledger.Held, bytes uint64, by sums) sums {
 	out := sums{}
 	for kind, n := range dividedByPart(h, bytes) {

@@ -39,8 +39,8 @@ func (b *Balance) Title(s *ledger.Snapshot) string {
 	return text
 }
 
-// Largest returns the rows by size, largest first, at most so many. If there are more, the smallest are summed:
-// then more is how many, and rest their bytes.
+// Largest returns the rows by size, largest first, at most so many. If there are more, the smallest
+// are summed: then more is how many, and rest their bytes.
 func (b *Balance) Largest(most int) (rows []Row, more int, rest int64) {
 	rows = slices.Clone(b.Rows)
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Bytes, a.Bytes) })
@@ -84,8 +84,8 @@ func (p *Piece) Name(kind Kind) string {
 	return p.Part + untrusted.Clean(p.Line)
 }
 
-// Known returns how the purpose of a row is known: "holders", "stacks", "holders 60%"; "" if the row is no
-// tensors, or its purpose is unknown.
+// Known returns how the purpose of a row is known: "holders", "stacks", "holders 60%"; "" if the
+// row is no tensors, or its purpose is unknown.
 func (r *Row) Known() string {
 	const most = 0.995
 	if r.Kind == Tensors || r.Bytes <= 0 || r.ByHolders+r.ByStacks == 0 {
@@ -161,8 +161,8 @@ func (b *Balance) hasTensors() bool {
 
 func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 
-// Bar draws the rows of a balance in so many columns, each by the letter of its kind: "WWWGGOOOOAAAAAAcc".
-// Rows of less than half a column have none.
+// Bar draws the rows of a balance in so many columns, each by the letter of its kind:
+// "WWWGGOOOOAAAAAAcc". Rows of less than half a column have none.
 func (b *Balance) Bar(columns int) string {
 	var sum int64
 	for i := range b.Rows {

@@ -10,9 +10,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
-// Caches is a job that is older than the session, and whose allocator was read: on the default stream its list
-// "kept" has each second tensor of 5 MiB in its segments, on another stream "frames" one of 2 MiB in each, and a CUDA
-// graph has a pool. A segment is free. Nothing was allocated since the attach.
+// Caches is a job that is older than the session, and whose allocator was read: on the default
+// stream its list "kept" has each second tensor of 5 MiB in its segments, on another stream
+// "frames" one of 2 MiB in each, and a CUDA graph has a pool. A segment is free. Nothing was
+// allocated since the attach.
 func Caches() *ledger.Snapshot {
 	l := ledger.New(ledger.Options{Begin: 1000 * Second, Host: "gpu-box-1"})
 	l.Tell(ledger.GPUs{{UUID: OOMGPU, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * MiB, Used: 2 * GiB}})
@@ -50,7 +51,8 @@ type cachesJob struct {
 	storages                  []ledger.Storage
 }
 
-// segment adds a segment with blocks: their sizes in MiB, negative if free, each followed by its holder.
+// segment adds a segment with blocks: their sizes in MiB, negative if free, each followed by its
+// holder.
 func (c *cachesJob) segment(arena uint16, blocks ...int) {
 	s := caching.Segment{Address: c.next, Arena: arena}
 	for i := 0; i+1 < len(blocks); i += 2 {

@@ -20,8 +20,8 @@ func HeldStacks() StackMap {
 
 // Held is a training job of which 58 GiB are older than the attach, with a list that grows by 80
 // MiB a second, and a C++ server. Of both, memory was walked at 1 s and at 58 s; the server has no
-// Python. At 59 s, 256 MiB from before the attach are freed, of which no holder was found. The session
-// ends at 60 s.
+// Python. At 59 s, 256 MiB from before the attach are freed, of which no holder was found. The
+// session ends at 60 s.
 func Held() *ledger.Snapshot {
 	l := ledger.New(ledger.Options{Begin: 1000 * Second, Host: "gpu-box-1"})
 	PlayHeld(l)
@@ -179,8 +179,8 @@ func (w *heldWalk) older(holder ledger.Holder, storages int, bytes uint64) uint3
 	return index
 }
 
-// NamedWalks are walks with these names: of process 0 with a holder of 2 MiB, half of it from before
-// the attach, and an earlier one of it in vain.
+// NamedWalks are walks with these names: of process 0 with a holder of 2 MiB, half of it from
+// before the attach, and an earlier one of it in vain.
 func NamedWalks(path, frame, container string) []ledger.Walked {
 	held := ledger.Held{
 		Holder: ledger.Holder{Path: path, Frames: []string{frame, path, container}, Class: container, Also: []string{frame}, Container: container, Containers: 1, Entries: 7, Found: true, Retention: retention.Read(0, path)},

@@ -40,8 +40,8 @@ func (HelperStacks) Stack(id uint64) []callstack.Frame {
 	return append(list, Script("Block.forward", "/home/ada/gpt/gpt.py", 25), main)
 }
 
-// Helper is a training in which a helper allocates for three callers, of which one leaks; and a line of a model
-// below which PyTorch calls three modules.
+// Helper is a training in which a helper allocates for three callers, of which one leaks; and a
+// line of a model below which PyTorch calls three modules.
 func Helper() *ledger.Snapshot {
 	begin := 1000 * Second
 	l := ledger.New(ledger.Options{Begin: begin, Host: "gpu-box-1"})

@@ -33,8 +33,9 @@ func Walk(t testing.TB, image string, at time.Time) *holders.Result {
 	return r
 }
 
-// TrainingWalk is what a walk of a training job finds: a model of some layers with gradients and the
-// state of its optimizer, outputs that a function collects, kept losses, and what the step uses.
+// TrainingWalk is what a walk of a training job finds: a model of some layers with gradients and
+// the state of its optimizer, outputs that a function collects, kept losses, and what the step
+// uses.
 func TrainingWalk(at time.Time, layers, outputs, losses int) *holders.Result {
 	r := &holders.Result{Python: "3.13.5", Objects: 250_000, Threads: 4, At: at, Times: holders.Times{Total: 250 * time.Millisecond}}
 	address := uint64(0x7d0000000000)

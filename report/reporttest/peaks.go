@@ -4,8 +4,8 @@ package reporttest
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
-// WithPeaks gives the processes of a snapshot that was written by hand the peaks that the books would: of
-// their tensors on a GPU, or of their largest total. It returns the snapshot.
+// WithPeaks gives the processes of a snapshot that was written by hand the peaks that the books
+// would: of their tensors on a GPU, or of their largest total. It returns the snapshot.
 func WithPeaks(s *ledger.Snapshot) *ledger.Snapshot {
 	torch := map[int]bool{}
 	note := func(process int, bytes, time uint64) {

@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
-// Explained is the session of Held, whose walks found what the storages are of a model. Of a list's tensors, the
-// autograd graph has saved half.
+// Explained is the session of Held, whose walks found what the storages are of a model. Of a list's
+// tensors, the autograd graph has saved half.
 func Explained() *ledger.Snapshot {
 	s := Held()
 	for i := range s.Walks {

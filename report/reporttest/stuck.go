@@ -30,10 +30,10 @@ func StuckStacks() StackMap {
 	return stacks
 }
 
-// Stuck is a job whose metrics keep a tensor of 2 MiB in each of 240 segments of 20 MiB. Twenty more
-// segments have a batch beside it, 30 only batches, 10 tensors of six layers, 4 are full and 60 empty.
-// Small tensors that were not sampled lie in 40 segments of 2 MiB. Four GiB of cache are older than
-// the attach.
+// Stuck is a job whose metrics keep a tensor of 2 MiB in each of 240 segments of 20 MiB. Twenty
+// more segments have a batch beside it, 30 only batches, 10 tensors of six layers, 4 are full and
+// 60 empty. Small tensors that were not sampled lie in 40 segments of 2 MiB. Four GiB of cache are
+// older than the attach.
 func Stuck() *ledger.Snapshot {
 	l := ledger.New(ledger.Options{Begin: 1000 * Second, Host: "gpu-box-1"})
 	PlayStuck(l)
@@ -90,8 +90,8 @@ func (j *stuckJob) apply(e ledger.Event) {
 	j.books.Apply(&e)
 }
 
-// segment allocates a segment with a tensor of each stack, 2 MiB or, of stack 0, some small ones that are
-// not in the sample.
+// segment allocates a segment with a tensor of each stack, 2 MiB or, of stack 0, some small ones
+// that are not in the sample.
 func (j *stuckJob) segment(size uint64, stacks []uint64) {
 	address := j.next
 	j.next += 2 * size

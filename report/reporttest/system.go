@@ -9,7 +9,8 @@ import (
 )
 
 // SystemSnapshot is a process on a superchip: 2 GiB of the GPU from CUDA, and 40 GiB of malloc's
-// memory on the GPU's NUMA node, read 1 s before the snapshot. A second GPU shares the host's memory.
+// memory on the GPU's NUMA node, read 1 s before the snapshot. A second GPU shares the host's
+// memory.
 func SystemSnapshot() *ledger.Snapshot {
 	const gpu = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
 	l := ledger.New(ledger.Options{Begin: Second})

@@ -48,8 +48,8 @@ const (
 // String returns a code: "certain".
 func (s Sure) String() string { return [...]string{"", "guess", "likely", "certain"}[min(s, Certain)] }
 
-// Steps are the steps of one process. Times are ns of CLOCK_MONOTONIC, sizes are bytes that PyTorch's
-// allocator of a GPU has given out.
+// Steps are the steps of one process. Times are ns of CLOCK_MONOTONIC, sizes are bytes that
+// PyTorch's allocator of a GPU has given out.
 type Steps struct {
 	PID        uint32
 	From, To   uint64  // first and last event of the process's tensors

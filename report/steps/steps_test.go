@@ -184,7 +184,8 @@ func check(t *testing.T, s *Steps, by By, sure Sure, count uint64, passes int) {
 	}
 }
 
-// twice runs a program again with its peak as a point, and returns its steps and where the peak lies.
+// twice runs a program again with its peak as a point, and returns its steps and where the peak
+// lies.
 func twice(t *testing.T, run func(p *program)) (*Steps, Place) {
 	t.Helper()
 	p := newProgram()

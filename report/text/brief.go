@@ -57,9 +57,9 @@ func (p *brief) limit(usual int) int {
 	return usual
 }
 
-// WriteLeaksBrief writes what WriteLeaks does, on one screen where it can: the lines that grow, with
-// the user's own frames of their stacks, the largest sites in one line each, and the notes that
-// change these figures.
+// WriteLeaksBrief writes what WriteLeaks does, on one screen where it can: the lines that grow,
+// with the user's own frames of their stacks, the largest sites in one line each, and the notes
+// that change these figures.
 func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := brief{s: s, st: st, o: o, kept: report.KeptBy(s), judged: report.Judge(s, st), classes: map[siteKey]string{}, objects: map[siteKey]string{}}
 	p.gpu, p.managed, p.host = report.DivideLeaks(report.Leaks(s, o))
@@ -83,8 +83,8 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 }
 
 // shorten chooses a form for the next try that may be shorter by so many rows, and reports whether
-// there is one: fewer sites, fewer lines that grow and may not leak with their evidence, less of what
-// GPUs are used for, less evidence.
+// there is one: fewer sites, fewer lines that grow and may not leak with their evidence, less of
+// what GPUs are used for, less evidence.
 func (p *brief) shorten(rows int) bool {
 	switch {
 	case p.o.Top == 0 && p.most > leastSites:
@@ -233,8 +233,9 @@ func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]u
 	p.text(style, 0, text)
 }
 
-// lastPiece returns "…" for the words that lines leave out. If the first of them is a long name, such as that
-// of a class, for which there is room only in part, it returns the end of the name: that tells names apart.
+// lastPiece returns "…" for the words that lines leave out. If the first of them is a long name,
+// such as that of a class, for which there is room only in part, it returns the end of the name:
+// that tells names apart.
 func lastPiece(list, lines []string, room int) string {
 	const least, long = 12, 20
 	n := len(strings.Fields(strings.Join(lines, " ")))

@@ -177,8 +177,8 @@ func (t *siteTable) changeName() string {
 	return "last " + format.Span(t.half)
 }
 
-// change returns "+36.8 MiB", the growth in the second half of the session or of a process that began
-// in it, or the age with Options.Older.
+// change returns "+36.8 MiB", the growth in the second half of the session or of a process that
+// began in it, or the age with Options.Older.
 func (t *siteTable) change(x *ledger.Site) string {
 	if t.o.Older == 0 {
 		if x.Growth == 0 {

@@ -93,7 +93,8 @@ func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st cal
 // since returns the time between the begin of the session and another moment.
 func since(s *ledger.Snapshot, time uint64) string { return format.Span(report.Minus(time, s.Begin)) }
 
-// endOf returns the row that has what a row had at its end: at that of its process, if it has ended.
+// endOf returns the row that has what a row had at its end: at that of its process, if it has
+// ended.
 func endOf(t *timeline.Timeline, r *timeline.Row, left *timeline.Timeline) *timeline.Row {
 	p := &t.Processes[r.Process]
 	if p.End == 0 {

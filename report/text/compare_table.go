@@ -20,8 +20,8 @@ type comparedColumn struct {
 	figure func(r *compare.Row) string
 }
 
-// tableColumns returns the columns that fit beside lines of code: the median and all, or all, or the
-// least, the median, the most and the odd ones. It returns nil on a screen that is too narrow.
+// tableColumns returns the columns that fit beside lines of code: the median and all, or all, or
+// the least, the median, the most and the odd ones. It returns nil on a screen that is too narrow.
 func (p *comparedPage) tableColumns() []comparedColumn {
 	cell := func(name string, figure func(r *compare.Row) string) comparedColumn {
 		width := min(max(format.Width(name)+2, leastCell), mostCell)

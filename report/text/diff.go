@@ -15,8 +15,8 @@ import (
 )
 
 // WriteDiff writes which lines of the user's own code, and which holders, have more or less GPU
-// memory after than before, from the result of profile.Diff. The names are those of the two files or
-// moments.
+// memory after than before, from the result of profile.Diff. The names are those of the two files
+// or moments.
 func WriteDiff(w io.Writer, d compare.Difference, names [2]string, o report.Options, screen Screen) error {
 	changes := d.Lines
 	var before, after int64

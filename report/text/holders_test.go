@@ -54,7 +54,8 @@ func TestAPathIsBrokenButNeverCut(t *testing.T) {
 	}
 }
 
-// TestNoSentenceStandsTwiceInAReport: what could be freed of one kind is explained once, and copies of a model are told apart.
+// TestNoSentenceStandsTwiceInAReport: what could be freed of one kind is explained once, and copies
+// of a model are told apart.
 func TestNoSentenceStandsTwiceInAReport(t *testing.T) {
 	h := report.Holders{PID: 1, Result: &holders.Result{Waste: []holders.Waste{
 		{Kind: holders.WasteFrozen, Holder: "a.weight.grad", Device: "cuda:0", Storages: 1, Bytes: 8 << 20, Whole: 8 << 20},

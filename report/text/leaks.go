@@ -199,7 +199,8 @@ func growthText(s *ledger.Snapshot, x *ledger.Site) string {
 // leastGrowth is the shortest time, in ns, of which growth is shown.
 const leastGrowth = uint64(time.Second)
 
-// growthIn returns "+128 MiB in the last 30s (256 MiB/min)", "steady", or "" for a time that is too short.
+// growthIn returns "+128 MiB in the last 30s (256 MiB/min)", "steady", or "" for a time that is too
+// short.
 func growthIn(growth int64, over uint64) string {
 	switch {
 	case over < leastGrowth:
@@ -265,8 +266,8 @@ func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (lis
 	return list
 }
 
-// SiteLines returns one site as WriteLeaks writes it, with its whole stack. Rank is its number among
-// others. No line is wider than width columns, at least 20. The judgement may be nil.
+// SiteLines returns one site as WriteLeaks writes it, with its whole stack. Rank is its number
+// among others. No line is wider than width columns, at least 20. The judgement may be nil.
 func SiteLines(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, x *ledger.Site, rank, width int) []Line {
 	p, r := newPage(Screen{Width: width}), &lines.New(s, st, j).Rows([]ledger.Site{*x})[0]
 	leakLine(p, s, st, report.KeptBy(s)[x.Process].OfSites(r.Pointers()), rank, r, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// A helper's leak has its caller's line everywhere, sites of one line are one row that names what tells them apart,
-// and PyTorch's plumbing is no leaf and no branch.
+// A helper's leak has its caller's line everywhere, sites of one line are one row that names what
+// tells them apart, and PyTorch's plumbing is no leaf and no branch.
 func TestLinesOfAHelperAndOfModules(t *testing.T) {
 	type write = func(io.Writer, *ledger.Snapshot, callstack.Stacks, report.Options, Screen) error
 	for name, c := range map[string]struct {

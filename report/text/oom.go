@@ -15,8 +15,8 @@ import (
 )
 
 // WriteOOM writes the page on one out-of-memory error: which line asked for memory, why the request
-// failed, what its memory is for, the processes on the GPU, who keeps the memory, the largest sites with their growth, and doubts as footnotes.
-// The snapshot is of the error or later.
+// failed, what its memory is for, the processes on the GPU, who keeps the memory, the largest sites
+// with their growth, and doubts as footnotes. The snapshot is of the error or later.
 func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM, options report.Options, screen Screen) error {
 	v := newOOMCase(s, &o)
 	p := newPage(screen)

@@ -10,7 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// GPUOfOOM returns the GPU of an out-of-memory error and the processes on it, as WriteOOM shows them.
+// GPUOfOOM returns the GPU of an out-of-memory error and the processes on it, as WriteOOM shows
+// them.
 func GPUOfOOM(s *ledger.Snapshot, st callstack.Stacks, o report.OOM) report.OOMGPU {
 	v := newOOMCase(s, &o)
 	g := report.OOMGPU{Own: v.own, Line: frameOf(st, o.Stack, o.Caller())}
@@ -63,8 +64,8 @@ func frameOf(st callstack.Stacks, id uint64, api string) callstack.Frame {
 	return stack[frames.Headline(stack)]
 }
 
-// neighborsPart writes which line holds most of each other traced process on the GPU, if the largest
-// sites do not show it.
+// neighborsPart writes which line holds most of each other traced process on the GPU, if the
+// largest sites do not show it.
 func (v *oomCase) neighborsPart(p *page, st callstack.Stacks, top int) {
 	shown := map[int]bool{v.process: true, -1: true}
 	list := v.holdings()

@@ -14,8 +14,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// PyTorch's allocator takes a segment from the driver for a request that no free block serves: 2 MiB
-// for small ones, 20 MiB below 10 MiB, else a multiple of 2 MiB (c10/cuda/CUDACachingAllocator.cpp).
+// PyTorch's allocator takes a segment from the driver for a request that no free block serves: 2
+// MiB for small ones, 20 MiB below 10 MiB, else a multiple of 2 MiB
+// (c10/cuda/CUDACachingAllocator.cpp).
 const (
 	smallRequest, smallSegment = 1 << 20, 2 << 20
 	midRequest, midSegment     = 10 << 20, 20 << 20
@@ -46,8 +47,8 @@ func (v *oomCase) fitsInOnePiece() bool {
 	return v.cached() >= v.o.Size && room >= v.need()
 }
 
-// why returns one sentence on why the request failed, as far as the figures show it: what alone would
-// have let it fit.
+// why returns one sentence on why the request failed, as far as the figures show it: what alone
+// would have let it fit.
 func (v *oomCase) why() string {
 	o := v.o
 	known := o.Size != ledger.UnknownSize
@@ -92,7 +93,8 @@ func (v *oomCase) fragmentation() string {
 	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, format.Bytes(v.tensors.LargestFree))
 }
 
-// cache returns what was read of the allocator that failed, soon before or after the error; nil: nothing.
+// cache returns what was read of the allocator that failed, soon before or after the error; nil:
+// nothing.
 func (v *oomCase) cache() *ledger.AllocatorCache {
 	if !v.o.FromTorch() || v.process < 0 {
 		return nil
@@ -139,9 +141,9 @@ func (v *oomCase) stuck(st callstack.Stacks) *report.StuckCache {
 	return nil
 }
 
-// stuckText returns "5.21 GiB of the cache cannot go back to the driver: 480 MiB in 240 tensors hold
-// 4.69 GiB in 240 segments, from metrics.py:31 Metrics.update." of the first lines that hold it, ""
-// if little of it is stuck.
+// stuckText returns "5.21 GiB of the cache cannot go back to the driver: 480 MiB in 240 tensors
+// hold 4.69 GiB in 240 segments, from metrics.py:31 Metrics.update." of the first lines that hold
+// it, "" if little of it is stuck.
 func (v *oomCase) stuckText(st callstack.Stacks) string {
 	c := v.stuck(st)
 	if c == nil || len(c.Rows) == 0 {

@@ -160,8 +160,8 @@ const (
 	nameColumn    = 30
 )
 
-// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported of its KV cache; nil:
-// nothing.
+// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported
+// of its KV cache; nil: nothing.
 func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	list := purpose.WithUse(s, st, use)
@@ -183,7 +183,8 @@ func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *pur
 	return p.writeTo(w)
 }
 
-// explainPart writes the first block of other reports: what the memory of the processes with most of it is for.
+// explainPart writes the first block of other reports: what the memory of the processes with most
+// of it is for.
 func explainPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, only func(*purpose.Balance) bool) {
 	list := purpose.Of(s, st)
 	shown := 0

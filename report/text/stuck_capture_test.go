@@ -62,8 +62,8 @@ func stuckCapture(t *testing.T, live *ledger.Snapshot) *capture.Reader {
 	return r
 }
 
-// TestWhatKeepsTheCacheIsKnownAtAnyMoment: at the end as in the session, and before blocks were listed as
-// far as the sample shows.
+// TestWhatKeepsTheCacheIsKnownAtAnyMoment: at the end as in the session, and before blocks were
+// listed as far as the sample shows.
 func TestWhatKeepsTheCacheIsKnownAtAnyMoment(t *testing.T) {
 	live := reporttest.Stuck()
 	r := stuckCapture(t, live)

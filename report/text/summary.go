@@ -15,8 +15,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteSummary writes the end of a session: what the memory is for, what processes that have ended held at their peak, live and peak memory by process and device, the largest
-// sites, what NVML's figures are made of, and doubts as footnotes.
+// WriteSummary writes the end of a session: what the memory is for, what processes that have ended
+// held at their peak, live and peak memory by process and device, the largest sites, what NVML's
+// figures are made of, and doubts as footnotes.
 func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	if o.Top <= 0 {
 		o.Top = 5

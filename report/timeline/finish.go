@@ -75,8 +75,8 @@ func (b *builder) join(r *Row, withUUID []int) bool {
 	return true
 }
 
-// sortProcesses gives processes the order of the latest snapshot, after those that it lacks: that of
-// the moments at which they were first seen depends on the moments.
+// sortProcesses gives processes the order of the latest snapshot, after those that it lacks: that
+// of the moments at which they were first seen depends on the moments.
 func (b *builder) sortProcesses() {
 	t := b.t
 	here := make([]bool, len(t.Processes))
@@ -188,7 +188,8 @@ func (t *Timeline) placeHost() {
 	t.Rows = rows
 }
 
-// largeShare is the least share of the highest memory use that a large allocation has: one of so many.
+// largeShare is the least share of the highest memory use that a large allocation has: one of so
+// many.
 const largeShare = 50
 
 // worthMarking drops marks of allocations that are small beside the highest memory use.

@@ -13,16 +13,16 @@ import (
 type Moments struct {
 	Begin, End uint64
 	Steps      int // about how many there are, without Peaks
-	// When the ledger found the peaks of processes and their GPUs: ledger.PeakTimes of the session up to
-	// End. MaxPeaks of them count.
+	// When the ledger found the peaks of processes and their GPUs: ledger.PeakTimes of the session
+	// up to End. MaxPeaks of them count.
 	Peaks []uint64
 }
 
 // MaxPeaks is the most peaks of processes and GPUs among the moments of Play.
 const MaxPeaks = 32
 
-// eventLag is how much older than a preceding input an event may be, in ns, as in captures: events wait
-// in the kernel's ring.
+// eventLag is how much older than a preceding input an event may be, in ns, as in captures: events
+// wait in the kernel's ring.
 const eventLag = uint64(time.Second)
 
 // newInUse returns the sums of an empty session, from which a timeline shall be made.
@@ -121,7 +121,8 @@ func (x *use) bytes() int64 { return x.driver - x.cached }
 // inUse sums how much is in use, and nothing else: what was allocated from the driver, and of
 // PyTorch's segments only their blocks. It observes no ledger, which has the inputs later: see
 // ahead. Its rules are simpler than the ledger's (it knows no contexts, mappings or failed frees),
-// so it only chooses the moments of steps: peaks, and all figures of a timeline, come from the ledger.
+// so it only chooses the moments of steps: peaks, and all figures of a timeline, come from the
+// ledger.
 type inUse struct {
 	Moments
 	begin, end, step uint64

@@ -21,7 +21,8 @@ const (
 	// site takes.
 	siteCost = 4
 
-	// Moments that are no longer wanted and stay until there are this many: dropping them takes time.
+	// Moments that are no longer wanted and stay until there are this many: dropping them takes
+	// time.
 	unwanted = 32
 )
 

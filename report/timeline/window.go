@@ -17,9 +17,9 @@ const (
 )
 
 // Window is a timeline of the latest moments of a session without an end. Snapshots come at any
-// pace; of those that are closer than its step only the latest stays. The last moment is as of then.
-// At those before, each process has what it had when it had most since the moment before, as far as
-// snapshots have ledger.Snapshot.Highest.
+// pace; of those that are closer than its step only the latest stays. The last moment is as of
+// then. At those before, each process has what it had when it had most since the moment before, as
+// far as snapshots have ledger.Snapshot.Highest.
 //
 // Its largest sites have bytes over time. The rest is known in the sums of rows.
 type Window struct {

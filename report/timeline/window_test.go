@@ -110,8 +110,8 @@ func TestWindowBoundsSites(t *testing.T) {
 	}
 }
 
-// TestWindowShowsTheHighestOfEachInterval: the last moment is as of then, those before have the most
-// since the moment before, by process, however many snapshots came between.
+// TestWindowShowsTheHighestOfEachInterval: the last moment is as of then, those before have the
+// most since the moment before, by process, however many snapshots came between.
 func TestWindowShowsTheHighestOfEachInterval(t *testing.T) {
 	w := NewWindow(900e9)
 	of := func(end uint64, first, second uint64) *ledger.Snapshot {

@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// A helper's line is split into what leaks, by its caller, and what does not; and a line names what its stacks
-// differ by.
+// A helper's line is split into what leaks, by its caller, and what does not; and a line names what
+// its stacks differ by.
 func TestTopSplitsTheLineOfAHelper(t *testing.T) {
 	s, stacks := reporttest.Helper(), reporttest.HelperStacks{}
 	rows := func(judged *Verdicts) string {

@@ -38,8 +38,8 @@ func large(processes, sites int) (*ledger.Snapshot, callstack.Stacks) {
 	return s, stacks
 }
 
-// BenchmarkRefresh is what one moment costs, from receiving it to the drawn screen, by view. Judging
-// is not in it.
+// BenchmarkRefresh is what one moment costs, from receiving it to the drawn screen, by view.
+// Judging is not in it.
 func BenchmarkRefresh(b *testing.B) {
 	for _, size := range [][2]int{{1, 50}, {200, 5000}} {
 		s, st := large(size[0], size[1])

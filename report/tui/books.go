@@ -251,8 +251,8 @@ func (d *reading) sum() {
 	d.lines = slices.DeleteFunc(d.lines, func(l line) bool { return l.own == 0 && l.total == 0 && l.count == 0 })
 }
 
-// headOf returns where the headline of a site was judged to be, 0 if it was not. Memory without a verdict of
-// its own, as a cache, has that of frames.Headline.
+// headOf returns where the headline of a site was judged to be, 0 if it was not. Memory without a
+// verdict of its own, as a cache, has that of frames.Headline.
 func (d *reading) headOf(h *report.Holding) int {
 	if j := d.Judged.of(d.s, h.Site); j != nil && h.Mark == "" {
 		return d.Judged.heads[d.s.IDOf(h.Site)]
@@ -260,7 +260,8 @@ func (d *reading) headOf(h *report.Holding) int {
 	return 0
 }
 
-// place returns the plane and the GPU of a holding. Memory that is in no GPU's sum makes none known.
+// place returns the plane and the GPU of a holding. Memory that is in no GPU's sum makes none
+// known.
 func (d *reading) place(h *report.Holding) (plane, gpu int) {
 	switch {
 	case h.OnHost():

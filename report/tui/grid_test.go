@@ -60,8 +60,8 @@ func hostileMoment() Moment {
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// checkGrid tests that a screen keeps within its terminal, by each measure of width, and has no control
-// characters but those of styles.
+// checkGrid tests that a screen keeps within its terminal, by each measure of width, and has no
+// control characters but those of styles.
 func checkGrid(t *testing.T, m *Model, what string) {
 	t.Helper()
 	content := m.View().Content

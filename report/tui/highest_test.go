@@ -15,9 +15,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// redrawn plays a training whose activations come and go in each step, and returns the books at each
-// redraw, which is at the end of a step: nothing but the model is left then. Between two readings of
-// NVML one step needs more than all others.
+// redrawn plays a training whose activations come and go in each step, and returns the books at
+// each redraw, which is at the end of a step: nothing but the model is left then. Between two
+// readings of NVML one step needs more than all others.
 func redrawn(redraws uint64) (list []Moment, l *ledger.Ledger) {
 	const mib, second = reporttest.MiB, reporttest.Second
 	l = ledger.New(ledger.Options{Begin: second})

@@ -55,8 +55,8 @@ func evidence(g *verdict.Group) string {
 	return text
 }
 
-// growthText returns what grows on the GPU that fills fastest, "" if nothing does or it is not judged yet: "GPU 0 fills: PyTorch cache
-// grows: 3.39 GiB in 10s …".
+// growthText returns what grows on the GPU that fills fastest, "" if nothing does or it is not
+// judged yet: "GPU 0 fills: PyTorch cache grows: 3.39 GiB in 10s …".
 func (b *books) growthText() string {
 	if b == nil || b.Judged == nil {
 		return ""

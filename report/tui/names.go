@@ -203,8 +203,8 @@ func (n *names) add(at map[report.LineKey]int32, key report.LineKey, f callstack
 	return k
 }
 
-// shortFile returns the name of a file without its folders, which Enter shows: "train.py". A package's
-// own file keeps the name of the package.
+// shortFile returns the name of a file without its folders, which Enter shows: "train.py". A
+// package's own file keeps the name of the package.
 func shortFile(file string) string {
 	folder, base := path.Split(file)
 	if base == "__init__.py" || base == "__main__.py" {

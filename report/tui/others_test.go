@@ -9,7 +9,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// TestWhatIsNotTracedStandsBelowTheProcesses at each width, without the traced ones, and with the driver's own first.
+// TestWhatIsNotTracedStandsBelowTheProcesses at each width, without the traced ones, and with the
+// driver's own first.
 func TestWhatIsNotTracedStandsBelowTheProcesses(t *testing.T) {
 	x := moments()["session"]
 	x.Others = []Other{

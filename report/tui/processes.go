@@ -82,8 +82,8 @@ func (v *processView) open(x *scene) (target, bool) {
 // leastPreview is the least height of the lines below the processes.
 const leastPreview = 5
 
-// draw draws the table of processes, with the caches and the lines of the one at the cursor below, if they have
-// room.
+// draw draws the table of processes, with the caches and the lines of the one at the cursor below,
+// if they have room.
 func (v *processView) draw(x *scene) []string {
 	height := x.size.bodyHeight()
 	n := rowsOf(v, x)
@@ -181,8 +181,8 @@ func previewOf(x *scene, p *process, height int) []string {
 // maxCaches is how many allocators of a process are shown below the processes.
 const maxCaches = 2
 
-// cachesOf returns what PyTorch's allocators of a process have on the chosen GPU, or on all: what their cache is made of,
-// and their own counters. The largest caches come first.
+// cachesOf returns what PyTorch's allocators of a process have on the chosen GPU, or on all: what
+// their cache is made of, and their own counters. The largest caches come first.
 func cachesOf(x *scene, p *process) (lines []string) {
 	s := x.b.Snapshot
 	var list []*ledger.AllocatorCache
@@ -211,7 +211,8 @@ func cachesOf(x *scene, p *process) (lines []string) {
 	return lines
 }
 
-// Other is memory of a GPU, or a process that keeps one, as NVML and the kernel show it. Its texts are untrusted.
+// Other is memory of a GPU, or a process that keeps one, as NVML and the kernel show it. Its texts
+// are untrusted.
 type Other struct {
 	PID     uint32 // 0: no process, as of what the driver keeps
 	GPU     int    // NVML index; -1: on none that NVML lists it for
@@ -223,8 +224,8 @@ type Other struct {
 // mostOthers is how many of them are shown below the processes of a screen.
 const mostOthers = 6
 
-// othersOf returns rows on what is not traced, below a blank line and a heading, in at most height lines: memory without a
-// process first, then the largest. Processes that are traced are left out.
+// othersOf returns rows on what is not traced, below a blank line and a heading, in at most height
+// lines: memory without a process first, then the largest. Processes that are traced are left out.
 func othersOf(x *scene, height int, notes bool) []string {
 	if x.b == nil || height < 3 {
 		return nil

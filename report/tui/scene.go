@@ -43,7 +43,8 @@ type choice struct {
 // ofOne reports whether a process is chosen.
 func (c *choice) ofOne() bool { return c.process != ledger.ProcessID{} }
 
-// screen is how the lines of a terminal are divided: title, loss, GPUs, tabs, body, happening, keys.
+// screen is how the lines of a terminal are divided: title, loss, GPUs, tabs, body, happening,
+// keys.
 type screen struct {
 	width, height   int
 	loss, grows     bool

@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// hour plays moments into series: process 1 grows by a MiB a moment, and each tenth moment a process
-// comes and goes.
+// hour plays moments into series: process 1 grows by a MiB a moment, and each tenth moment a
+// process comes and goes.
 func hour(s *series, from, to int, step uint64) {
 	for i := from; i < to; i++ {
 		live := int64(i) << 20

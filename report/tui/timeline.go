@@ -255,8 +255,8 @@ func (x *scene) drawTrack(c chart, t *trackRow, at bool) []string {
 	return list
 }
 
-// scaleOf returns the values at the bottom and the top of a chart. The bottom is 0, unless the values
-// change so little that nobody would see it: then it is higher, and stands beside the chart.
+// scaleOf returns the values at the bottom and the top of a chart. The bottom is 0, unless the
+// values change so little that nobody would see it: then it is higher, and stands beside the chart.
 func scaleOf(heights []int64, lines int) (bottom, top int64) {
 	low := int64(-1)
 	for _, h := range heights {

@@ -135,8 +135,8 @@ func trimmed(screen string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// TestTheProcessViewHasCachesAndCounters: what PyTorch's cache is made of, and the counters of its allocator, at the
-// widths that people use.
+// TestTheProcessViewHasCachesAndCounters: what PyTorch's cache is made of, and the counters of its
+// allocator, at the widths that people use.
 func TestTheProcessViewHasCachesAndCounters(t *testing.T) {
 	for _, size := range [][2]int{{44, 30}, {80, 24}, {120, 40}} {
 		m := screenOf(size[0], size[1], Options{}, moments()["caches"])

@@ -66,8 +66,8 @@ func TestALeakIsSeenSoonAtEachAgeOfAService(t *testing.T) {
 	}
 }
 
-// testLeakOfAService runs requests at line 1, loads weights at line 2, and leaks at a line so many bytes
-// per ns after some time.
+// testLeakOfAService runs requests at line 1, loads weights at line 2, and leaks at a line so many
+// bytes per ns after some time.
 func testLeakOfAService(t *testing.T, age, rate float64, block, line uint64) {
 	s := newService(uint64(age) + block)
 	for range 20 {

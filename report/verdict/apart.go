@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/report/apart"
 )
 
-// tellApart moves the headlines of lines that leak for some callers and not for others. Where a whole line
-// grows, or may grow, nothing is proven of callers, and its headlines stay.
+// tellApart moves the headlines of lines that leak for some callers and not for others. Where a
+// whole line grows, or may grow, nothing is proven of callers, and its headlines stay.
 func (j *judge) tellApart(list []Verdict) {
 	sites, order := map[groupKey][]int{}, []groupKey(nil)
 	for i := range list {
@@ -41,8 +41,8 @@ func isMixed(list []Verdict, sites []int) bool {
 	return grow > 0 && grow < len(sites)
 }
 
-// caller is the sites of a line that have the same own lines in their stacks: what libraries do in between makes
-// several stacks of one.
+// caller is the sites of a line that have the same own lines in their stacks: what libraries do in
+// between makes several stacks of one.
 type caller struct {
 	path  apart.Path
 	sites []int

@@ -36,11 +36,13 @@
 // survives for long, as when results are copied into a longer list each time, the floor decides
 // alone: by the test of Mann and Kendall, and by more rules. It must rise in many steps, without
 // slowing down or pausing at the end, to new maxima, by more than its noise and that of the sample,
-// and by steps whose mean is above 0 with its 95 % interval: a level that wanders also has trends. Where all tensors are replaced again and again, the sample is drawn anew each time, and the
-// floor is the least of many samples. Then the mean of a window takes its place, in which these
-// samples average out. It also takes its place where memory comes and goes, if it is mostly there and
-// each window reaches a new maximum. The test of Mann and Kendall alone sees trends where there are none (F. Machida et al.: On the Effectiveness
-// of Mann-Kendall Test for Detection of Software Aging, ISSREW 2013).
+// and by steps whose mean is above 0 with its 95 % interval: a level that wanders also has trends.
+// Where all tensors are replaced again and again, the sample is drawn anew each time, and the floor
+// is the least of many samples. Then the mean of a window takes its place, in which these samples
+// average out. It also takes its place where memory comes and goes, if it is mostly there and each
+// window reaches a new maximum. The test of Mann and Kendall alone sees trends where there are none
+// (F. Machida et al.: On the Effectiveness of Mann-Kendall Test for Detection of Software Aging,
+// ISSREW 2013).
 //
 // The score is the rule of succession, which Scalene applies to allocations at new maxima of the
 // footprint (E. Berger, S. Stern, J. Altmayer Pizzorno: Triangulating Python Performance Issues
@@ -52,28 +54,29 @@
 //
 // Growth that ended is no leak: a buffer that is full, traffic that stays as it is, layers that are
 // all unfrozen, a leak that was repaired. So the last quarter of the windows must go on: neither
-// survivors nor level may fall to less than 0.4 of what they were per time. Tests take survivors to be
-// independent; where they come in bursts, with windows in between that have none, the bursts count. A
-// pause that is longer than all before may be the end, too.
+// survivors nor level may fall to less than 0.4 of what they were per time. Tests take survivors to
+// be independent; where they come in bursts, with windows in between that have none, the bursts
+// count. A pause that is longer than all before may be the end, too.
 //
 // Garbage may be collected in waves. The first wave looks like a leak, so that no leak is proven by
-// less than 5 s of growth: this threshold alone is a time. Where the floor fell by half before, memory
-// must grow to four times the level before the fall, or for four times as long.
+// less than 5 s of growth: this threshold alone is a time. Where the floor fell by half before,
+// memory must grow to four times the level before the fall, or for four times as long.
 //
-// Memory can also move: one bounded cache may have several callers. Therefore a line's sum must grow
-// where one of its stacks does, and the sum of all memory of that kind in the process, also of what is
-// older than the attach, where one of its lines does. Where survivors are the proof, noise may hide it.
+// Memory can also move: one bounded cache may have several callers. Therefore a line's sum must
+// grow where one of its stacks does, and the sum of all memory of that kind in the process, also of
+// what is older than the attach, where one of its lines does. Where survivors are the proof, noise
+// may hide it.
 //
 // # How much evidence
 //
-// A verdict of Leaking on a whole life needs growth over at least a quarter of the time in which the process was
-// seen to allocate, with six survivors in four windows or twelve in three, and four times as many
-// if the floor is too noisy to agree. Before that the verdict is Growing, with the time that it needs
-// more: "too early: grows for 3.0s only, needs 2.0s more to decide". Growth up to
-// an earlier level does not count: each evaluation does that. But for the least time, these are shares and
-// counts, so a faster program gets the same verdict. For sampled tensors, the counts are those
-// of the sample. Where the limit on stacks left fewer of a line's survivors in it, the line is Growing: the
-// sample cannot tell. Time after a process's last allocation does not count.
+// A verdict of Leaking on a whole life needs growth over at least a quarter of the time in which
+// the process was seen to allocate, with six survivors in four windows or twelve in three, and four
+// times as many if the floor is too noisy to agree. Before that the verdict is Growing, with the
+// time that it needs more: "too early: grows for 3.0s only, needs 2.0s more to decide". Growth up
+// to an earlier level does not count: each evaluation does that. But for the least time, these are
+// shares and counts, so a faster program gets the same verdict. For sampled tensors, the counts are
+// those of the sample. Where the limit on stacks left fewer of a line's survivors in it, the line
+// is Growing: the sample cannot tell. Time after a process's last allocation does not count.
 //
 // Three cases are handled first. A process that frees everything when it ends, as Python does, is
 // judged by what it held before. A site whose tensors replace tensors from before the attach, which
@@ -86,28 +89,30 @@
 //
 // # The recent past
 //
-// A year hides a leak of an hour. The ledger also has windows from now back that are the longer, the
-// older they are (ledger.Recent), which show horizons of 10 to 14 minutes, four times that, and so on.
-// Each is judged as if it were a life, but growth must take half of it and be new: above what windows of
-// that length had at least before (Record.Floor), by half of the growth and a quarter of what they varied
-// by; or with twice as many survivors in a window as there ever were at that age (Record.Kept and Young).
-// The latter proves leaks that the noise of a level hides. Growth that was faster before is a warm-up. The
-// worst verdict wins. The first of a kind is new: a first morning, a cache that fills.
+// A year hides a leak of an hour. The ledger also has windows from now back that are the longer,
+// the older they are (ledger.Recent), which show horizons of 10 to 14 minutes, four times that, and
+// so on. Each is judged as if it were a life, but growth must take half of it and be new: above
+// what windows of that length had at least before (Record.Floor), by half of the growth and a
+// quarter of what they varied by; or with twice as many survivors in a window as there ever were at
+// that age (Record.Kept and Young). The latter proves leaks that the noise of a level hides. Growth
+// that was faster before is a warm-up. The worst verdict wins. The first of a kind is new: a first
+// morning, a cache that fills.
 //
 // # Which line
 //
 // A profiler sees which line allocates, not which line keeps. JudgeLines sums the stacks of one
 // line of the user's code, so that a line with a hundred stacks, each growing too slowly to be
 // sure, is one leak. If a graph is kept, all lines of its forward pass leak. Advise then names the
-// line that they have in common and its caller, which often is the one that keeps the graph.
-// Stacks do not prove a graph: forward hooks keep the same tensors. Holders do, so that Advise says
-// "perhaps" without them. It says nothing where they keep no graph, where a decorator switches gradients
-// off, or where a model leaks together with its parameters or its optimizer's state.
+// line that they have in common and its caller, which often is the one that keeps the graph. Stacks
+// do not prove a graph: forward hooks keep the same tensors. Holders do, so that Advise says
+// "perhaps" without them. It says nothing where they keep no graph, where a decorator switches
+// gradients off, or where a model leaks together with its parameters or its optimizer's state.
 //
 // # Who keeps it
 //
 // Two walks of a process show how much what keeps a line's memory has grown. That is part of the
-// evidence, and Advise has a remedy for each kind of container. Growth of a container alone convicts
-// nothing: caches grow, too. But memory whose holders are known and did not grow, in walks that
-// cover most of the process's time, is Growing at most: its survivors took the place of others.
+// evidence, and Advise has a remedy for each kind of container. Growth of a container alone
+// convicts nothing: caches grow, too. But memory whose holders are known and did not grow, in walks
+// that cover most of the process's time, is Growing at most: its survivors took the place of
+// others.
 package verdict

@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// untraced returns why a line of tensors cannot be judged as one that keeps nothing, or not at all: its tensors may
-// have lost their stacks while they were not traced.
+// untraced returns why a line of tensors cannot be judged as one that keeps nothing, or not at all:
+// its tensors may have lost their stacks while they were not traced.
 func (j *judge) untraced(x *ledger.Site) string {
 	t := j.s.TensorsOn(x.Process, x.Device)
 	if x.Kind != ledger.Tensor || t == nil || t.Untraced == 0 && !t.Open {
@@ -19,8 +19,9 @@ func (j *judge) untraced(x *ledger.Site) string {
 	return "no verdict: " + format.Bytes(t.Untraced) + " of tensors on " + format.Device(x.Device, ledger.Tensor) + " were not traced"
 }
 
-// lostAt returns when tensors of a line last lost their stacks because they were not traced, in ns after the session's begin; 0:
-// never. Its live bytes fell then, although they may not have been freed.
+// lostAt returns when tensors of a line last lost their stacks because they were not traced, in ns
+// after the session's begin; 0: never. Its live bytes fell then, although they may not have been
+// freed.
 func (j *judge) lostAt(x *ledger.Site) uint64 {
 	if t := j.s.TensorsOn(x.Process, x.Device); x.Kind == ledger.Tensor && t != nil {
 		return t.LostAt
@@ -28,8 +29,8 @@ func (j *judge) lostAt(x *ledger.Site) uint64 {
 	return 0
 }
 
-// since returns the series as if tracing had begun at a time, in ns after the session's begin: without the windows before
-// it, and the one that it is in.
+// since returns the series as if tracing had begun at a time, in ns after the session's begin:
+// without the windows before it, and the one that it is in.
 func (v *series) since(at uint64) series {
 	cut := *v
 	if at < v.start {
@@ -53,7 +54,8 @@ func (v *series) since(at uint64) series {
 	return cut
 }
 
-// paused reports whether a line's tensors are not traced now, so that none of them is seen to be freed.
+// paused reports whether a line's tensors are not traced now, so that none of them is seen to be
+// freed.
 func (j *judge) paused(x *ledger.Site) bool {
 	t := j.s.TensorsOn(x.Process, x.Device)
 	return x.Kind == ledger.Tensor && t != nil && t.Open

@@ -100,8 +100,9 @@ func percent(x float64) string {
 	return fmt.Sprintf("%.0f%%", 100*x)
 }
 
-// tooFew returns why a site cannot be called harmless: the limit on stacks left so few of its survivors
-// in the sample that they tell neither growth nor its absence. Without old survivors it is no question.
+// tooFew returns why a site cannot be called harmless: the limit on stacks left so few of its
+// survivors in the sample that they tell neither growth nor its absence. Without old survivors it
+// is no question.
 func (j *judge) tooFew(x *ledger.Site, v *series) string {
 	old, all := v.sum(0, v.old()), v.sum(0, len(v.w))
 	if x.Kind != ledger.Tensor || old.seen == 0 || all.seen >= minSurvivors || float64(x.LiveObjects) < 4*all.seen || !j.thinned[processDevice{x.Process, x.Device}] {

@@ -59,8 +59,8 @@ func (a *adviser) byGraph(p int, sites []int) (graphProof, *ledger.Holder) {
 	return isNoGraph, nil
 }
 
-// growing returns the sites of a device whose tensors grow, if one of them leaks for sure: others may
-// have too few samples.
+// growing returns the sites of a device whose tensors grow, if one of them leaks for sure: others
+// may have too few samples.
 func (a *adviser) growing(p int, device int32, keep func(v *Verdict) bool) []int {
 	proved := false
 	list := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool {

@@ -31,12 +31,13 @@ func keyOf(x *ledger.Site, f *callstack.Frame) groupKey {
 // JudgeLines judges the lines that allocate, from the verdicts that Judge gave of the same
 // snapshot. The worst come first: by class, then, of what grows, by rate, else by live bytes.
 //
-// The line is the innermost one of the user's own code, as frames.Headline has it. Where a helper allocates for
-// code that leaks and for code that does not, it is the innermost line that tells them apart, see package apart. Where a whole
-// graph is kept, each line of its forward pass grows: the one with most memory in it comes first,
-// and Advise names the lines that they have in common. What the threads of a backward pass allocate
-// has no line; it comes after those that have one, unless it grows a hundred times as fast: the
-// line that made the graph says more than the name of a gradient function.
+// The line is the innermost one of the user's own code, as frames.Headline has it. Where a helper
+// allocates for code that leaks and for code that does not, it is the innermost line that tells
+// them apart, see package apart. Where a whole graph is kept, each line of its forward pass grows:
+// the one with most memory in it comes first, and Advise names the lines that they have in common.
+// What the threads of a backward pass allocate has no line; it comes after those that have one,
+// unless it grows a hundred times as fast: the line that made the graph says more than the name of
+// a gradient function.
 func JudgeLines(s *ledger.Snapshot, verdicts []Verdict) []Group {
 	j := newJudge(s, nil)
 	at := map[groupKey]int{}

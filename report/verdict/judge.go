@@ -169,8 +169,8 @@ func (v *series) fell(from int) (level, wave float64) {
 }
 
 // bySurvivors finds windows up to now that all left survivors, at a rate that does not fall, while
-// live memory grew by as much. Otherwise it reports whether survivors become fewer. A run with a why
-// may be over.
+// live memory grew by as much. Otherwise it reports whether survivors become fewer. A run with a
+// why may be over.
 func (v *series) bySurvivors() (r run, ok, slows bool) {
 	to := v.old()
 	for from := 0; from < to; from++ {
@@ -208,16 +208,16 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 	return r, ok, slows
 }
 
-// ended reports whether no window since a time has survivors, which chance does not explain. Less than
-// half a window proves nothing: what a step allocates comes at once.
+// ended reports whether no window since a time has survivors, which chance does not explain. Less
+// than half a window proves nothing: what a step allocates comes at once.
 func (v *series) ended(from, to int, p *part) bool {
 	since := v.width(p.last+1, to)
 	quiet := since / v.width(from, to)
 	return since >= 0.5 && math.Pow(1-quiet, p.seen/v.clump(from, to)) < chance
 }
 
-// pauses reports whether there was no survivor for longer than ever since the first one, by more than
-// a window.
+// pauses reports whether there was no survivor for longer than ever since the first one, by more
+// than a window.
 func (v *series) pauses(to int, p *part) bool {
 	longest, at := 0, p.first
 	for i := p.first + 1; i <= p.last; i++ {
@@ -278,8 +278,9 @@ func (v *series) split(from, to, quarters int) (early, late, share float64) {
 }
 
 // grew returns in how many quarters the floor rose by what survived: 4 if it did so over the whole
-// run and over its later parts, 3 if not in the last. In a cache that replaces old entries it does not. Where noise of the floor hides the difference,
-// survivors must be many and equal in both halves, because a cache has some old entries too.
+// run and over its later parts, 3 if not in the last. In a cache that replaces old entries it does
+// not. Where noise of the floor hides the difference, survivors must be many and equal in both
+// halves, because a cache has some old entries too.
 func (v *series) grew(from, to int, p *part) int {
 	noise, hidden := v.noise(), false
 	for _, part := range [...]int{0, 1, 2, 3} {

@@ -84,9 +84,9 @@ func (j *judge) keptOf(k *keepers, sites []int) kept {
 	return sum
 }
 
-// hearHolders adds to a verdict how that grew which keeps the memory. Memory whose holders are known,
-// and did not grow while walks covered most of the time, is not called a leak: its survivors took the
-// place of others. Growth of a holder alone is no proof of a leak: caches grow, too.
+// hearHolders adds to a verdict how that grew which keeps the memory. Memory whose holders are
+// known, and did not grow while walks covered most of the time, is not called a leak: its survivors
+// took the place of others. Growth of a holder alone is no proof of a leak: caches grow, too.
 func (j *judge) hearHolders(process int, sites []int, v *Verdict) {
 	k := j.keepersOf(process)
 	if k == nil || v.Class < Growing {
@@ -125,7 +125,8 @@ func (a *adviser) containers(p int, device int32) {
 		sites := byHolder[h]
 		held := &k.latest.Held[h]
 		thing, many := thingOf(&held.Holder)
-		// The graph of a forward pass is advice of its own: see graphs. That a single tensor keeps is not.
+		// The graph of a forward pass is advice of its own: see graphs. That a single tensor keeps
+		// is not.
 		chain := held.Retention.Has(retention.Graph) && thing != "" && !many && !a.has(GraphKept, NoGrad, sites)
 		if len(sites) > 0 && (chain || !held.Retention.Has(retention.Graph)) {
 			g := k.grown[h]
@@ -143,8 +144,8 @@ func (a *adviser) containers(p int, device int32) {
 	}
 }
 
-// viewText returns what to do about a holder most of whose storages are used in small part, as the walk proved; "" if they
-// are not.
+// viewText returns what to do about a holder most of whose storages are used in small part, as the
+// walk proved; "" if they are not.
 func viewText(w *ledger.Walked, h *ledger.Held) string {
 	for i := range w.Waste {
 		if x := &w.Waste[i]; x.Kind == wasteViews && x.Path == h.Path && x.Device == h.Device && 2*x.Storages > h.Storages {
@@ -163,7 +164,8 @@ const (
 	wasteCopies = "copies"
 )
 
-// IsCopies reports whether a line of waste only says that models are equal, which is no waste by itself.
+// IsCopies reports whether a line of waste only says that models are equal, which is no waste by
+// itself.
 func IsCopies(x *ledger.Waste) bool { return x.Kind == wasteCopies }
 
 // WasteText returns why memory could be freed and how, as one sentence without a full stop.
@@ -191,8 +193,8 @@ func (a *adviser) has(p, q Pattern, sites []int) bool {
 	})
 }
 
-// remedies are what to do about a holder that grows, by how its path keeps memory or by the class of the
-// innermost container, the first that fits.
+// remedies are what to do about a holder that grows, by how its path keeps memory or by the class
+// of the innermost container, the first that fits.
 var remedies = []struct {
 	class string
 	way   retention.Set
@@ -241,15 +243,16 @@ func Remedy(h *ledger.Holder) string {
 	return thing + " only grows: remove what is no longer needed, bound its size, or keep tensor.cpu() or tensor.item()"
 }
 
-// weakKeys returns the name of the WeakKeyDictionary that a holder is in, if its values keep their own keys.
+// weakKeys returns the name of the WeakKeyDictionary that a holder is in, if its values keep their
+// own keys.
 func weakKeys(h *ledger.Holder) (name string, is bool) {
 	thing, many := thingOf(h)
 	name, is = strings.CutSuffix(thing, ".data")
 	return name, is && many && h.Retention.Has(retention.WeakKeys|retention.OwnKeys)
 }
 
-// thingOf returns what a person would name of a holder, and whether that is a container of what is kept. Captures of
-// older versions have the path alone.
+// thingOf returns what a person would name of a holder, and whether that is a container of what is
+// kept. Captures of older versions have the path alone.
 func thingOf(h *ledger.Holder) (thing string, many bool) {
 	if h.Thing != "" {
 		return h.Thing, h.Many

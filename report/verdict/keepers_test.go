@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
-// walked gives all sites of a snapshot one holder, which had before bytes at the begin of the session
-// and after bytes at its end.
+// walked gives all sites of a snapshot one holder, which had before bytes at the begin of the
+// session and after bytes at its end.
 func walked(s *ledger.Snapshot, path string, before, after uint64) {
 	at := func(time, bytes uint64) ledger.Walked {
 		return ledger.Walked{Time: time, Held: []ledger.Held{{
@@ -102,7 +102,8 @@ func TestAdviceOnContainers(t *testing.T) {
 	}
 }
 
-// TestAFewViewsAreNotAllThatAHolderKeeps: one storage that is used in part says nothing of a thousand others.
+// TestAFewViewsAreNotAllThatAHolderKeeps: one storage that is used in part says nothing of a
+// thousand others.
 func TestAFewViewsAreNotAllThatAHolderKeeps(t *testing.T) {
 	for views, want := range map[uint64]bool{1: false, 500: false, 501: true, 1000: true} {
 		s := leaking()
@@ -120,8 +121,8 @@ func TestAFewViewsAreNotAllThatAHolderKeeps(t *testing.T) {
 	}
 }
 
-// TestRemediesNameThings: the thing of a path is what a person would name, not the class of its innermost container, and
-// a single tensor is not told to be cleared.
+// TestRemediesNameThings: the thing of a path is what a person would name, not the class of its
+// innermost container, and a single tensor is not told to be cleared.
 func TestRemediesNameThings(t *testing.T) {
 	for _, c := range []struct {
 		held ledger.Holder
@@ -144,7 +145,8 @@ func TestRemediesNameThings(t *testing.T) {
 	}
 }
 
-// TestWasteHasTexts: each kind has its own sentence, and that of views has the factor by which the storage is larger.
+// TestWasteHasTexts: each kind has its own sentence, and that of views has the factor by which the
+// storage is larger.
 func TestWasteHasTexts(t *testing.T) {
 	views := ledger.Waste{Kind: wasteViews, Bytes: 3_211_264, Whole: 3_227_648} // of 197 tokens one
 	if got := WasteText(&views); got != "each is a view of a storage 197 times its size: clone() it" {
@@ -160,8 +162,9 @@ func TestWasteHasTexts(t *testing.T) {
 	}
 }
 
-// TestStrandedCaches: free memory that only side streams or pools can use is said to be that, and settings that would not
-// help are not advised; of the same cache free on the main stream, nothing is said.
+// TestStrandedCaches: free memory that only side streams or pools can use is said to be that, and
+// settings that would not help are not advised; of the same cache free on the main stream, nothing
+// is said.
 func TestStrandedCaches(t *testing.T) {
 	const mib = uint64(1 << 20)
 	arena := func(stream uint64, pool caching.PoolID, free, idle uint64) caching.ArenaCache {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// healthy are services that leak nothing. A cycle is the longest time after which they repeat what they
-// do: before its end, growth in it cannot be told from a leak.
+// healthy are services that leak nothing. A cycle is the longest time after which they repeat what
+// they do: before its end, growth in it cannot be told from a leak.
 var healthy = []struct {
 	name  string
 	cycle float64
@@ -132,7 +132,8 @@ var healthy = []struct {
 // random returns a time of a mean, as independent events have between them.
 func (s *service) random(mean float64) float64 { return s.rng.ExpFloat64() * mean }
 
-// TestNoHealthyServiceLeaksInAMonth: with VRAMPROF_MONTHS, so many months of each, judged more often.
+// TestNoHealthyServiceLeaksInAMonth: with VRAMPROF_MONTHS, so many months of each, judged more
+// often.
 func TestNoHealthyServiceLeaksInAMonth(t *testing.T) {
 	seeds, every := 1, 40*minute
 	if n, err := strconv.Atoi(os.Getenv("VRAMPROF_MONTHS")); err == nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// lineGrows reports whether what a line holds may have grown in the later half of its life by half of
-// what one of its stacks did. Otherwise the other stacks gave up as much: one bounded cache has
+// lineGrows reports whether what a line holds may have grown in the later half of its life by half
+// of what one of its stacks did. Otherwise the other stacks gave up as much: one bounded cache has
 // several callers.
 func (j *judge) lineGrows(g *Group, of *Verdict) bool {
 	v := j.seriesOf(j.sum(g.Sites), of.horizon)
 	return v.mayGrow(len(v.w)/2, of.Rate.Value, of.byLevel)
 }
 
-// totalGrows reports the same of all memory of a kind that a process has on a device, during a run of
-// one site. The total includes tensors from before the attach.
+// totalGrows reports the same of all memory of a kind that a process has on a device, during a run
+// of one site. The total includes tensors from before the attach.
 func (j *judge) totalGrows(x *ledger.Site, of *series, r *run) bool {
 	key := totalKey{x.Process, x.Device, x.Kind, of.horizon}
 	v, known := j.totals[key]
@@ -34,8 +34,8 @@ func (j *judge) totalGrows(x *ledger.Site, of *series, r *run) bool {
 	return v.mayGrow(from, r.rate.Value, r.floor) || of.horizon > 0 && !r.floor && j.varies(x, of, r)
 }
 
-// varies reports whether all memory of a kind varied before a run of the recent past by as much as the
-// run grew, so that it proves nothing.
+// varies reports whether all memory of a kind varied before a run of the recent past by as much as
+// the run grew, so that it proves nothing.
 func (j *judge) varies(x *ledger.Site, of *series, r *run) bool {
 	v := j.seriesOf(j.all(totalKey{x.Process, x.Device, x.Kind, 0}, x.Segment), of.horizon+1)
 	begin := of.start + of.ns(float64(r.from))
@@ -73,9 +73,9 @@ func (j *judge) total(key totalKey, segment bool) series {
 	return v
 }
 
-// mayGrow compares the means of two halves of the time since a window; of a whole life, at most of its
-// later half. It reports whether they differ by half of what a rate makes. Where survivors prove the rate, it
-// may also be hidden by the noise of a level that wanders.
+// mayGrow compares the means of two halves of the time since a window; of a whole life, at most of
+// its later half. It reports whether they differ by half of what a rate makes. Where survivors
+// prove the rate, it may also be hidden by the noise of a level that wanders.
 func (v *series) mayGrow(from int, rate float64, byLevel bool) bool {
 	n := len(v.w)
 	if v.horizon == 0 {

@@ -54,7 +54,8 @@ func (o Object) OfLibrary() bool {
 }
 
 var (
-	// cublasCreate_v2, and of PyTorch getNewWorkspace, getCUDABlasLtWorkspace, parseChosenWorkspaceSize.
+	// cublasCreate_v2, and of PyTorch getNewWorkspace, getCUDABlasLtWorkspace,
+	// parseChosenWorkspaceSize.
 	cuBLAS        = regexp.MustCompile(`(?i)^cublas\w*Create\w*$|^getNewWorkspace$|cublas\w*workspace|CUDABlas\w*Workspace`)
 	cuBLASLibrary = regexp.MustCompile(`^libcublas(Lt)?\.so`)
 

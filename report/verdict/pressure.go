@@ -31,9 +31,9 @@ func (a *adviser) failed(p int) (largest uint64, any bool) {
 	return largest, any
 }
 
-// fragmentation detects memory that is reserved, but was never in use at once or is in pieces too small to use. What
-// that is made of is known where the allocator was read: then the advice is on the largest part. What settings such as
-// expandable_segments would save, only a replay can tell.
+// fragmentation detects memory that is reserved, but was never in use at once or is in pieces too
+// small to use. What that is made of is known where the allocator was read: then the advice is on
+// the largest part. What settings such as expandable_segments would save, only a replay can tell.
 func (a *adviser) fragmentation(p int, device int32) {
 	t := a.tensors(p, device)
 	if t == nil || t.Reserved == 0 || a.s.Processes[p].End != 0 && a.s.CacheOn(p, device) == nil {
@@ -75,8 +75,8 @@ func (a *adviser) fragmentation(p int, device int32) {
 	}
 }
 
-// stranded detects free memory that only other streams, or only graphs and memory pools, can use, and reports whether
-// it is the largest part of a cache.
+// stranded detects free memory that only other streams, or only graphs and memory pools, can use,
+// and reports whether it is the largest part of a cache.
 func (a *adviser) stranded(p int, device int32, c *ledger.AllocatorCache) bool {
 	var streams, idle, private uint64
 	on, pools := map[uint64]bool{}, map[caching.PoolID]bool{}

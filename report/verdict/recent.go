@@ -18,7 +18,8 @@ const (
 )
 
 // recently judges the horizons of a site's recent past, which are the shorter, the more recent. It
-// changes the verdict of its whole life if one of them leaks, and that life does not, or clearly slower.
+// changes the verdict of its whole life if one of them leaks, and that life does not, or clearly
+// slower.
 func (j *judge) recently(x *ledger.Site, v *series, r *run, class *Class) {
 	for horizon := 1; ; horizon++ {
 		recent := j.seriesOf(x, horizon)
@@ -41,8 +42,8 @@ func (j *judge) recently(x *ledger.Site, v *series, r *run, class *Class) {
 	}
 }
 
-// seriesOf returns the series of a site or a sum of sites; horizon: as in series. That is 0 in what it
-// returns if the process's life is no longer.
+// seriesOf returns the series of a site or a sum of sites; horizon: as in series. That is 0 in what
+// it returns if the process's life is no longer.
 func (j *judge) seriesOf(x *ledger.Site, horizon int) series {
 	l := j.lives[x.Process]
 	if horizon == 0 {
@@ -80,8 +81,8 @@ func (j *judge) slowing(x *ledger.Site, v *series, r *run) bool {
 	}
 }
 
-// slowerThan reports whether growth was faster in the windows of a longer horizon that grew without a
-// pause before a run.
+// slowerThan reports whether growth was faster in the windows of a longer horizon that grew without
+// a pause before a run.
 func (v *series) slowerThan(longer *series, r *run) bool {
 	n, begin, to := len(v.w), v.start+v.ns(float64(r.from)), 0
 	for to < len(longer.w) && longer.start+longer.ns(float64(to)+0.5) < begin {
@@ -114,8 +115,8 @@ func (v *series) mayLeak() bool {
 	return n >= fewWindows && v.sum(0, n).windows >= fewWindows
 }
 
-// isNew reports whether growth exceeds what the site did before the horizon: it reached a higher level,
-// or more survives than ever.
+// isNew reports whether growth exceeds what the site did before the horizon: it reached a higher
+// level, or more survives than ever.
 func (v *series) isNew(r *run) bool {
 	if v.exceeds(r, v.record) {
 		return true
@@ -139,9 +140,9 @@ func (v *series) before(r *run) ledger.Record {
 	return record
 }
 
-// keepsMore reports whether much more of each window survives than of any one before the horizon, at the
-// age at which windows leave it and at a quarter of that, since the newest are not older. Then
-// the level need not agree, which the noise of what comes and goes may hide.
+// keepsMore reports whether much more of each window survives than of any one before the horizon,
+// at the age at which windows leave it and at a quarter of that, since the newest are not older.
+// Then the level need not agree, which the noise of what comes and goes may hide.
 func (v *series) keepsMore(from, to int, p *part) bool {
 	young := float64(v.record.Young)
 	if v.horizon > 1 {

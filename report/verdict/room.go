@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// untilFull sets of each group that leaks when its GPU is full: at the rate of all that leaks there, in
-// any traced process, and of what processes that are not traced add there.
+// untilFull sets of each group that leaks when its GPU is full: at the rate of all that leaks
+// there, in any traced process, and of what processes that are not traced add there.
 func (j *judge) untilFull(list []Group) {
 	if !slices.ContainsFunc(list, func(g Group) bool { return g.Class == Leaking && g.UntilFull > 0 }) {
 		return
@@ -60,8 +60,8 @@ func (j *judge) othersGrow() map[string]float64 {
 	return rates
 }
 
-// grownInSession returns the growth of a site in the later half of the session: all that it has if its
-// process began in it.
+// grownInSession returns the growth of a site in the later half of the session: all that it has if
+// its process began in it.
 func (j *judge) grownInSession(x *ledger.Site) float64 {
 	if j.s.Since(x.Process) > j.s.Begin {
 		return float64(x.LiveBytes)

@@ -194,8 +194,8 @@ func (v *series) means(from, to int) []float64 {
 // clump returns how many survivors come at once: the variance of their number in a window divided
 // by its mean, at least 1. So many are one event to tests that take events to be independent. The
 // variance is that of successive differences (J. von Neumann: Distribution of the Ratio of the Mean
-// Square Successive Difference to the Variance, 1941), so that a trend is no burst. Without an empty
-// window between others there are no bursts.
+// Square Successive Difference to the Variance, 1941), so that a trend is no burst. Without an
+// empty window between others there are no bursts.
 func (v *series) clump(from, to int) float64 {
 	sum, squares := 0.0, 0.0
 	for i := from; i < to; i++ {

@@ -9,8 +9,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestTensorsThatAreNotTracedHaveNoVerdict: while the probe is away nothing is seen to be freed, so that each line seems to keep
-// what it had. After it, a line whose tensors may have lost their stacks is not called harmless.
+// TestTensorsThatAreNotTracedHaveNoVerdict: while the probe is away nothing is seen to be freed, so
+// that each line seems to keep what it had. After it, a line whose tensors may have lost their
+// stacks is not called harmless.
 func TestTensorsThatAreNotTracedHaveNoVerdict(t *testing.T) {
 	judged := func(kept bool, change func(x *ledger.Tensors)) Verdict {
 		p := newProgram(1e7, 1)
@@ -50,8 +51,8 @@ func TestTensorsThatAreNotTracedHaveNoVerdict(t *testing.T) {
 	}
 }
 
-// TestALineThatLostTensorsInAPauseIsJudgedAsIfTracingHadBegunThen: its fall is none of the program's. One that did not grow since
-// is no leak.
+// TestALineThatLostTensorsInAPauseIsJudgedAsIfTracingHadBegunThen: its fall is none of the
+// program's. One that did not grow since is no leak.
 func TestALineThatLostTensorsInAPauseIsJudgedAsIfTracingHadBegunThen(t *testing.T) {
 	judged := func(leaks, paused bool) Verdict {
 		p := newProgram(1e8, 1)

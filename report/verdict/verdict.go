@@ -139,8 +139,8 @@ type Group struct {
 	Segment bool  // these are segments of PyTorch's allocator
 	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
 
-	// Bytes per second by which the GPU fills in all, if this group leaks there: UntilFull is at this
-	// rate. 0: unknown.
+	// Bytes per second by which the GPU fills in all, if this group leaks there: UntilFull is at
+	// this rate. 0: unknown.
 	GPURate float64
 
 	LiveObjects, LiveBytes   uint64

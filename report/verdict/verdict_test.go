@@ -381,8 +381,9 @@ func TestVerdictsDoNotDependOnSpeed(t *testing.T) {
 	}
 }
 
-// TestVerdictsDoNotDependOnTheAgeOfTheSession: what is said of a program that starts after a month is
-// what is said of one that starts at once. Its windows begin at other moments, so rates differ a little.
+// TestVerdictsDoNotDependOnTheAgeOfTheSession: what is said of a program that starts after a month
+// is what is said of one that starts at once. Its windows begin at other moments, so rates differ a
+// little.
 func TestVerdictsDoNotDependOnTheAgeOfTheSession(t *testing.T) {
 	const month = 30 * 24 * 3600e9
 	for _, x := range programs {
@@ -421,8 +422,8 @@ func TestVerdictsHoldForTensorsAndTheirSamples(t *testing.T) {
 	}
 }
 
-// TestFewSurvivorsOfAThinnedSampleAreNotCalledHarmless: where the limit on stacks left a few of a leak's
-// tensors in the sample, nothing proves that it does not grow.
+// TestFewSurvivorsOfAThinnedSampleAreNotCalledHarmless: where the limit on stacks left a few of a
+// leak's tensors in the sample, nothing proves that it does not grow.
 func TestFewSurvivorsOfAThinnedSampleAreNotCalledHarmless(t *testing.T) {
 	few := 0
 	for seed := range uint64(40) {

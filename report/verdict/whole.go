@@ -18,7 +18,8 @@ type Trend struct {
 	Idle  time.Duration // since the process last allocated; 0 of readings, and if unknown
 }
 
-// Paused reports whether the process has allocated nothing for half as long as the amount grew: it may never go on.
+// Paused reports whether the process has allocated nothing for half as long as the amount grew: it
+// may never go on.
 func (t *Trend) Paused() bool { return t.Grows() && t.Idle > t.Over/2 }
 
 // Grows reports whether the amount grows, for certain or perhaps.
@@ -43,9 +44,10 @@ type Whole struct {
 	Stack   int   // index into Snapshot.Sites of the largest site of the cache; -1: none
 }
 
-// JudgeWhole judges the planes of each process and device that has GPU memory, by the same tests as lines of code, which
-// JudgeLines judged. Of processes that have ended nothing grows. Tensors and other allocations are Leaking only where
-// a line is, and the least that lines which leak grow by is theirs.
+// JudgeWhole judges the planes of each process and device that has GPU memory, by the same tests as
+// lines of code, which JudgeLines judged. Of processes that have ended nothing grows. Tensors and
+// other allocations are Leaking only where a line is, and the least that lines which leak grow by
+// is theirs.
 func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 	j := newJudge(s, nil)
 	at := map[processDevice]int{}
@@ -100,8 +102,8 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 	return list
 }
 
-// lessReplaced takes off the growth of tensors what was freed meanwhile of those from before the attach. What is left of
-// less than half is no growth.
+// lessReplaced takes off the growth of tensors what was freed meanwhile of those from before the
+// attach. What is left of less than half is no growth.
 func (j *judge) lessReplaced(t Trend, w *Whole) Trend {
 	freed, session := j.replaced[processDevice{w.Process, w.Device}], j.s.End-j.s.Begin
 	if !t.Grows() || len(freed) == 0 || session == 0 || t.Grown == 0 {
@@ -187,8 +189,8 @@ func (g *growth) trend() Trend {
 	return t
 }
 
-// cacheTrend returns by how much segments grow beyond the tensors in them. Segments that grow as their tensors do
-// are no growth of the cache.
+// cacheTrend returns by how much segments grow beyond the tensors in them. Segments that grow as
+// their tensors do are no growth of the cache.
 func (j *judge) cacheTrend(segments, tensors []int) Trend {
 	g, ok := j.grows(segments, false)
 	if !ok {
@@ -211,7 +213,8 @@ func (j *judge) cacheTrend(segments, tensors []int) Trend {
 	return t
 }
 
-// A cache grows while new sizes come, often for longer than tensors do: so long its growth may be a warm-up.
+// A cache grows while new sizes come, often for longer than tensors do: so long its growth may be a
+// warm-up.
 const longWarmUp = 30 * time.Second
 
 // risen returns by how much the mean rose since a time, ns after Begin.
@@ -236,7 +239,8 @@ type Level struct{ Time, Bytes uint64 }
 // mostLevels is how many windows the levels of a session are judged in.
 const mostLevels = 16
 
-// JudgeLevels judges amounts that are known at some times only, such as NVML's readings, in the order of time.
+// JudgeLevels judges amounts that are known at some times only, such as NVML's readings, in the
+// order of time.
 func JudgeLevels(s *ledger.Snapshot, list []Level) Trend {
 	if len(list) < 2 || list[0].Time < s.Begin {
 		return Trend{Class: Steady}
@@ -277,10 +281,12 @@ func JudgeLevels(s *ledger.Snapshot, list []Level) Trend {
 	return t
 }
 
-// leastLevel is the least growth of NVML's figures that is worth a word: a context and its first modules are larger.
+// leastLevel is the least growth of NVML's figures that is worth a word: a context and its first
+// modules are larger.
 const leastLevel = 64 << 20
 
-// TooShort returns for how long a session must go on until growth can be told, 0 if it did for long enough.
+// TooShort returns for how long a session must go on until growth can be told, 0 if it did for long
+// enough.
 func TooShort(s *ledger.Snapshot) time.Duration {
 	longest := uint64(0)
 	for i := range s.Processes {
@@ -294,6 +300,6 @@ func TooShort(s *ledger.Snapshot) time.Duration {
 	return decides
 }
 
-// decides is what is advised where a session was too short: within 10 s, 96 % of the leaks of the test programs are
-// found.
+// decides is what is advised where a session was too short: within 10 s, 96 % of the leaks of the
+// test programs are found.
 const decides = 15 * time.Second

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch has the books of a running session judged for all who show verdicts or act on them: the
-// metrics, the page and the alarms have the same ones.
+// Package watch has the books of a running session judged for all who show verdicts or act on them:
+// the metrics, the page and the alarms have the same ones.
 package watch
 
 import (
@@ -111,7 +111,8 @@ func (w *Watcher) Latest() *Verdicts {
 	return w.latest
 }
 
-// For offers a snapshot and returns the latest verdicts. It waits for the first ones of the session.
+// For offers a snapshot and returns the latest verdicts. It waits for the first ones of the
+// session.
 func (w *Watcher) For(s *ledger.Snapshot) *Verdicts {
 	ready := w.offer(s)
 	if v := w.Latest(); v != nil || ready == nil {
@@ -155,8 +156,8 @@ func (w *Watcher) judge(s *ledger.Snapshot) {
 	}
 }
 
-// rest sets when the next judgement is due. The first one names many stacks, so the lower cost of two
-// counts. w.mu is held.
+// rest sets when the next judgement is due. The first one names many stacks, so the lower cost of
+// two counts. w.mu is held.
 func (w *Watcher) rest(begin time.Time) {
 	now := time.Now()
 	cost := now.Sub(begin)
@@ -167,8 +168,8 @@ func (w *Watcher) rest(begin time.Time) {
 	w.cost = cost
 }
 
-// verdictsOf keeps of a judgement what fits later snapshots. Segments of PyTorch's allocator have no
-// lines: a leak shows in their tensors.
+// verdictsOf keeps of a judgement what fits later snapshots. Segments of PyTorch's allocator have
+// no lines: a leak shows in their tensors.
 func verdictsOf(s *ledger.Snapshot, j *report.Judgement) *Verdicts {
 	v := &Verdicts{At: s.End, advice: j.Advice, balance: j.BalanceTexts(mostGPUs), sites: make(map[ledger.SiteID]report.SiteVerdict)}
 	for i := range j.Groups {
@@ -197,8 +198,8 @@ func verdictsOf(s *ledger.Snapshot, j *report.Judgement) *Verdicts {
 	return v
 }
 
-// Sites returns the verdicts on the sites of a later snapshot, in the order of Snapshot.Sites: those
-// without one are empty.
+// Sites returns the verdicts on the sites of a later snapshot, in the order of Snapshot.Sites:
+// those without one are empty.
 func (v *Verdicts) Sites(s *ledger.Snapshot) []report.SiteVerdict {
 	list := make([]report.SiteVerdict, len(s.Sites))
 	if v == nil {

@@ -67,9 +67,10 @@ const (
 // PoolCounters are those of all pools of one kind, private ones included.
 type PoolCounters struct{ Allocations, Segments, Allocated, Reserved Stat }
 
-// Unreset reports whether all sums are those since the process began: each current value follows from them.
-// torch.cuda.reset_accumulated_memory_stats() sets sums to 0. Afterwards they are only unreset if there
-// was not even a segment then. Counters that were read while they changed may look reset.
+// Unreset reports whether all sums are those since the process began: each current value follows
+// from them. torch.cuda.reset_accumulated_memory_stats() sets sums to 0. Afterwards they are only
+// unreset if there was not even a segment then. Counters that were read while they changed may look
+// reset.
 func (c *PoolCounters) Unreset() bool {
 	for _, s := range [...]*Stat{&c.Allocations, &c.Segments, &c.Allocated, &c.Reserved} {
 		if s.Current != s.Allocated-s.Freed {
@@ -83,37 +84,39 @@ func (c *PoolCounters) Unreset() bool {
 type Device struct {
 	Index    int
 	Counters Counters
-	// Exact certifies the walk: the allocator's lock was free and no counter moved from its begin to its end.
-	// Sums, chains and counts then agreed as well. Otherwise the device was in motion, and OffBlocks and
-	// OffBytes bound how far the live blocks' number and bytes may be off.
+	// Exact certifies the walk: the allocator's lock was free and no counter moved from its begin
+	// to its end. Sums, chains and counts then agreed as well. Otherwise the device was in motion,
+	// and OffBlocks and OffBytes bound how far the live blocks' number and bytes may be off.
 	Exact               bool
 	OffBlocks, OffBytes uint64
-	// Steady reports, for pools of small and of large blocks, whether Counters.Pools were the same in the first and the
-	// last read.
+	// Steady reports, for pools of small and of large blocks, whether Counters.Pools were the same
+	// in the first and the last read.
 	Steady [2]bool
-	// From and To are CLOCK_MONOTONIC in ns (tracer/clock) before the first and after the last read. LockFree reports
-	// that both ends saw the lock free: then the walk, with the events from From to To applied over it, is the state
-	// at To, but for a block that is all of its segment and that the table of active blocks moved while it was read.
+	// From and To are CLOCK_MONOTONIC in ns (tracer/clock) before the first and after the last
+	// read. LockFree reports that both ends saw the lock free: then the walk, with the events from
+	// From to To applied over it, is the state at To, but for a block that is all of its segment
+	// and that the table of active blocks moved while it was read.
 	From, To     uint64
 	LockFree     bool
 	Contradicted int // blocks whose neighbors disagree with them
 	Linked       int // blocks that no container showed, but their neighbors: the table of active blocks moved them
 	// Given is how many blocks were given out from From to To, by the counters.
 	Given uint64
-	// Bounded reports that the segments are right although blocks in them may not be: none came or went from From to
-	// To, and they add up to the reserved bytes. True where Exact is.
+	// Bounded reports that the segments are right although blocks in them may not be: none came or
+	// went from From to To, and they add up to the reserved bytes. True where Exact is.
 	Bounded bool
 }
 
 // Cost is what a reading took.
 type Cost struct{ Bytes, Calls int }
 
-// Snapshot is the state of the allocator. Only the native backend has segments, counters, pools, requested sizes
-// and states of blocks: those of another one are all active.
+// Snapshot is the state of the allocator. Only the native backend has segments, counters, pools,
+// requested sizes and states of blocks: those of another one are all active.
 type Snapshot struct {
 	Backend Backend
-	// Superset reports that some blocks may have been freed, and none is exact: PyTorch 2.6 never removes an address from
-	// the map of a pluggable allocator, with the size that it had first. Another version is known by what it removes.
+	// Superset reports that some blocks may have been freed, and none is exact: PyTorch 2.6 never
+	// removes an address from the map of a pluggable allocator, with the size that it had first.
+	// Another version is known by what it removes.
 	Superset bool
 	Blocks   []Block   // by address
 	Segments []Segment // by device and address

@@ -55,7 +55,8 @@ type library struct {
 	data []peek.Region // its variables
 }
 
-// findLibrary returns the variables of libc10_cuda: writable mappings of the file, and memory behind them.
+// findLibrary returns the variables of libc10_cuda: writable mappings of the file, and memory
+// behind them.
 func (r *reader) findLibrary() (*library, error) {
 	l := &library{reader: r}
 	var end uint64
@@ -77,8 +78,8 @@ func ofLibrary(g peek.Region) bool {
 	return strings.Contains(g.Path, "libc10_cuda") || strings.Contains(g.Path, "libc10_hip")
 }
 
-// inUse finds the object in use: by the symbol of the variable, or as what a variable of the library leads to.
-// Without either, it is the native one: its structure is then the only proof.
+// inUse finds the object in use: by the symbol of the variable, or as what a variable of the
+// library leads to. Without either, it is the native one: its structure is then the only proof.
 func (l *library) inUse() (u inUse) {
 	if at := l.symbol(); at != 0 {
 		u.variable, u.object = at, l.U64(at)
@@ -156,8 +157,8 @@ func (r *reader) files(match func(g peek.Region) bool, do func(base uint64, f *e
 	}
 }
 
-// classOf returns the first known class of an object among its own and its bases, its own where none is known,
-// or "" for what is no object with type information.
+// classOf returns the first known class of an object among its own and its bases, its own where
+// none is known, or "" for what is no object with type information.
 func (l *library) classOf(object uint64, known map[uint64]string) (class string) {
 	if !l.pointer(object) {
 		return ""
@@ -209,8 +210,8 @@ func (l *library) constant(a uint64) bool {
 	return i < len(l.Regions()) && l.Regions()[i].Start <= a && l.Regions()[i].File()
 }
 
-// searchObject finds a variable that leads to one of PyTorch's allocators. The library has an object
-// of the native and of the asynchronous one in any case, but only the variable leads to one.
+// searchObject finds a variable that leads to one of PyTorch's allocators. The library has an
+// object of the native and of the asynchronous one in any case, but only the variable leads to one.
 func (l *library) searchObject() (u inUse) {
 	classes := map[uint64]string{}
 	for _, g := range l.data {
@@ -233,8 +234,8 @@ func (l *library) searchObject() (u inUse) {
 	return u
 }
 
-// deviceObjects finds the list of the devices' allocators among the library's variables: a std::vector of
-// pointers to objects with the same offsets of sets.
+// deviceObjects finds the list of the devices' allocators among the library's variables: a
+// std::vector of pointers to objects with the same offsets of sets.
 func (l *library) deviceObjects() (found []uint64, sets []int, err error) {
 	for _, g := range l.data {
 		b := l.get(g.Start, int(g.End-g.Start))

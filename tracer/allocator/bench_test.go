@@ -21,7 +21,8 @@ func cpu(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRealPyTorch walks blocks whose addresses have no order, as those of a program that runs for long.
+// BenchmarkRealPyTorch walks blocks whose addresses have no order, as those of a program that runs
+// for long.
 func BenchmarkRealPyTorch(b *testing.B) {
 	for _, count := range []int{1_000, 20_000, 200_000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
@@ -64,8 +65,8 @@ func benchmarkWalks(b *testing.B, a *Allocator, blocks int) {
 	b.ReportMetric(float64(cpu(b)-begin)/polls/1e3, "cpu-us/counters")
 }
 
-// BenchmarkWalk reads PyTorch 2.6's structures in another process, with addresses and a layout that are kept. Blocks
-// lie in the order of their addresses there: see BenchmarkRealPyTorch.
+// BenchmarkWalk reads PyTorch 2.6's structures in another process, with addresses and a layout that
+// are kept. Blocks lie in the order of their addresses there: see BenchmarkRealPyTorch.
 func BenchmarkWalk(b *testing.B) {
 	for _, segments := range []int{32, 650, 6_500} {
 		p, told := startShape(b, 260, segments)
@@ -77,7 +78,8 @@ func BenchmarkWalk(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstWalk reads a process of which nothing is known: it finds the library, the objects and the layout.
+// BenchmarkFirstWalk reads a process of which nothing is known: it finds the library, the objects
+// and the layout.
 func BenchmarkFirstWalk(b *testing.B) {
 	for _, segments := range []int{32, 650, 6_500} {
 		p, told := startShape(b, 260, segments)

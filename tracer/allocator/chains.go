@@ -10,9 +10,10 @@ const (
 	linkedNotFound = ^uint64(0)
 )
 
-// addLinked adds the live blocks that no container showed but a neighbor leads to: the table of active blocks moves
-// an entry while it is read, when another one comes or goes. A block belongs there if it and its neighbor lead to
-// each other and their memory is adjacent. One that is all of a segment has no neighbor.
+// addLinked adds the live blocks that no container showed but a neighbor leads to: the table of
+// active blocks moves an entry while it is read, when another one comes or goes. A block belongs
+// there if it and its neighbor lead to each other and their memory is adjacent. One that is all of
+// a segment has no neighbor.
 func (w *walk) addLinked(r *reader, l *Layout) {
 	asked := map[uint64]bool{}
 	for range maxLinkRounds {
@@ -34,7 +35,8 @@ func (w *walk) addLinked(r *reader, l *Layout) {
 	}
 }
 
-// unlinked returns the neighbors that the ith block leads to and that are not next to it: linkedNotFound for none.
+// unlinked returns the neighbors that the ith block leads to and that are not next to it:
+// linkedNotFound for none.
 func (w *walk) unlinked(i int) (missing [2]uint64) {
 	b := &w.blocks[i]
 	missing = [2]uint64{linkedNotFound, linkedNotFound}
@@ -56,8 +58,9 @@ func (w *walk) isNew(at uint64) bool {
 	return !known
 }
 
-// readLinked reads blocks, and adds those that are live and fit a neighbor, in two reads: what is written meanwhile may
-// be a mixture of two blocks. Free ones may be gone, but show where memory is mapped.
+// readLinked reads blocks, and adds those that are live and fit a neighbor, in two reads: what is
+// written meanwhile may be a mixture of two blocks. Free ones may be gone, but show where memory is
+// mapped.
 func (w *walk) readLinked(r *reader, l *Layout, at []uint64) {
 	slices.Sort(at)
 	at = slices.DeleteFunc(at, func(a uint64) bool { return !r.pointer(a) })
@@ -106,8 +109,8 @@ func (k *bounds) are(reserved Stat) bool {
 	return k.runs != nil && k.reserved.Allocated == reserved.Allocated && k.reserved.Freed == reserved.Freed
 }
 
-// bound finds the runs of a walk, or takes the bounds that an earlier one proved; was and is are the counters before and
-// after it. The counter of segments counts the pages of expandable ones.
+// bound finds the runs of a walk, or takes the bounds that an earlier one proved; was and is are
+// the counters before and after it. The counter of segments counts the pages of expandable ones.
 func (w *walk) bound(known *bounds, was, is *Counters) {
 	if w.device.Bounded = w.device.Exact; moved(was.Reserved, is.Reserved) != 0 {
 		return
@@ -132,9 +135,10 @@ func (w *walk) mapped() []rawBlock {
 	return list
 }
 
-// runsOf returns the memory that blocks have, one run for each segment. A block lies in its segment whether it was read
-// before or after it was divided or joined, and the first and the last one of a chain are at the ends of the
-// segment. expandable reports whether there are blocks without memory: these divide a segment into several runs.
+// runsOf returns the memory that blocks have, one run for each segment. A block lies in its segment
+// whether it was read before or after it was divided or joined, and the first and the last one of a
+// chain are at the ends of the segment. expandable reports whether there are blocks without memory:
+// these divide a segment into several runs.
 func runsOf(blocks []rawBlock) (runs []run, expandable bool) {
 	var now run
 	first, base, last := 0, uint64(0), uint64(0) // run of the chain; where the chain begins; the end of a segment

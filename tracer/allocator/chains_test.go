@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// movingMemory is memory of a process that allocates: its counters grow with each read of the object, and the table of
-// active blocks shows nothing, as when its only entry moves from behind the read to in front of it.
+// movingMemory is memory of a process that allocates: its counters grow with each read of the
+// object, and the table of active blocks shows nothing, as when its only entry moves from behind
+// the read to in front of it.
 type movingMemory struct {
 	flatMemory
 	grown *int
@@ -28,8 +29,8 @@ func (m movingMemory) ReadAt(b []byte, a uint64) (int, error) {
 	return n, err
 }
 
-// TestABlockThatTheTableMovedIsFoundByItsNeighbor: without that, a walk lacks it, and the events of its window do not
-// have it either.
+// TestABlockThatTheTableMovedIsFoundByItsNeighbor: without that, a walk lacks it, and the events of
+// its window do not have it either.
 func TestABlockThatTheTableMovedIsFoundByItsNeighbor(t *testing.T) {
 	m := minimal()
 	a := New(m, nil)
@@ -62,8 +63,8 @@ func TestABlockThatTheTableMovedIsFoundByItsNeighbor(t *testing.T) {
 	}
 }
 
-// TestSegmentsKeepTheirBoundsWhileBlocksChange: while nothing is reserved, a walk that lacks a block has the segments of
-// one before.
+// TestSegmentsKeepTheirBoundsWhileBlocksChange: while nothing is reserved, a walk that lacks a
+// block has the segments of one before.
 func TestSegmentsKeepTheirBoundsWhileBlocksChange(t *testing.T) {
 	m := movingMemory{minimal(), new(int), false}
 	a := New(minimal(), nil)

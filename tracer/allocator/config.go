@@ -22,8 +22,8 @@ const (
 // Fields are the offsets of what the kernel half reads of a Block, in bytes.
 type Fields struct{ Ptr, Size, Requested, Pool, Stream, Allocated, Uses, Events, Owner uint8 }
 
-// Fields returns the offsets in a Block, and in its pool. It returns false before PyTorch 2.0, whose blocks do not
-// have the requested size.
+// Fields returns the offsets in a Block, and in its pool. It returns false before PyTorch 2.0,
+// whose blocks do not have the requested size.
 func (l *Layout) Fields() (f Fields, ok bool) {
 	owner := setSize + 8 // behind the sets and a bool
 	if l.pair {
@@ -34,8 +34,9 @@ func (l *Layout) Fields() (f Fields, ok bool) {
 	}, l.requested >= 0
 }
 
-// Settings returns the settings that the allocator uses, as in PYTORCH_CUDA_ALLOC_CONF, also where the program has
-// changed them. It returns false where the process has none yet, or keeps them elsewhere than PyTorch 2.1 to 2.6.
+// Settings returns the settings that the allocator uses, as in PYTORCH_CUDA_ALLOC_CONF, also where
+// the program has changed them. It returns false where the process has none yet, or keeps them
+// elsewhere than PyTorch 2.1 to 2.6.
 func Settings(m Memory) (text string, ok bool) {
 	r := newReader(m, maxLib)
 	r.begin()
@@ -71,7 +72,8 @@ func (r *reader) settingsIn(object uint64) (text string, ok bool) {
 	return text, ok
 }
 
-// stringAt reads a std::string: its text ends with a zero and has no other character that settings do not have.
+// stringAt reads a std::string: its text ends with a zero and has no other character that settings
+// do not have.
 func (r *reader) stringAt(b []byte, at uint64) (string, bool) {
 	data, length := word(b, 0), word(b, 8)
 	var text []byte

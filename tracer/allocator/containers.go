@@ -14,8 +14,8 @@ const (
 	maxSlots  = 1 << 22
 )
 
-// isSet reports whether the header of a std::set, its _Rb_tree_node_base, is at h[o:], which was read
-// from at+o. The root's parent is the header; an empty set leads to itself.
+// isSet reports whether the header of a std::set, its _Rb_tree_node_base, is at h[o:], which was
+// read from at+o. The root's parent is the header; an empty set leads to itself.
 func (r *reader) isSet(h []byte, at uint64, o int) bool {
 	return r.likeSet(h, at, o) && (word(h, o+32) == 0 || word(r.get(word(h, o+8), nodeSize), 8) == at+uint64(o))
 }
@@ -33,8 +33,8 @@ func (r *reader) likeSet(h []byte, at uint64, o int) bool {
 	return n <= maxBlocks && r.pointer(root) && r.pointer(left) && r.pointer(right)
 }
 
-// set shows the values of the set at h[o:] to see, and reports whether there are as many as its count
-// says. It reads one level of the tree at a time, and ends where a cycle gives more.
+// set shows the values of the set at h[o:] to see, and reports whether there are as many as its
+// count says. It reads one level of the tree at a time, and ends where a cycle gives more.
 func (r *reader) set(h []byte, o int, see func(value uint64)) (ok bool) {
 	n := word(h, o+32)
 	if n == 0 {
@@ -79,8 +79,8 @@ func (r *reader) tableAt(h []byte, o int) (t hashTable, ok bool) {
 	return hashTable{at, int(mask) + lookups, count}, true
 }
 
-// entries shows the entries of a table to see, each of size bytes; see may not read. It reports whether there are
-// as many as the table's count says; a torn one misses few.
+// entries shows the entries of a table to see, each of size bytes; see may not read. It reports
+// whether there are as many as the table's count says; a torn one misses few.
 func (r *reader) entries(t hashTable, size int, see func(entry []byte)) (ok bool) {
 	if t.slots == 0 {
 		return false

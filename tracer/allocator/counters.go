@@ -2,7 +2,8 @@
 
 package allocator
 
-// Sizes of a Stat, four words, and of a StatArray: one of all pools, of the small and of the large ones.
+// Sizes of a Stat, four words, and of a StatArray: one of all pools, of the small and of the large
+// ones.
 const (
 	statSize  = 32
 	arraySize = 3 * statSize
@@ -21,7 +22,8 @@ func (l *Layout) arrays() int {
 // statsSize returns the size of the arrays and the two counts behind them.
 func (l *Layout) statsSize() int { return l.arrays()*arraySize + 16 }
 
-// sums are what the blocks of a walk add up to; pending is what was requested of those that wait for a stream.
+// sums are what the blocks of a walk add up to; pending is what was requested of those that wait
+// for a stream.
 type sums struct{ allocations, actives, allocated, active, reserved, requested, pending uint64 }
 
 func (s *sums) add(b rawBlock) {
@@ -42,7 +44,8 @@ func (s *sums) add(b rawBlock) {
 	}
 }
 
-// equals reports whether counters are the sums. PyTorch counts what was requested until no stream waits for the block.
+// equals reports whether counters are the sums. PyTorch counts what was requested until no stream
+// waits for the block.
 func (s *sums) equals(c Counters) bool {
 	return s.allocations == c.Allocations.Current && s.actives == c.ActiveBlocks.Current && s.allocated == c.Allocated.Current &&
 		s.active == c.Active.Current && s.reserved == c.Reserved.Current && (c.Requested == Stat{} || s.requested == c.Requested.Current || s.requested+s.pending == c.Requested.Current)
@@ -52,7 +55,8 @@ func statAt(b []byte, o int) Stat {
 	return Stat{word(b, o), word(b, o+8), word(b, o+16), word(b, o+24)}
 }
 
-// countersAt reads the DeviceStats that a layout has found. Their order is the same in all versions.
+// countersAt reads the DeviceStats that a layout has found. Their order is the same in all
+// versions.
 func countersAt(b []byte, l *Layout) (c Counters) {
 	if l.stats == 0 {
 		return c
@@ -76,9 +80,9 @@ func countersAt(b []byte, l *Layout) (c Counters) {
 }
 
 // findStats finds the one place where the counters equal the sums, and where those of all pools are
-// those of the small and of the large: 0 for none, or more than one. Where nothing was freed yet, peaks and
-// totals equal the current values, 8 and 16 bytes behind them: the first place is the right one. In motion, it
-// takes counters that are near the sums; a walk at rest proves them later.
+// those of the small and of the large: 0 for none, or more than one. Where nothing was freed yet,
+// peaks and totals equal the current values, 8 and 16 bytes behind them: the first place is the
+// right one. In motion, it takes counters that are near the sums; a walk at rest proves them later.
 func findStats(b []byte, s sums, requested, resting bool) (found int) {
 	l := &Layout{requested: -1}
 	if requested {

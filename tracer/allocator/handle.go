@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Allocator reads the allocator of one process again and again. It keeps the addresses and the layout that it has
-// found, and each use proves them; what no longer proves itself is looked for again. Its methods must not
-// run at the same time. It keeps the bounds of segments, but
-// no memory in proportion to the blocks.
+// Allocator reads the allocator of one process again and again. It keeps the addresses and the
+// layout that it has found, and each use proves them; what no longer proves itself is looked for
+// again. Its methods must not run at the same time. It keeps the bounds of segments, but no memory
+// in proportion to the blocks.
 type Allocator struct {
 	r      *reader
 	layout *Layout
@@ -31,15 +31,16 @@ type place struct {
 	removes bool   // fewer were seen later
 }
 
-// New returns a reader of the allocator of a process. A nil layout is found by the first walk. The caller keeps
-// the memory open, and closes it.
+// New returns a reader of the allocator of a process. A nil layout is found by the first walk. The
+// caller keeps the memory open, and closes it.
 func New(m Memory, known *Layout) *Allocator { return newAllocator(m, known, maxBytes) }
 
 func newAllocator(m Memory, known *Layout, limit int) *Allocator {
 	return &Allocator{r: newReader(m, limit), layout: known}
 }
 
-// Read reads the allocator of a process once: New, then Walk. It returns the layout to keep for this build.
+// Read reads the allocator of a process once: New, then Walk. It returns the layout to keep for
+// this build.
 func Read(m Memory, known *Layout, tries int) (*Snapshot, *Layout, error) {
 	a := New(m, known)
 	s, err := a.Walk(tries)
@@ -49,8 +50,9 @@ func Read(m Memory, known *Layout, tries int) (*Snapshot, *Layout, error) {
 // Layout returns the layout that was given or found, or nil.
 func (a *Allocator) Layout() *Layout { return a.layout }
 
-// Walk reads all blocks and counters. It tries at most some times to find each device at rest. Otherwise it
-// takes a walk whose ends saw the lock free, or else the last one. It returns an *Error where the allocator cannot be read.
+// Walk reads all blocks and counters. It tries at most some times to find each device at rest.
+// Otherwise it takes a walk whose ends saw the lock free, or else the last one. It returns an
+// *Error where the allocator cannot be read.
 func (a *Allocator) Walk(tries int) (*Snapshot, error) {
 	a.begin()
 	defer a.r.end()
@@ -176,7 +178,8 @@ func (a *Allocator) find() error {
 	return nil
 }
 
-// walkDevice walks a device at most some times and returns the best walk. The one that it leaves over is in spare.
+// walkDevice walks a device at most some times and returns the best walk. The one that it leaves
+// over is in spare.
 func (a *Allocator) walkDevice(l *Layout, d, tries int, spare *walk, refreshed *bool) (*walk, error) {
 	best := new(walk)
 	for try := 0; try < max(1, tries) && !best.device.Exact; try++ {

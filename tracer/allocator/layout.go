@@ -14,8 +14,9 @@ const (
 	activeRange = 160 // behind the last set, where the table of active blocks begins
 )
 
-// Layout is where one build of PyTorch has the fields of its allocator. A walk finds it, and proves it
-// again each time. It has no addresses: keep it for a library's build, in a Layouts. It never changes.
+// Layout is where one build of PyTorch has the fields of its allocator. A walk finds it, and proves
+// it again each time. It has no addresses: keep it for a library's build, in a Layouts. It never
+// changes.
 type Layout struct {
 	sets   []int // of the default pools: offsets of the sets' headers in a device's allocator
 	pair   bool  // each pool has a set of blocks and one of unmapped blocks (since 2.1)
@@ -50,8 +51,8 @@ func (s *sample) load(r *reader, at []uint64) {
 	r.each(blockSize, at, func(i int, b []byte) { s.image[at[i]] = slices.Clone(b) })
 }
 
-// few reports whether few contradict. While a process runs, many of a large sample may: what is not the
-// field that is looked for agrees nowhere.
+// few reports whether few contradict. While a process runs, many of a large sample may: what is not
+// the field that is looked for agrees nowhere.
 func few(bad, n int) bool { return n > 0 && (bad*20 <= n || n >= 100 && bad*2 < n) }
 
 // calibrate finds the layout.
@@ -91,7 +92,8 @@ func (r *reader) calibrate(devices []uint64, sets []int) (*Layout, error) {
 	return l, nil
 }
 
-// poolAt returns the offset of the pool that the ith set belongs to: a pool begins with its first set.
+// poolAt returns the offset of the pool that the ith set belongs to: a pool begins with its first
+// set.
 func (l *Layout) poolAt(sets []int, i int) int {
 	if l.pair {
 		i &^= 1

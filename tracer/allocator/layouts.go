@@ -19,15 +19,17 @@ const (
 	layoutFormat = 1
 )
 
-// Layouts keeps the layouts of builds. A process whose allocator proves none yet, since no segment is divided, is then
-// read with that of another process. The zero value is empty; any goroutine may use it.
+// Layouts keeps the layouts of builds. A process whose allocator proves none yet, since no segment
+// is divided, is then read with that of another process. The zero value is empty; any goroutine may
+// use it.
 type Layouts struct {
 	mu sync.Mutex
 	of map[string]*Layout // by build id of the library
 }
 
-// New returns a reader of the allocator of a process, as the function New does. It takes the layout of the process's
-// build from c, and adds it. A build id is only the file's claim: a layout that does not prove itself is replaced.
+// New returns a reader of the allocator of a process, as the function New does. It takes the layout
+// of the process's build from c, and adds it. A build id is only the file's claim: a layout that
+// does not prove itself is replaced.
 func (c *Layouts) New(m Memory) *Allocator {
 	a := New(m, nil)
 	a.shared = c
@@ -79,8 +81,8 @@ func (l *Layout) MarshalJSON() ([]byte, error) {
 	return json.Marshal(layoutForm{layoutFormat, l.sets, l.active, l.graphs, l.stats, l.ptr, l.size, l.requested >= 0, l.prev, l.next, l.pool})
 }
 
-// UnmarshalJSON reads what MarshalJSON has written. It refuses offsets that no layout can have, and forms of
-// another version.
+// UnmarshalJSON reads what MarshalJSON has written. It refuses offsets that no layout can have, and
+// forms of another version.
 func (l *Layout) UnmarshalJSON(data []byte) error {
 	if len(data) > maxForm {
 		return fmt.Errorf("read an allocator's layout: %d bytes, more than %d", len(data), maxForm)

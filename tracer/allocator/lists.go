@@ -10,8 +10,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 )
 
-// Entries of the asynchronous allocator's table: a distance, an address, a table of the streams that use it, the stream
-// that it was allocated on, its device, its size, and whether it was captured in a graph.
+// Entries of the asynchronous allocator's table: a distance, an address, a table of the streams
+// that use it, the stream that it was allocated on, its device, its size, and whether it was
+// captured in a graph.
 const (
 	asyncSize   = 80
 	asyncUses   = 16
@@ -20,7 +21,8 @@ const (
 	asyncBytes  = asyncDevice + 8
 )
 
-// A pluggable allocator keeps a lock and a std::unordered_map from addresses to a size, a device and a stream.
+// A pluggable allocator keeps a lock and a std::unordered_map from addresses to a size, a device
+// and a stream.
 const (
 	pluggableSize = 1024 // of the object, at most
 	mapSize       = 56
@@ -37,8 +39,8 @@ func mutexSize() uint64 {
 	return 40
 }
 
-// asyncTable finds the table of the asynchronous allocator among the library's variables: the largest
-// one whose entries all are what its entries are.
+// asyncTable finds the table of the asynchronous allocator among the library's variables: the
+// largest one whose entries all are what its entries are.
 func (l *library) asyncTable() (at uint64, err error) {
 	most := uint64(0)
 	for _, g := range l.data {
@@ -90,7 +92,8 @@ func byAddress(blocks []Block) []Block {
 	return blocks
 }
 
-// pluggableMap finds the map in a pluggable allocator's object: the one with the most nodes, all of which are blocks.
+// pluggableMap finds the map in a pluggable allocator's object: the one with the most nodes, all of
+// which are blocks.
 func (l *library) pluggableMap(object uint64) (at uint64, err error) {
 	most := -1
 	h := l.get(object, pluggableSize)
@@ -109,8 +112,8 @@ func (l *library) pluggableMap(object uint64) (at uint64, err error) {
 	return at, nil
 }
 
-// likeMap reports whether h[o:], which was read from at+o, can be a std::unordered_map: its only bucket is in
-// itself, its load factor is 1.
+// likeMap reports whether h[o:], which was read from at+o, can be a std::unordered_map: its only
+// bucket is in itself, its load factor is 1.
 func (l *library) likeMap(h []byte, at uint64, o int) bool {
 	const one = 0x3f800000
 	buckets, n, first, count := word(h, o), word(h, o+8), word(h, o+mapFirst), word(h, o+24)
@@ -119,9 +122,9 @@ func (l *library) likeMap(h []byte, at uint64, o int) bool {
 		count <= maxBlocks && (count == 0) == (first == 0) && (first == 0 || l.pointer(first))
 }
 
-// mapBlocks reads the nodes of a std::unordered_map, and reports whether there are as many as its count
-// says. A node leads to the next one, and each bucket to the node in front of its first one: most nodes
-// are read in the first round.
+// mapBlocks reads the nodes of a std::unordered_map, and reports whether there are as many as its
+// count says. A node leads to the next one, and each bucket to the node in front of its first one:
+// most nodes are read in the first round.
 func (r *reader) mapBlocks(at uint64) (blocks []Block, ok bool) {
 	h := r.get(at, mapSize)
 	buckets, n, count := word(h, 0), word(h, 8), word(h, 24)
@@ -152,8 +155,9 @@ func (r *reader) mapBlocks(at uint64) (blocks []Block, ok bool) {
 	return byAddress(blocks), uint64(len(blocks)) == count
 }
 
-// walkList reads the blocks of a backend without segments and counters. Exact then certifies that two reads
-// have found the same blocks, as many as their container says; nothing bounds what is off otherwise.
+// walkList reads the blocks of a backend without segments and counters. Exact then certifies that
+// two reads have found the same blocks, as many as their container says; nothing bounds what is off
+// otherwise.
 func (a *Allocator) walkList(tries int) (*Snapshot, error) {
 	s := &Snapshot{Backend: a.found.backend}
 	var d Device
@@ -199,7 +203,8 @@ func (a *Allocator) readList() ([]Block, bool) {
 	return a.r.mapBlocks(a.found.list)
 }
 
-// listFree reports whether a pluggable allocator's lock is free; that of the asynchronous one is not known.
+// listFree reports whether a pluggable allocator's lock is free; that of the asynchronous one is
+// not known.
 func (a *Allocator) listFree() bool {
 	return a.found.backend == Pluggable && unlocked(a.r.get(a.found.list-mutexSize(), 8))
 }

@@ -17,7 +17,8 @@ const (
 	listSlots = 8192
 )
 
-// lists is memory with a table of the asynchronous allocator and a map of a pluggable one, with two blocks each.
+// lists is memory with a table of the asynchronous allocator and a map of a pluggable one, with two
+// blocks each.
 func lists() flatMemory {
 	m := make(flatMemory, 12<<10)
 	put := func(at int, words ...uint64) {

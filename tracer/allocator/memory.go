@@ -27,9 +27,9 @@ const (
 	maxSpan   = 16 << 10  // bytes of such a range
 )
 
-// Memory reads a process: peek.Process, or a recorded image. Its other methods are used where it has
-// those of peek.Process: Scatter reads many blocks in one system call, File opens a mapped library to
-// find a symbol, and Refresh follows a heap that grows.
+// Memory reads a process: peek.Process, or a recorded image. Its other methods are used where it
+// has those of peek.Process: Scatter reads many blocks in one system call, File opens a mapped
+// library to find a symbol, and Refresh follows a heap that grows.
 type Memory interface {
 	Regions() []peek.Region
 	ReadAt(b []byte, address uint64) (int, error)
@@ -148,9 +148,9 @@ func (r *reader) get(a uint64, n int) []byte {
 	return b
 }
 
-// each reads size bytes, at most a page, at each address, and shows them to see, in the same order: b is valid
-// during the call. Addresses are rounded down to multiples of 8. Where they ascend, near ones are read
-// as one range. What cannot be read is zero; it ends early where a limit is reached.
+// each reads size bytes, at most a page, at each address, and shows them to see, in the same order:
+// b is valid during the call. Addresses are rounded down to multiples of 8. Where they ascend, near
+// ones are read as one range. What cannot be read is zero; it ends early where a limit is reached.
 func (r *reader) each(size int, at []uint64, see func(i int, b []byte)) {
 	if want := min(pieceSize, (size+maxGap)*min(len(at), pieceSize)); len(r.piece) < want {
 		r.piece = make([]byte, want)
@@ -208,8 +208,8 @@ func clip(a uint64) uint64 {
 	return a &^ 7
 }
 
-// U64 returns a word of memory of any kind, such as a library's constants. With Text it lets peek read
-// C++ type information.
+// U64 returns a word of memory of any kind, such as a library's constants. With Text it lets peek
+// read C++ type information.
 func (r *reader) U64(a uint64) uint64 {
 	var b [8]byte
 	if n, _ := r.ReadAt(b[:], a); n < len(b) || !r.take(len(b)) {

@@ -11,10 +11,10 @@ import (
 
 const maxPairs = 4 // of reads, until all devices were seen at rest
 
-// Counters reads only the counters of each device, with a few system calls for all of them. Exact then certifies
-// that the lock was free and the counters stood still in two reads; OffBlocks and OffBytes are what they
-// moved by otherwise. Contradicted is 0. The first call walks if no layout is known. It returns an *Error where the
-// allocator cannot be read or keeps no counters.
+// Counters reads only the counters of each device, with a few system calls for all of them. Exact
+// then certifies that the lock was free and the counters stood still in two reads; OffBlocks and
+// OffBytes are what they moved by otherwise. Contradicted is 0. The first call walks if no layout
+// is known. It returns an *Error where the allocator cannot be read or keeps no counters.
 func (a *Allocator) Counters() ([]Device, error) {
 	if a.layout == nil || a.layout.stats == 0 {
 		s, err := a.Walk(1)
@@ -91,8 +91,8 @@ func (p *poller) read(r *reader, objects []uint64, to []byte) {
 	r.each(p.size, objects, func(i int, b []byte) { copy(to[i*p.size:], b) })
 }
 
-// judge fills in a device and reports whether its object still proves itself: by its sets, and at rest
-// also by its counters.
+// judge fills in a device and reports whether its object still proves itself: by its sets, and at
+// rest also by its counters.
 func (p *poller) judge(r *reader, d *Device, i int, at uint64) (proven bool) {
 	l, was, is := p.layout, p.was[i*p.size:][:p.size], p.is[i*p.size:][:p.size]
 	end := l.sets[0] - 8

@@ -17,11 +17,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
-// traced is an event as PyTorch records it: µs of the Unix time, 1 for a block that is given out, 2 for one that is
-// freed, 0 for one that waits for no stream any more, its address and requested size.
+// traced is an event as PyTorch records it: µs of the Unix time, 1 for a block that is given out, 2
+// for one that is freed, 0 for one that waits for no stream any more, its address and requested
+// size.
 type traced [4]uint64
 
-// seen is a walk of a running job: its window in µs of the Unix time, and the live blocks with their requested sizes.
+// seen is a walk of a running job: its window in µs of the Unix time, and the live blocks with
+// their requested sizes.
 type seen struct {
 	from, to uint64
 	exact    bool
@@ -82,9 +84,10 @@ func walkRunning(t *testing.T, pid int, ended <-chan struct{}) (walks []seen) {
 	}
 }
 
-// TestAWalkWithTheEventsOfItsWindowIsExact compares walks of a job that allocates without a pause with what
-// PyTorch recorded: a walk whose ends saw the lock free, with the last event of each address of its window. Few walks
-// may lack a block that is all of its segment, and that the table of active blocks moved while it was read.
+// TestAWalkWithTheEventsOfItsWindowIsExact compares walks of a job that allocates without a pause
+// with what PyTorch recorded: a walk whose ends saw the lock free, with the last event of each
+// address of its window. Few walks may lack a block that is all of its segment, and that the table
+// of active blocks moved while it was read.
 func TestAWalkWithTheEventsOfItsWindowIsExact(t *testing.T) {
 	root, folder := realtorch.Prepare(t), t.TempDir()
 	cmd := root.Command(root.Env(t, 1, 8<<30), "running.py", folder, "3000", "3")

@@ -14,8 +14,8 @@ import (
 const (
 	maxPools = 1 << 14 // private pools of a device
 
-	// Reads of a lock until it is seen free: some at once, the others after a pause, since a thread may lose its CPU
-	// while it holds the lock. Pauses of one reading are at most 50 ms.
+	// Reads of a lock until it is seen free: some at once, the others after a pause, since a thread
+	// may lose its CPU while it holds the lock. Pauses of one reading are at most 50 ms.
 	maxPolls  = 64
 	fastPolls = 24
 	pollPause = 250 * time.Microsecond
@@ -280,8 +280,8 @@ func radix(list []position) []position {
 	return list
 }
 
-// check compares the blocks with each other and with the counters, and the counters before and after. known has the
-// bounds of segments that an earlier walk proved.
+// check compares the blocks with each other and with the counters, and the counters before and
+// after. known has the bounds of segments that an earlier walk proved.
 func (w *walk) check(l *Layout, known *bounds, before, after []byte) {
 	s := w.sum()
 	end := l.sets[0] - 8
@@ -301,8 +301,8 @@ func (w *walk) check(l *Layout, known *bounds, before, after []byte) {
 	w.bound(known, &was, &is)
 }
 
-// dropGone makes those blocks inactive that were freed during the walk, and drops those whose Block was deleted: its
-// memory was something else by then.
+// dropGone makes those blocks inactive that were freed during the walk, and drops those whose Block
+// was deleted: its memory was something else by then.
 func (w *walk) dropGone() {
 	kept := w.blocks[:0]
 	for _, b := range w.blocks {
@@ -322,8 +322,8 @@ func (b *rawBlock) sized() bool { return b.size != 0 && b.size%512 == 0 }
 // moved returns by how much a counter was moved, in both directions.
 func moved(was, is Stat) uint64 { return is.Allocated - was.Allocated + is.Freed - was.Freed }
 
-// sum adds the blocks up and counts those that their neighbors contradict: by address, the next block of a
-// segment is the neighbor in the list.
+// sum adds the blocks up and counts those that their neighbors contradict: by address, the next
+// block of a segment is the neighbor in the list.
 func (w *walk) sum() (s sums) {
 	bad := w.twice
 	last := ^uint64(0) // pool that was found last
@@ -354,7 +354,8 @@ func follows(b, next rawBlock) bool {
 	return next.at == b.next && next.prev == b.at && next.ptr == b.ptr+b.size && next.pool == b.pool
 }
 
-// rank orders walks of one device: exact ones, those that events of their window complete, the others.
+// rank orders walks of one device: exact ones, those that events of their window complete, the
+// others.
 func (w *walk) rank() int {
 	switch {
 	case w.device.Exact:

@@ -26,10 +26,11 @@ type Options struct {
 	Defects   *panics.List
 	Traced    func() []uint32       // processes, in any order
 	HasTorch  func(pid uint32) bool // an event came from PyTorch's allocator in the process
-	// Tables returns what the reports of a process's allocators came to by now. It tries for patience to have each Whole.
+	// Tables returns what the reports of a process's allocators came to by now. It tries for
+	// patience to have each Whole.
 	Tables func(pid uint32, patience time.Duration) []Table
-	// Details is told where the PyTorch of each process that is read has the fields of a Block, and Settings are booked
-	// with each reading. Nil: not wanted.
+	// Details is told where the PyTorch of each process that is read has the fields of a Block, and
+	// Settings are booked with each reading. Nil: not wanted.
 	Details func(pid uint32, f allocator.Fields)
 	Version func(pid uint32) string // of PyTorch; nil without Details
 }
@@ -45,7 +46,8 @@ type Scanner struct {
 	known map[uint32]*target
 }
 
-// errNoCache means that PyTorch allocates with another backend: there are no segments and counters to book.
+// errNoCache means that PyTorch allocates with another backend: there are no segments and counters
+// to book.
 var errNoCache = errors.New("PyTorch's caching allocator is not in use")
 
 // target is a process whose allocators are read.
@@ -61,21 +63,22 @@ const (
 	// Run looks so often for processes that were not read yet.
 	lookInterval = 250 * time.Millisecond
 
-	// A process whose allocators cannot be read is tried again after firstPause, then after twice as long,
-	// up to lastPause: it may only be about to make them. Without PyTorch, it is up to absentPause, since a host
-	// can have thousands of such processes.
+	// A process whose allocators cannot be read is tried again after firstPause, then after twice
+	// as long, up to lastPause: it may only be about to make them. Without PyTorch, it is up to
+	// absentPause, since a host can have thousands of such processes.
 	firstPause  = 500 * time.Millisecond
 	lastPause   = time.Minute
 	absentPause = 30 * time.Minute
 
-	// Between two readings of a process are at least pause, and share times as long as a reading took.
+	// Between two readings of a process are at least pause, and share times as long as a reading
+	// took.
 	pause = 5 * time.Second
 	share = 100
 
 	readTime = 2 * time.Second // the longest that a reading is waited for
 
-	// A process is read again until its allocators are at rest, at most for restTime, with a restPause in
-	// between: a training rests between its steps.
+	// A process is read again until its allocators are at rest, at most for restTime, with a
+	// restPause in between: a training rests between its steps.
 	restTime  = 300 * time.Millisecond
 	restPause = 3 * time.Millisecond
 
@@ -109,8 +112,8 @@ func (s *Scanner) Run(ctx context.Context) {
 
 func isDue(t *target, now time.Time) bool { return !now.Before(t.next) }
 
-// Refresh reads the processes that were not read yet, except those that were tried a moment ago. Run reads the
-// others: whoever waits for books must not wait for their rest.
+// Refresh reads the processes that were not read yet, except those that were tried a moment ago.
+// Run reads the others: whoever waits for books must not wait for their rest.
 func (s *Scanner) Refresh() {
 	s.scan(context.Background(), func(t *target, now time.Time) bool { return !t.booked && isDue(t, now) })
 }
@@ -120,8 +123,8 @@ func (s *Scanner) Last(ctx context.Context) {
 	s.scan(ctx, func(t *target, _ time.Time) bool { return t.booked })
 }
 
-// Now begins to read a process that has run out of memory and may be about to free what it has. The returned
-// function waits for the end, at most readTime.
+// Now begins to read a process that has run out of memory and may be about to free what it has. The
+// returned function waits for the end, at most readTime.
 func (s *Scanner) Now(pid uint32) (wait func()) {
 	s.mu.Lock()
 	t := s.known[pid]
@@ -180,8 +183,8 @@ func (s *Scanner) due(now time.Time, wanted func(t *target, now time.Time) bool)
 	return due
 }
 
-// book reads a process, and books what it finds: after the events before it, unless it is urgent. Blocks
-// that no event gave out by then or just afterwards are older than the attach.
+// book reads a process, and books what it finds: after the events before it, unless it is urgent.
+// Blocks that no event gave out by then or just afterwards are older than the attach.
 func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 	defer s.Defects.Recovered(looking)
 	s.one.Lock()
@@ -224,8 +227,8 @@ func (s *Scanner) note(t *target, err error, began time.Time) {
 	t.failed++
 }
 
-// readProcess walks a process until it is at rest, or the reports of its allocators settle a walk. The last walk is
-// the worst that it returns: the one that is off by least.
+// readProcess walks a process until it is at rest, or the reports of its allocators settle a walk.
+// The last walk is the worst that it returns: the one that is off by least.
 func (s *Scanner) readProcess(pid uint32) (*reading, error) {
 	process, err := peek.Open(int(pid))
 	if err != nil {

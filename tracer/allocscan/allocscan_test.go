@@ -31,7 +31,8 @@ func at(from uint64) *allocator.Snapshot {
 	return s
 }
 
-// scanner returns a Scanner of process 7, whose reads answer in turn, the last one each further time, and its books.
+// scanner returns a Scanner of process 7, whose reads answer in turn, the last one each further
+// time, and its books.
 func scanner(t *testing.T, given []ledger.Block, answers ...any) (s *Scanner, reads *int, books func() *ledger.Snapshot) {
 	t.Helper()
 	l := ledger.New(ledger.Options{Begin: 1})

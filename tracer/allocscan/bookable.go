@@ -21,7 +21,8 @@ type reading struct {
 	at      uint64         // events up to then are in it
 }
 
-// ReadingOf returns what the ledger takes of a snapshot of a process that was not traced: all is older.
+// ReadingOf returns what the ledger takes of a snapshot of a process that was not traced: all is
+// older.
 func ReadingOf(s *allocator.Snapshot) *caching.Reading { return readingOf(s, nil, nil).bookable() }
 
 // readingOf returns a walk that no report settled.
@@ -45,8 +46,8 @@ func settledReading(s *allocator.Snapshot, tables []Table, at uint64) *reading {
 	return r
 }
 
-// bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or where they overlap,
-// blocks and segments are left out, and no device is exact.
+// bookable returns what the ledger takes of a reading. Beyond the limits of package caching, or
+// where they overlap, blocks and segments are left out, and no device is exact.
 func (s *reading) bookable() *caching.Reading {
 	since := make(map[uint64]*ledger.Block, len(s.given))
 	for i := range s.given {
@@ -103,8 +104,8 @@ func (s *reading) bookable() *caching.Reading {
 	return r
 }
 
-// follows reports whether a range begins at the end of the range before or later, as all do that were not read in
-// motion; otherwise the reading is not whole.
+// follows reports whether a range begins at the end of the range before or later, as all do that
+// were not read in motion; otherwise the reading is not whole.
 func follows(address, size uint64, end *uint64, whole *bool) bool {
 	if address < *end || size > caching.MaxSize || address > caching.MaxAddress {
 		*whole = false

@@ -11,8 +11,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/procenv"
 )
 
-// BookSettings books the version of a process's PyTorch and its settings: those that the allocator uses, or, before it
-// has any, those of the environment. It may take seconds where the process stalls its readers.
+// BookSettings books the version of a process's PyTorch and its settings: those that the allocator
+// uses, or, before it has any, those of the environment. It may take seconds where the process
+// stalls its readers.
 func (s *Scanner) BookSettings(pid uint32) {
 	defer s.Defects.Recovered(looking)
 	s.bookSettings(pid)

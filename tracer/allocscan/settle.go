@@ -14,8 +14,8 @@ import (
 type Table struct {
 	Device int32  // CUDA ordinal
 	Number uint32 // another one: the table began anew
-	// Of the latest report: its time, in ns of CLOCK_MONOTONIC, and the allocator's totals in bytes. Live is the part of
-	// Allocated that was allocated since the attach.
+	// Of the latest report: its time, in ns of CLOCK_MONOTONIC, and the allocator's totals in
+	// bytes. Live is the part of Allocated that was allocated since the attach.
 	Time, Allocated, Live, Reserved uint64
 	Given                           uint64 // blocks that were allocated since the attach
 	Reports                         uint64 // since the attach
@@ -25,8 +25,9 @@ type Table struct {
 	Blocks []ledger.Block // allocated since the attach, in any order
 }
 
-// settler makes the walks of a process in motion complete with what its allocators reported from before a walk to
-// after it. The result is the state after the latest of these reports, not that of the walk.
+// settler makes the walks of a process in motion complete with what its allocators reported from
+// before a walk to after it. The result is the state after the latest of these reports, not that of
+// the walk.
 type settler struct {
 	older map[int32]map[uint64]bool // by device: blocks of each walk so far that no report gave out
 }
@@ -37,7 +38,8 @@ type settler struct {
 //     the allocator reports as allocated;
 //   - no segment came or went meanwhile, and each live block is in one.
 //
-// A device at rest must stay so, for it has the walk's state. What waits for other streams is as the walk found it.
+// A device at rest must stay so, for it has the walk's state. What waits for other streams is as
+// the walk found it.
 func (k *settler) settle(s *allocator.Snapshot, before, after []Table) *allocator.Snapshot {
 	settled := *s
 	settled.Blocks = nil
@@ -88,8 +90,9 @@ func blocksOn(s *allocator.Snapshot, device int) (list []allocator.Block) {
 	return list
 }
 
-// olderOf returns the live blocks from before the attach, and whether their sum proves them. A block that came and went
-// between the tables looks like one, but not in each walk: the next one leaves it out.
+// olderOf returns the live blocks from before the attach, and whether their sum proves them. A
+// block that came and went between the tables looks like one, but not in each walk: the next one
+// leaves it out.
 func (k *settler) olderOf(s *allocator.Snapshot, from, to *Table) (older []ledger.Block, proven bool) {
 	want := to.Allocated - min(to.Allocated, to.Live)
 	if want == 0 {
@@ -132,8 +135,8 @@ type composer struct {
 	blocks []allocator.Block
 }
 
-// compose divides the segments into live blocks, those that wait, and free ones between. It reports whether each live
-// block is in a segment, and no segments overlap.
+// compose divides the segments into live blocks, those that wait, and free ones between. It reports
+// whether each live block is in a segment, and no segments overlap.
 func (c *composer) compose(since, older []ledger.Block) bool {
 	live := slices.Concat(since, older)
 	slices.SortFunc(live, func(a, b ledger.Block) int { return cmp.Compare(a.Address, b.Address) })

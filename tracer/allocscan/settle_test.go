@@ -12,8 +12,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// inMotion is a walk of a segment of 4 MiB, during which the block at 0x200000 was freed and the one at 0x300000 given
-// out: it has the first and lacks the second. The one at 0x100000 is from before the attach.
+// inMotion is a walk of a segment of 4 MiB, during which the block at 0x200000 was freed and the
+// one at 0x300000 given out: it has the first and lacks the second. The one at 0x100000 is from
+// before the attach.
 func inMotion() (s *allocator.Snapshot, before, after []Table) {
 	s = &allocator.Snapshot{
 		Segments: []allocator.Segment{{Address: 0x100000, Size: 4 * mib, Stream: 7}},
@@ -135,7 +136,8 @@ func TestABlockThatCameAndWentIsNotOlder(t *testing.T) {
 	}
 }
 
-// TestHostileWalksAreComposed: whatever a process has, composing ends and its blocks do not overlap.
+// TestHostileWalksAreComposed: whatever a process has, composing ends and its blocks do not
+// overlap.
 func TestHostileWalksAreComposed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	odd := func() uint64 {

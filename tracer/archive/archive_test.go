@@ -123,8 +123,8 @@ func TestProcessesAreFoundOverAllCaptures(t *testing.T) {
 	}
 }
 
-// A process that outlives a restart of serve is one process of the archive; another one with its pid,
-// or another program in it, is not.
+// A process that outlives a restart of serve is one process of the archive; another one with its
+// pid, or another program in it, is not.
 func TestAProcessIsListedOnceAcrossARestart(t *testing.T) {
 	for _, x := range []struct {
 		name    string

@@ -42,8 +42,8 @@ func MatchesPod(text, namespace, pod string) bool {
 	return text == "" || pod != "" && (text == pod || text == namespace+"/"+pod)
 }
 
-// MatchesJob reports whether a job, "NAME (NUMBER)" or the part that is known, is meant by its number
-// or its name; "" means everything.
+// MatchesJob reports whether a job, "NAME (NUMBER)" or the part that is known, is meant by its
+// number or its name; "" means everything.
 func MatchesJob(text, job string) bool {
 	return text == "" || text == job || strings.HasSuffix(job, " ("+text+")") || strings.HasPrefix(job, text+" (")
 }

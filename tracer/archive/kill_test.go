@@ -62,8 +62,9 @@ func writeUntilKilled(dir string) {
 	}
 }
 
-// TestKillAtAnyMoment: the archive of a Writer that was killed opens, ends right before the kill and
-// has consistent books, also when the kill comes between two captures. VRAMPROF_KILLS is how often.
+// TestKillAtAnyMoment: the archive of a Writer that was killed opens, ends right before the kill
+// and has consistent books, also when the kill comes between two captures. VRAMPROF_KILLS is how
+// often.
 func TestKillAtAnyMoment(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv("VRAMPROF_KILLS"))
 	if err != nil {

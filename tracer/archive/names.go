@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A capture is "20261122T031200Z-000017.vram" and its index the same with ".json". The number counts
-// all captures of the folder, so it orders them whatever the clock did.
+// A capture is "20261122T031200Z-000017.vram" and its index the same with ".json". The number
+// counts all captures of the folder, so it orders them whatever the clock did.
 const (
 	captureEnding = ".vram"
 	indexEnding   = ".json"

@@ -37,8 +37,8 @@ type Options struct {
 	// called from Apply or Tell, before each capture but the first. nil: there is one capture only.
 	Opening func(to ledger.Books)
 
-	// Note gets a sentence when writing fails, and one when it goes on. It is called from a goroutine
-	// of the Writer; nil: nobody is told.
+	// Note gets a sentence when writing fails, and one when it goes on. It is called from a
+	// goroutine of the Writer; nil: nobody is told.
 	Note func(text string)
 
 	Clock func() uint64    // ns of CLOCK_MONOTONIC; nil: the kernel half's
@@ -53,7 +53,8 @@ type Options struct {
 const (
 	stepInterval  = 250 * time.Millisecond
 	againInterval = time.Minute
-	// A power cut loses at most so much of the history, and what the current capture has written since.
+	// A power cut loses at most so much of the history, and what the current capture has written
+	// since.
 	syncInterval = 15 * time.Second
 )
 

@@ -91,8 +91,9 @@ type RecordProcess struct {
 }
 
 // Records keeps records of out-of-memory errors in the folder "oom" of an archive, apart from its
-// captures: at most so many. The oldest goes first of the process that has the most, of the user who
-// has the most, so that a loop does not remove the records of others. It is safe for concurrent use.
+// captures: at most so many. The oldest goes first of the process that has the most, of the user
+// who has the most, so that a loop does not remove the records of others. It is safe for concurrent
+// use.
 type Records struct {
 	path string
 	keep int

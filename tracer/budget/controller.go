@@ -18,13 +18,14 @@ const (
 	// saved is for how long a budget is saved that was not used: a burst may use it at once.
 	saved = 2 * time.Second
 
-	// repaid is in what time a budget repays what may be spent while the probe is attached once. It ends such a time before
-	// leastOn only with budgets below 0.5 %, which a session of some minutes would otherwise exceed.
+	// repaid is in what time a budget repays what may be spent while the probe is attached once. It
+	// ends such a time before leastOn only with budgets below 0.5 %, which a session of some
+	// minutes would otherwise exceed.
 	repaid    = 20 * time.Second
 	leastLook = 5 * time.Millisecond
 
-	// long is a pause that is longer than most steps. Less chance suffices there, with which the budget is also held in
-	// sessions of a minute.
+	// long is a pause that is longer than most steps. Less chance suffices there, with which the
+	// budget is also held in sessions of a minute.
 	long = 5 * time.Second
 
 	// mostMeans limits a random time to so many times its mean.
@@ -34,10 +35,10 @@ const (
 // All stands for all processes where none can be paused alone.
 const All = 0
 
-// Controller decides from which processes the probe on PyTorch's reports is detached, so that it takes at most a share of
-// the time of each thread. A process for which the budget suffices stays traced. Of another one the probe is attached at
-// random times for a random duration: a training whose steps are as long as the phases of a regular sample would
-// show the same part of each step.
+// Controller decides from which processes the probe on PyTorch's reports is detached, so that it
+// takes at most a share of the time of each thread. A process for which the budget suffices stays
+// traced. Of another one the probe is attached at random times for a random duration: a training
+// whose steps are as long as the phases of a regular sample would show the same part of each step.
 //
 // Controller has no clock and no lock: the goroutine that attaches and detaches calls it.
 type Controller struct {
@@ -57,16 +58,17 @@ type phase struct {
 	left   float64 // ns that may be spent in it
 }
 
-// NewController returns a Controller that begins with the probe attached. budget is above 0 and at most 1. random
-// returns uniform numbers in [0, 1), as rand.Float64.
+// NewController returns a Controller that begins with the probe attached. budget is above 0 and at
+// most 1. random returns uniform numbers in [0, 1), as rand.Float64.
 func NewController(budget float64, random func() float64) *Controller {
 	return &Controller{budget: budget, random: random, credit: map[uint32]float64{}, phases: map[uint32]*phase{}}
 }
 
-// Step takes the time at which it is called, in ns, and how long the reports of each process that may report have
-// delayed it since the call before, by pid. It returns the processes from which the probe is to be detached, and when to
-// call it again: at the latest then, and at once when a probe was attached or detached. With together these are none or
-// All, and the process that has spent most decides.
+// Step takes the time at which it is called, in ns, and how long the reports of each process that
+// may report have delayed it since the call before, by pid. It returns the processes from which the
+// probe is to be detached, and when to call it again: at the latest then, and at once when a probe
+// was attached or detached. With together these are none or All, and the process that has spent
+// most decides.
 func (c *Controller) Step(now uint64, spent map[uint32]time.Duration, together bool) (paused map[uint32]bool, next time.Duration) {
 	passed := float64(now - min(c.now, now))
 	if !c.started {
@@ -137,8 +139,8 @@ func (c *Controller) earn(passed float64, spent map[uint32]time.Duration) {
 	}
 }
 
-// least returns the credit of the process that has spent most, in ns, and what the one took that has spent most now, as
-// those of All.
+// least returns the credit of the process that has spent most, in ns, and what the one took that
+// has spent most now, as those of All.
 func (c *Controller) least(spent map[uint32]time.Duration) (credit map[uint32]float64, taken map[uint32]time.Duration) {
 	least, most := c.budget*float64(saved), time.Duration(0)
 	for pid, has := range c.credit {
@@ -152,8 +154,8 @@ func (c *Controller) onFor() time.Duration {
 	return leastOn + time.Duration(c.exponential()*float64(meanMore))
 }
 
-// offFor returns for how long the probe stays detached until a debt is paid on average. What is paid too early
-// or too late is part of the next debt.
+// offFor returns for how long the probe stays detached until a debt is paid on average. What is
+// paid too early or too late is part of the next debt.
 func (c *Controller) offFor(debt float64) time.Duration {
 	mean := debt / c.budget
 	if mean > float64(long) {
@@ -162,8 +164,8 @@ func (c *Controller) offFor(debt float64) time.Duration {
 	return time.Duration(min(max(mean*c.exponential(), float64(leastOff)), float64(mostOff)))
 }
 
-// exponential returns a random number with the distribution of the times between independent events, and mean 1
-// but for what mostMeans cuts off.
+// exponential returns a random number with the distribution of the times between independent
+// events, and mean 1 but for what mostMeans cuts off.
 func (c *Controller) exponential() float64 {
 	return min(-math.Log1p(-c.random()), mostMeans)
 }

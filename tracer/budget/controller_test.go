@@ -42,8 +42,8 @@ func pow10(x float64) float64 {
 	return y * (1 + 9*x)
 }
 
-// outcome is what a simulated session took of the time of its busiest process, and what it would have taken
-// with the probe attached all the time.
+// outcome is what a simulated session took of the time of its busiest process, and what it would
+// have taken with the probe attached all the time.
 type outcome struct {
 	spent, all, attached float64 // shares of the time
 	phases               int
@@ -175,7 +175,8 @@ func TestPhasesAreAtLeast100MsAndNotRegular(t *testing.T) {
 	}
 }
 
-// TestOnlyTheProcessAboveTheBudgetIsPaused: and one that has ended, or whose pid is another's, is not.
+// TestOnlyTheProcessAboveTheBudgetIsPaused: and one that has ended, or whose pid is another's, is
+// not.
 func TestOnlyTheProcessAboveTheBudgetIsPaused(t *testing.T) {
 	c := NewController(0.02, func() float64 { return 0.5 })
 	c.Step(0, nil, false)
@@ -213,8 +214,8 @@ func TestWhereNoneCanBePausedAloneTheBusiestDecides(t *testing.T) {
 	}
 }
 
-// TestASmallBudgetIsHeldWithinAMinute: what a job takes until its rate is known is part of it. At 100,000 tensors a second, the
-// time of an attach and a detach costs a fifth of 0.1 % of a minute.
+// TestASmallBudgetIsHeldWithinAMinute: what a job takes until its rate is known is part of it. At
+// 100,000 tensors a second, the time of an attach and a detach costs a fifth of 0.1 % of a minute.
 func TestASmallBudgetIsHeldWithinAMinute(t *testing.T) {
 	for _, perSecond := range []float64{10_000, 100_000} {
 		for seed := range uint64(20) {

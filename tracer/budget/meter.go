@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget knows how much of the time of traced threads the probe on PyTorch's reports of tensors
-// takes: the number of reports times the price of one.
+// Package budget knows how much of the time of traced threads the probe on PyTorch's reports of
+// tensors takes: the number of reports times the price of one.
 package budget
 
 import (
@@ -28,13 +28,13 @@ func (c Count) Since(before Count) Count {
 
 const (
 	// booking is what a report costs, compared with one that the kernel half has nothing to do for:
-	// launch-bound trainings lost 9.2 µs per report on 2 processors, where the latter takes 2.3 µs, and 3.9 µs
-	// on 16 processors with an H200. It has the stacks and the processor's caches in it, and so errs on the
-	// high side for other jobs.
+	// launch-bound trainings lost 9.2 µs per report on 2 processors, where the latter takes 2.3 µs,
+	// and 3.9 µs on 16 processors with an H200. It has the stacks and the processor's caches in it,
+	// and so errs on the high side for other jobs.
 	booking = 4
 
-	// stackPrice is what the stack trace of a sampled block takes. A known stack takes about 1 µs, a new one
-	// up to 30 µs.
+	// stackPrice is what the stack trace of a sampled block takes. A known stack takes about 1 µs,
+	// a new one up to 30 µs.
 	stackPrice = 2 * time.Microsecond
 
 	window    = 10 * time.Second // of TensorCost.Highest
@@ -53,7 +53,8 @@ type Meter struct {
 	away      map[uint32]uint64 // of processes that report, for how long the probe was detached
 }
 
-// process has the readings of one process within the window, oldest first, and one before the first of all.
+// process has the readings of one process within the window, oldest first, and one before the first
+// of all.
 type process struct {
 	first    reading
 	readings []reading
@@ -114,8 +115,8 @@ func (m *Meter) timeOf(c Count) uint64 {
 	return c.Reports*m.price + c.Stacks*uint64(stackPrice)
 }
 
-// Add takes the counts of all processes that report, by pid, at a time in ns. It forgets processes that are
-// not in counts, and ignores a reading that is less than 0.5 s after the one before.
+// Add takes the counts of all processes that report, by pid, at a time in ns. It forgets processes
+// that are not in counts, and ignores a reading that is less than 0.5 s after the one before.
 func (m *Meter) Add(now uint64, counts map[uint32]Count) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 
 const second = uint64(time.Second)
 
-// played adds readings of one process, one per second, with so many more reports in each. The first is that
-// of a second before.
+// played adds readings of one process, one per second, with so many more reports in each. The first
+// is that of a second before.
 func played(m *Meter, pid uint32, from uint64, reports ...uint64) {
 	var c Count
 	for i, n := range reports {

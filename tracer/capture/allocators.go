@@ -9,7 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
-// allocatorInputs returns a reading of PyTorch's allocators as messages; allocatorParts is the inverse.
+// allocatorInputs returns a reading of PyTorch's allocators as messages; allocatorParts is the
+// inverse.
 func allocatorInputs(in *ledger.AllocatorReading) (list []*wire.Input) {
 	for next, last := 0, false; !last; {
 		c := codec.NewWriter()
@@ -28,8 +29,8 @@ type allocatorParts struct {
 	next  int
 }
 
-// take adds a part, and tells the books when the reading is complete. It drops a reading with a missing
-// part.
+// take adds a part, and tells the books when the reading is complete. It drops a reading with a
+// missing part.
 func (a *allocatorParts) take(m *wire.Allocator, books ledger.Books) error {
 	if m.GetPart() == 0 {
 		*a = allocatorParts{in: ledger.AllocatorReading{PID: m.GetPid(), Time: m.GetTime(), Reading: &caching.Reading{}}}

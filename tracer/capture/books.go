@@ -36,8 +36,8 @@ func (r *Reader) limits() ledger.ReadLimits {
 func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().PlayTo(to, books) }
 
 // Snapshot plays the capture up to a moment and returns a snapshot, with the walks of each process
-// that are nearest to the moment, which may be later. From End on, it has the final state, including
-// warnings.
+// that are nearest to the moment, which may be later. From End on, it has the final state,
+// including warnings.
 func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	to := at
 	if at >= r.End() {
@@ -104,7 +104,8 @@ func (r *Reader) Warnings() []string {
 	return list
 }
 
-// HasGaps reports whether events or readings are missing between the begin and the end of what has been read.
+// HasGaps reports whether events or readings are missing between the begin and the end of what has
+// been read.
 func (r *Reader) HasGaps() bool { return !r.missing.none() }
 
 // LevelsOf is SnapshotOf for one of many moments in a chart: see ledger.Ledger.Levels. It has no

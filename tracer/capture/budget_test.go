@@ -209,8 +209,8 @@ var forged = flag.Int("forged", 0, "also create captures with this many of each,
 // TestForgedCapturesTakeBoundedMemoryAndTime uses captures with valid checksums: a limit stops what
 // would take more.
 func TestForgedCapturesTakeBoundedMemoryAndTime(t *testing.T) {
-	// -forged=60000 takes minutes. With 8,000, the dearest took 7 s on a quiet machine and 10.5 s on a busy one,
-	// where two threads share a processor.
+	// -forged=60000 takes minutes. With 8,000, the dearest took 7 s on a quiet machine and 10.5 s
+	// on a busy one, where two threads share a processor.
 	sizes := map[int][]string{500: {"page", "torch"}, 3_000: {"leaks"}}
 	if *forged > 0 {
 		sizes = map[int][]string{*forged: slices.Sorted(maps.Keys(uses))}

@@ -20,8 +20,9 @@ const (
 	// Bytes of a file between two checkpoints, at least: half a million events.
 	checkpointStep = 4 << 20
 
-	// The least ratio of the bytes between two checkpoints to the bytes of the second. So checkpoints
-	// take at most about a tenth of a file, and less of the time to write it, however much lives.
+	// The least ratio of the bytes between two checkpoints to the bytes of the second. So
+	// checkpoints take at most about a tenth of a file, and less of the time to write it, however
+	// much lives.
 	checkpointShare = 10
 )
 
@@ -40,8 +41,8 @@ type checkpointer struct {
 // due reports whether a file that has stored bytes is to get another checkpoint.
 func (c *checkpointer) due(stored int64) bool { return c.source != nil && stored-c.after >= c.step }
 
-// take returns the frames of a checkpoint, which the caller queues. It returns false if they would be too
-// large.
+// take returns the frames of a checkpoint, which the caller queues. It returns false if they would
+// be too large.
 func (c *checkpointer) take(stored int64) ([]*wire.Inputs, bool) {
 	var to pieces
 	if !c.source(&to, int((stored-c.after)/checkpointShare)) {

@@ -49,8 +49,8 @@ func checkpointed(t testing.TB, seed uint64, steps int, file *memory) {
 	}
 }
 
-// TestACheckpointShowsWhatPlayingAllOfItShows: in random sessions, every figure of random moments, and
-// of the last one where the file was cut off.
+// TestACheckpointShowsWhatPlayingAllOfItShows: in random sessions, every figure of random moments,
+// and of the last one where the file was cut off.
 func TestACheckpointShowsWhatPlayingAllOfItShows(t *testing.T) {
 	used := 0
 	for seed := range uint64(2) {

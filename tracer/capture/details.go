@@ -7,8 +7,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// addDetails appends the details of the call that is the last of the others. The columns begin with the first call
-// that has any, so that captures without them are as those of older versions.
+// addDetails appends the details of the call that is the last of the others. The columns begin with
+// the first call that has any, so that captures without them are as those of older versions.
 func addDetails(m *wire.Inputs, k *call) {
 	if len(m.CallDetail) == 0 {
 		if k.detail == 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestDetailsOfBlocksComeBack: events with and without details, in one frame, and a frame without any has no columns of them.
+// TestDetailsOfBlocksComeBack: events with and without details, in one frame, and a frame without
+// any has no columns of them.
 func TestDetailsOfBlocksComeBack(t *testing.T) {
 	plain := ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, TID: 8, Time: 5, Address: 0x1000, Size: 512, API: "cudaMalloc"}
 	of := func(op ledger.Op, d ledger.Detail, size, requested, stream, pool uint64) ledger.Event {

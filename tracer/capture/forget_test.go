@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestACaptureOfManyForgottenProcessesIsRead: limits are of what is in the books at once. The file is
-// so small that it could not have as many processes that stay.
+// TestACaptureOfManyForgottenProcessesIsRead: limits are of what is in the books at once. The file
+// is so small that it could not have as many processes that stay.
 func TestACaptureOfManyForgottenProcessesIsRead(t *testing.T) {
 	const processes = 20_000
 	var file memory

@@ -55,7 +55,8 @@ func (g *gaps) none() bool {
 	return len(g.list) == 0
 }
 
-// warnings lists the missing parts of a capture whose ledger began at a time, the first ones in words.
+// warnings lists the missing parts of a capture whose ledger began at a time, the first ones in
+// words.
 func (g *gaps) warnings(begin uint64) (list []string) {
 	g.mu.Lock()
 	sorted := slices.Clone(g.list)

@@ -163,8 +163,8 @@ func (p *Player) damaged() {
 	p.rec.missing.add(missing{first: f.first, last: f.last, damaged: true})
 }
 
-// restore gives empty books a checkpoint, and continues after it. It returns false if the checkpoint
-// is malformed.
+// restore gives empty books a checkpoint, and continues after it. It returns false if the
+// checkpoint is malformed.
 func (p *Player) restore(c *checkpoint, books *ledger.Ledger) (bool, error) {
 	for _, i := range c.frames {
 		if err := p.rec.load(&p.rec.frames[i], &p.inputs, &p.buffers); err != nil {

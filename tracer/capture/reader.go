@@ -148,8 +148,8 @@ func (r *Reader) Close() error {
 	return r.closer.Close()
 }
 
-// Stop makes all playing that goes on, and all further playing, fail with an error. It may be called
-// from any goroutine.
+// Stop makes all playing that goes on, and all further playing, fail with an error. It may be
+// called from any goroutine.
 func (r *Reader) Stop(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

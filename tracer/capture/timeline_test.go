@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestATimelineShowsTheBooksOfItsMoments: it is played in one pass that looks ahead, and has at each
-// of its moments what a pass has that plays from moment to moment.
+// TestATimelineShowsTheBooksOfItsMoments: it is played in one pass that looks ahead, and has at
+// each of its moments what a pass has that plays from moment to moment.
 func TestATimelineShowsTheBooksOfItsMoments(t *testing.T) {
 	for name, file := range map[string]*memory{
 		"hostile": hostile(t, 3), "long": longSession(t), "opening": openingOf(t),

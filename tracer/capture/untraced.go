@@ -18,8 +18,8 @@ func untracedOf(in *ledger.Untraced) *wire.Untraced {
 	return m
 }
 
-// setUntraced books a time in which tensors were not traced. In captures of older versions nothing is known of it,
-// so that all blocks end.
+// setUntraced books a time in which tensors were not traced. In captures of older versions nothing
+// is known of it, so that all blocks end.
 func setUntraced(m *wire.Untraced, books ledger.Books) {
 	in := ledger.Untraced{PID: m.GetPid(), From: m.GetFrom(), To: m.GetTo(), Open: m.GetOpen()}
 	for _, s := range m.GetStayed()[:min(len(m.GetStayed()), maxStayed)] {

@@ -155,11 +155,12 @@ func cleaned(texts [][]byte) (list []string) {
 // firstWalk is how long after a moment a process's walk may be booked that began before it.
 const firstWalk = uint64(3e9)
 
-// latestWalk is how much later than a moment a process's next walk may be that shows what it had then.
+// latestWalk is how much later than a moment a process's next walk may be that shows what it had
+// then.
 const latestWalk = uint64(60e9)
 
-// laterWalks plays on after a snapshot, and adds to it the first walk of each process that is nearer
-// to its moment than the latest one before.
+// laterWalks plays on after a snapshot, and adds to it the first walk of each process that is
+// nearer to its moment than the latest one before.
 type laterWalks struct {
 	*ledger.Ledger
 	s     *ledger.Snapshot
@@ -167,8 +168,9 @@ type laterWalks struct {
 	reach uint64          // ns after the moment, up to which a first walk was looked for
 }
 
-// until returns the time after which no walk is of use. It is later each time that the next walk of a process of PyTorch was not
-// found: up to latestWalk later, it shows what lines of code allocate for, and what lasted.
+// until returns the time after which no walk is of use. It is later each time that the next walk of
+// a process of PyTorch was not found: up to latestWalk later, it shows what lines of code allocate
+// for, and what lasted.
 func (w *laterWalks) until(end uint64) (until uint64) {
 	w.reach = min(max(2*w.reach, firstWalk), latestWalk)
 	for i := range w.s.Processes {

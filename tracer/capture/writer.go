@@ -25,8 +25,8 @@ type Options struct {
 	Time     uint64        // the same by Clock; 0: Clock is read
 	OnError  func(error)   // called once, from a goroutine of the Writer, when no more can be written; may be nil
 
-	// Of a capture in an archive: the boot that the clock counts from, the session, and the number of
-	// this capture in it, from 0. A further capture has no content before Open.
+	// Of a capture in an archive: the boot that the clock counts from, the session, and the number
+	// of this capture in it, from 0. A further capture has no content before Open.
 	Boot, Session string
 	Part          uint32
 
@@ -149,8 +149,8 @@ func (w *Writer) write(b *batch) {
 	}
 }
 
-// note keeps what is in the file after b was written, if nothing failed. The writing goroutine calls
-// it, with w.mu held.
+// note keeps what is in the file after b was written, if nothing failed. The writing goroutine
+// calls it, with w.mu held.
 func (w *Writer) note(b *batch) {
 	opened := w.stored.Opened || w.err == nil && b != nil && b.opened
 	w.stored = Stored{Bytes: w.disk.offset, Events: w.disk.events, Time: w.disk.last, Opened: opened}

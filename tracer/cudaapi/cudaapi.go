@@ -131,8 +131,8 @@ func (f *Function) WantsDetails() bool {
 	return f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil
 }
 
-// IsWrapper reports whether the function, if it succeeds, does no more for the books than the driver
-// function that it calls.
+// IsWrapper reports whether the function, if it succeeds, does no more for the books than the
+// driver function that it calls.
 func (f *Function) IsWrapper() bool {
 	return f.Layer == Runtime && (f.Role == Allocates || f.Role == Frees) && f.Effect == 0
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Values of CUmemLocationType: 1 is a device, 2 to 4 are kinds of host memory, 5 (CUDA 13) is none, 6
-// (CUDA 13.4) is a part of a device. Of others, the device is unknown.
+// Values of CUmemLocationType: 1 is a device, 2 to 4 are kinds of host memory, 5 (CUDA 13) is none,
+// 6 (CUDA 13.4) is a part of a device. Of others, the device is unknown.
 const (
 	locationDevice   = 1
 	locationHosts    = 4

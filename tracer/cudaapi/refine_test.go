@@ -64,8 +64,8 @@ func TestNodesThatCouldNotBeReadAreNotBooked(t *testing.T) {
 	}
 }
 
-// TestALocalityDomainIsOnItsDevice: CUDA 13.4 places memory in a part of a GPU. A location that is not
-// known is on no device, never on the first.
+// TestALocalityDomainIsOnItsDevice: CUDA 13.4 places memory in a part of a GPU. A location that is
+// not known is on no device, never on the first.
 func TestALocalityDomainIsOnItsDevice(t *testing.T) {
 	located := func(at int, kind, id uint32) *bpf.Details {
 		d := &bpf.Details{}

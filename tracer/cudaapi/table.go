@@ -173,8 +173,8 @@ var Table = []Function{
 	{Name: "cuCtxGetCurrent", Layer: Driver, Role: Switches, Address: out(1), Effect: learnsContext, Brief: true},
 	{Name: "cuCtxGetDevice", Layer: Driver, Role: Switches, Address: out32(1), Effect: learnsDevice, Brief: true},
 
-	// With --driver-objects, in single processes: requests to the kernel driver, and launches of graphs, in
-	// which the driver takes the memory of their allocations.
+	// With --driver-objects, in single processes: requests to the kernel driver, and launches of
+	// graphs, in which the driver takes the memory of their allocations.
 	{Name: "ioctl", Layer: System, Role: Requests, Kind: ledger.Internal, Space: ledger.Objects},
 	{Name: "cuGraphLaunch", Layer: System, Role: Switches},
 	{Name: "cuGraphLaunch_ptsz", Layer: System, Role: Switches},

@@ -28,11 +28,12 @@ var stuck atomic.Int32 // calls that timed out and still run
 // Stuck returns how many calls timed out and still run.
 func Stuck() int { return int(stuck.Load()) }
 
-// turns is in how many parts Call waits. A stop of this process (SIGSTOP, a frozen cgroup) uses up one.
+// turns is in how many parts Call waits. A stop of this process (SIGSTOP, a frozen cgroup) uses up
+// one.
 const turns = 8
 
-// Call runs f and waits at most limit, in which this process runs. After a timeout, f keeps running, so
-// it must not touch data that the caller uses. A panic of f becomes an error.
+// Call runs f and waits at most limit, in which this process runs. After a timeout, f keeps
+// running, so it must not touch data that the caller uses. A panic of f becomes an error.
 func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -19,8 +19,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// NVIDIA's device files are character devices of this major number: /dev/nvidia0 and on, and two that are
-// no GPUs.
+// NVIDIA's device files are character devices of this major number: /dev/nvidia0 and on, and two
+// that are no GPUs.
 const (
 	nvidiaMajor   = 195
 	nvidiaModeset = 254
@@ -30,8 +30,8 @@ const (
 	bufferName = "/dmabuf:" // of the link to a dma-buf, and of its mapping
 )
 
-// Buffer is a dma-buf: memory of a device that one process exported and others imported. It lives until
-// the last one has closed and unmapped it.
+// Buffer is a dma-buf: memory of a device that one process exported and others imported. It lives
+// until the last one has closed and unmapped it.
 type Buffer struct {
 	Inode    uint64 // the same for all processes that have the buffer
 	Bytes    uint64 // 0 if it is unknown
@@ -46,7 +46,8 @@ type descriptors struct {
 	buffers      []Buffer
 }
 
-// descriptors reads the descriptors and mappings of a process, or of a thread of it, in a folder of /proc.
+// descriptors reads the descriptors and mappings of a process, or of a thread of it, in a folder of
+// /proc.
 func (s *scanner) descriptors(pid uint32, folder string) descriptors {
 	d, _ := procfs.Call(pid, patience, func() (d descriptors, _ error) {
 		dir, err := os.Open(filepath.Join(folder, "fd"))
@@ -113,8 +114,8 @@ func (d *descriptors) addBuffer(dir *os.File, folder, name string) {
 	}
 }
 
-// parseBuffer parses the file of a dma-buf in /proc/PID/fdinfo: lines as "size:  4096", "ino:  42" and
-// "exp_name:  nvidia". It returns false for a file of any other kind.
+// parseBuffer parses the file of a dma-buf in /proc/PID/fdinfo: lines as "size: 4096", "ino: 42"
+// and "exp_name: nvidia". It returns false for a file of any other kind.
 func parseBuffer(text string) (b Buffer, ok bool) {
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gpuprocs finds the processes that keep an NVIDIA GPU or its memory, by what the kernel shows of
-// them: open device files and dma-bufs, defunct leaders whose threads live, MPS servers. It sets no probes
-// and asks no driver. What it returns are facts, as codes and figures.
+// Package gpuprocs finds the processes that keep an NVIDIA GPU or its memory, by what the kernel
+// shows of them: open device files and dma-bufs, defunct leaders whose threads live, MPS servers.
+// It sets no probes and asks no driver. What it returns are facts, as codes and figures.
 //
 // Names of files are the processes' to choose; devices are told by their numbers.
 package gpuprocs
@@ -36,8 +36,9 @@ type Process struct {
 // Opens reports whether the process has a device file of the driver open.
 func (p *Process) Opens() bool { return len(p.GPUs) > 0 || p.Control || p.UVM }
 
-// Scan looks at all processes but this one, and returns those that keep a GPU or its memory, by pid.
-// Processes of other users need CAP_SYS_PTRACE: without, they are left out. A process can delay it by 0.5 s.
+// Scan looks at all processes but this one, and returns those that keep a GPU or its memory, by
+// pid. Processes of other users need CAP_SYS_PTRACE: without, they are left out. A process can
+// delay it by 0.5 s.
 func Scan() ([]Process, error) {
 	s, err := newScanner("/proc")
 	if err != nil {

@@ -7,8 +7,8 @@ import "path"
 // Role is what a process is to the driver, by the program that it runs.
 type Role int
 
-// The roles. The name of a program is checked together with an open device file of the driver, except for
-// the control daemon of MPS, which has none open.
+// The roles. The name of a program is checked together with an open device file of the driver,
+// except for the control daemon of MPS, which has none open.
 const (
 	Client     Role = iota // any other
 	MPSServer              // owns the contexts of all clients of MPS

@@ -42,16 +42,17 @@ type Orphan struct {
 	Former uint32 // pid of the former parent, or of an earlier ancestor: see Clue; 0 without one
 	Lives  bool   // a process with that pid exists, and still leads the group or session
 	Name   string // of that process if it lives, untrusted
-	// Its own arguments are those of its parent, because it was forked and has not executed a program since:
-	// that is only so for a TorchWorker.
+	// Its own arguments are those of its parent, because it was forked and has not executed a
+	// program since: that is only so for a TorchWorker.
 	Forked bool
 }
 
-// orphan returns what is known of a process that has lost its parent, nil for any other. A child inherits its
-// parent's session, so one whose parent is of another session, and that did not begin its own, was handed to a
-// reaper: init, or a process that asked for orphans. In a container all may be one session. There, what init did
-// not start has the process group of a former ancestor. But a shell with a terminal also puts "a | b" into a's
-// group: below such an init only a worker that is known by its name, and whose group's leader has ended, is one.
+// orphan returns what is known of a process that has lost its parent, nil for any other. A child
+// inherits its parent's session, so one whose parent is of another session, and that did not begin
+// its own, was handed to a reaper: init, or a process that asked for orphans. In a container all
+// may be one session. There, what init did not start has the process group of a former ancestor.
+// But a shell with a terminal also puts "a | b" into a's group: below such an init only a worker
+// that is known by its name, and whose group's leader has ended, is one.
 func (s *scanner) orphan(pid uint32, folder string, st stat) *Orphan {
 	if st.session == pid || st.group == 0 {
 		return nil // a daemon, or what a service manager or shell has started
@@ -106,8 +107,9 @@ func (s *scanner) former(o *Orphan, pid uint32, folder string, st stat) {
 // launchers are variables in which launchers write their pid, or that of a job's first process.
 var launchers = []string{"SLURM_TASK_PID", "JPY_PARENT_PID"}
 
-// launcher returns the pid that a launcher wrote into the environment of a process, 0 without one. It is a
-// pid of the launcher's namespace, so that it counts only for a process outside of any other.
+// launcher returns the pid that a launcher wrote into the environment of a process, 0 without one.
+// It is a pid of the launcher's namespace, so that it counts only for a process outside of any
+// other.
 func (s *scanner) launcher(pid uint32, folder string) uint32 {
 	if s.innerID(pid) != pid {
 		return 0
@@ -139,7 +141,8 @@ func (s *scanner) arguments(pid uint32, folder string) []string {
 	return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
 }
 
-// workerOf names a worker: "python3 -c 'from multiprocessing.spawn import spawn_main; …' --multiprocessing-fork".
+// workerOf names a worker: "python3 -c 'from multiprocessing.spawn import spawn_main; …'
+// --multiprocessing-fork".
 func workerOf(comm string, arguments []string) Worker {
 	if comm == "pt_data_worker" {
 		return TorchWorker

@@ -64,10 +64,10 @@ func (m *Monitor) devices(pid uint32) []ledger.Input {
 }
 
 // doubt drops the ordinals of processes that hold memory on a GPU on which NVML does not list them,
-// while it lists them on one that they do not name: then they are wrong. A listing on another GPU is
-// no reason alone, as graphics run beside CUDA. It returns these processes: they are to be looked at
-// once more, as CUDA may have started after the last time. held returns the ordinals on which a
-// process holds memory.
+// while it lists them on one that they do not name: then they are wrong. A listing on another GPU
+// is no reason alone, as graphics run beside CUDA. It returns these processes: they are to be
+// looked at once more, as CUDA may have started after the last time. held returns the ordinals on
+// which a process holds memory.
 func (m *Monitor) doubt(listed map[uint32]int, usage []ledger.Usage, held func(pid uint32) []int32) (pids []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
-// Options is what a Monitor needs. It calls the functions in a transaction, without a lock of its own:
-// they must not block.
+// Options is what a Monitor needs. It calls the functions in a transaction, without a lock of its
+// own: they must not block.
 type Options struct {
 	NVML      NVML // nil without a driver
 	Sequencer *sequence.Sequencer

@@ -49,8 +49,8 @@ func nodesBelow(pid uint32) []uint32 {
 	})
 }
 
-// minorsIn returns the minor numbers of the entries of a folder of a process that are nodes of GPUs, in order;
-// look returns false for an entry that cannot be one.
+// minorsIn returns the minor numbers of the entries of a folder of a process that are nodes of
+// GPUs, in order; look returns false for an entry that cannot be one.
 func minorsIn(pid uint32, open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
 	list, _ := procfs.Call(pid, nodePatience, func() (list []uint32, _ error) {
 		dir, err := open()

@@ -72,8 +72,8 @@ func (m *Monitor) inUse() bool {
 	return len(m.processes) > 0 || m.others
 }
 
-// Suspend closes all that is open of the driver, for a minute at least unless a process begins to use
-// CUDA. Run must be running.
+// Suspend closes all that is open of the driver, for a minute at least unless a process begins to
+// use CUDA. Run must be running.
 func (m *Monitor) Suspend(ctx context.Context) error {
 	done := make(chan error, 1)
 	select {

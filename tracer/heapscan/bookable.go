@@ -21,8 +21,8 @@ const (
 	mostStorages = 1 << 20
 )
 
-// WalkOf returns what the ledger needs of a result for a process that was not traced. What is known as
-// blocks of PyTorch's allocator is no memory from the driver, also where no storage was found.
+// WalkOf returns what the ledger needs of a result for a process that was not traced. What is known
+// as blocks of PyTorch's allocator is no memory from the driver, also where no storage was found.
 func WalkOf(r *holders.Result, blocks []holders.Range) ledger.Walk {
 	walk := bookable(r, nil)
 	known := make(map[uint64]bool, len(blocks))
@@ -37,9 +37,9 @@ func WalkOf(r *holders.Result, blocks []holders.Range) ledger.Walk {
 	return walk
 }
 
-// bookable returns what the ledger needs of a result; blocks are those that PyTorch's allocator gave
-// out since the attach. The holders of most bytes come first, and those beyond mostHolders are left
-// out with their storages.
+// bookable returns what the ledger needs of a result; blocks are those that PyTorch's allocator
+// gave out since the attach. The holders of most bytes come first, and those beyond mostHolders are
+// left out with their storages.
 func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 	if r == nil {
 		return walk

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heapscan reads the memory of traced processes for who keeps their GPU memory, and books what
-// it finds: when a process is first traced, at the end, and in between if that is asked for.
+// Package heapscan reads the memory of traced processes for who keeps their GPU memory, and books
+// what it finds: when a process is first traced, at the end, and in between if that is asked for.
 package heapscan
 
 import (
@@ -64,13 +64,14 @@ type target struct {
 }
 
 const (
-	// A walk of a process without tensors is tried again after firstPause, then after twice as long,
-	// up to lastPause.
+	// A walk of a process without tensors is tried again after firstPause, then after twice as
+	// long, up to lastPause.
 	firstPause = 2 * time.Second
 	lastPause  = time.Minute
 
-	// Where Options.Every is 0, a process is walked again after as long as it is known, at least leastPause, and at least
-	// costPause times as long as the walk took: one that ends by itself has a walk of its later half, which costs little.
+	// Where Options.Every is 0, a process is walked again after as long as it is known, at least
+	// leastPause, and at least costPause times as long as the walk took: one that ends by itself
+	// has a walk of its later half, which costs little.
 	leastPause = 3 * time.Second
 	costPause  = 20
 
@@ -80,13 +81,13 @@ const (
 	// DefaultMemory is the most that a walk of a session copies by default.
 	DefaultMemory = 256 << 20
 
-	// Walks of processes that run out of memory at the same time, shared by quota.Quota, and how long
-	// each is waited for.
+	// Walks of processes that run out of memory at the same time, shared by quota.Quota, and how
+	// long each is waited for.
 	mostUrgent = 4
 	urgentTime = walkTime
 
-	// With more processes to walk than this, the walker rests after each as long as it took, and looks
-	// again after so many which ones to walk.
+	// With more processes to walk than this, the walker rests after each as long as it took, and
+	// looks again after so many which ones to walk.
 	manyAtOnce = 8
 
 	// How often a process is read that is known to have tensors, if none is found.
@@ -189,8 +190,8 @@ func (w *Walker) inTurn(pids []uint32) []uint32 {
 	return pids
 }
 
-// worthwhile reports whether a walk may find something: it did before, it was not tried, or PyTorch's
-// allocator was used since. The caller holds w.mu.
+// worthwhile reports whether a walk may find something: it did before, it was not tried, or
+// PyTorch's allocator was used since. The caller holds w.mu.
 func (w *Walker) worthwhile(pid uint32, t *target) bool {
 	return t == nil || !t.never && (t.tried == 0 || w.HasTorch(pid))
 }
@@ -204,8 +205,8 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // Now begins to walk a process that has run out of memory and may be about to free what it has. It
-// is called in the transaction in which the error is booked; blocks are the process's at that time. The
-// returned function waits for the end of the walk, at most 10 s; nil: it cannot be walked.
+// is called in the transaction in which the error is booked; blocks are the process's at that time.
+// The returned function waits for the end of the walk, at most 10 s; nil: it cannot be walked.
 func (w *Walker) Now(tx *sequence.Tx, pid uint32, at uint64, blocks []ledger.Block) (wait func()) {
 	user := w.UserOf(pid)
 	w.mu.Lock()
@@ -273,7 +274,8 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 	tx.Read(looking, clock.Now(), func(tx *sequence.Tx) { tx.Tell(walk) })
 }
 
-// inMotion reports whether an error may come from lists of objects that changed while they were read.
+// inMotion reports whether an error may come from lists of objects that changed while they were
+// read.
 func inMotion(err error) bool {
 	return errors.Is(err, holders.ErrNoTensors) || errors.Is(err, holders.ErrPython)
 }

@@ -100,8 +100,8 @@ func TestAProcessWithoutTensorsIsReadAgainOnlyWhenPyTorchAllocates(t *testing.T)
 	}
 }
 
-// A program that calls CUDA itself may have had nothing at the attach; its allocations have holders all
-// the same.
+// A program that calls CUDA itself may have had nothing at the attach; its allocations have holders
+// all the same.
 func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 	w := walker(0, 2, 3)
 	w.Sequencer = sequence.New(ledger.New(ledger.Options{Begin: 1}), nil, &panics.List{})
@@ -128,7 +128,8 @@ func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
 	}
 }
 
-// TestAProcessIsReadEverMoreSeldomOrAtIntervals: one that ends by itself has been walked in its later half.
+// TestAProcessIsReadEverMoreSeldomOrAtIntervals: one that ends by itself has been walked in its
+// later half.
 func TestAProcessIsReadEverMoreSeldomOrAtIntervals(t *testing.T) {
 	w, now := walker(time.Minute, 1), time.Now()
 	w.due(now)

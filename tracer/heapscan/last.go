@@ -19,9 +19,10 @@ const DefaultLastTime = 2 * time.Second
 // errNoTime is the cause that ends a walk when all of them have taken their time.
 var errNoTime = errors.New("there was no time to read its memory")
 
-// Last walks all processes once more, the users in turn and of each the one with the most GPU memory first, until ctx ends or they have
-// taken Options.LastTime. The first walk may take longer, as any walk may: a large process is walked, too.
-// A warning counts the processes that were left out.
+// Last walks all processes once more, the users in turn and of each the one with the most GPU
+// memory first, until ctx ends or they have taken Options.LastTime. The first walk may take longer,
+// as any walk may: a large process is walked, too. A warning counts the processes that were left
+// out.
 func (w *Walker) Last(ctx context.Context) {
 	begin, pids, left := time.Now(), w.largestFirst(), 0
 	for i, pid := range pids {
@@ -64,8 +65,8 @@ func (w *Walker) progress(done, of int) {
 	}
 }
 
-// largestFirst returns the processes that are worth a last walk, in the order of their GPU memory, the
-// users in turn.
+// largestFirst returns the processes that are worth a last walk, in the order of their GPU memory,
+// the users in turn.
 func (w *Walker) largestFirst() []uint32 {
 	pids := slices.DeleteFunc(w.Traced(), w.pointless)
 	bytes := make(map[uint32]uint64, len(pids))
@@ -78,8 +79,8 @@ func (w *Walker) largestFirst() []uint32 {
 	return w.inTurn(pids)
 }
 
-// pointless reports whether a last walk would find nothing: none did, PyTorch's allocator was not used
-// since, and no memory that CUDA gave out is live.
+// pointless reports whether a last walk would find nothing: none did, PyTorch's allocator was not
+// used since, and no memory that CUDA gave out is live.
 func (w *Walker) pointless(pid uint32) bool {
 	w.mu.Lock()
 	t := w.known[pid]

@@ -24,7 +24,8 @@ func (t *told) Tell(in ledger.Input) {
 	}
 }
 
-// lastWalker has processes from 1 to n, of n, n-1, … KiB; a walk of one takes a time, or until its context ends.
+// lastWalker has processes from 1 to n, of n, n-1, … KiB; a walk of one takes a time, or until its
+// context ends.
 func lastWalker(n uint32, each time.Duration) (w *Walker, walked *[]uint32, books *told) {
 	var pids []uint32
 	books, walked = &told{}, &[]uint32{}

@@ -17,15 +17,16 @@ const (
 	maxWrapped = 8 << 10
 )
 
-// nativeExpander enters what objects of C++ hold: tensors, nodes of the autograd graph, what pybind11 wraps.
+// nativeExpander enters what objects of C++ hold: tensors, nodes of the autograd graph, what
+// pybind11 wraps.
 type nativeExpander struct {
 	frontier
 	storages *storages
 	guesses  []guess // what wrapped memory may hold
 }
 
-// guess is a word of memory that pybind11 wraps, of no known type, with the address of a tensor or of
-// an object of TorchScript. A previous use may have left it.
+// guess is a word of memory that pybind11 wraps, of no known type, with the address of a tensor or
+// of an object of TorchScript. A previous use may have left it.
 type guess struct {
 	object uint64
 	at     uint64 // the word
@@ -116,7 +117,8 @@ func (x *nativeExpander) pushLive(i int32, v, at uint64, step StepKind, cost int
 	}
 }
 
-// expandHook enters the Python objects of a PyTorch hook: a function, a dictionary of them, what it packed.
+// expandHook enters the Python objects of a PyTorch hook: a function, a dictionary of them, what it
+// packed.
 func (x *nativeExpander) expandHook(i int32, a uint64, cost int) {
 	size := min(max(x.chunk(a), 24), maxHookLen)
 	for o := uint64(8); o+8 <= size; o += 8 {
@@ -157,8 +159,8 @@ func (x *nativeExpander) expandVector(i int32, begin, end, room, edge uint64, co
 // maxInput bounds the number of an input to a node that an edge can have.
 const maxInput = 1 << 16
 
-// isEdge reports whether words can be an edge of the graph whose node has changed: its counts, if it has
-// any, and a small number follow.
+// isEdge reports whether words can be an edge of the graph whose node has changed: its counts, if
+// it has any, and a small number follow.
 func (x *nativeExpander) isEdge(a, words uint64) bool {
 	return x.py.U64(a+8*words-8)&0xffffffff < maxInput && (words == ownEdge || peek.Pointer(x.py.U64(a+8)))
 }
@@ -226,7 +228,8 @@ func (x *nativeExpander) baseOf(impl uint64) uint64 {
 		return 0
 	}
 	for o := x.storages.torch.grad + 16; o < min(x.chunk(meta), 512); o += 8 {
-		// What has no forward gradient has words that are out of use there: a base has the same storage.
+		// What has no forward gradient has words that are out of use there: a base has the same
+		// storage.
 		if v := x.py.U64(meta + o); v != impl && x.cpp.classOf(v).is(roleTensor) && x.py.U64(v+at) == x.py.U64(impl+at) {
 			return v
 		}
@@ -283,7 +286,8 @@ func (x *nativeExpander) partOf(i int32, impl uint64) modelpart.Set {
 	return x.partBy(edge{n.aux, n.from, n.step})
 }
 
-// partBy returns what one way to a tensor proves. It goes up: what is nearest to the tensor decides.
+// partBy returns what one way to a tensor proves. It goes up: what is nearest to the tensor
+// decides.
 func (x *nativeExpander) partBy(e edge) modelpart.Set {
 	direct := true // nothing but the tensor's own objects lies between
 	name := ""     // of the latest attribute
@@ -317,8 +321,8 @@ func (x *nativeExpander) partBy(e edge) modelpart.Set {
 	return 0
 }
 
-// partIn returns what an object proves of a tensor that it holds by an attribute. is reports whether it
-// decides.
+// partIn returns what an object proves of a tensor that it holds by an attribute. is reports
+// whether it decides.
 func (x *nativeExpander) partIn(n *node, attribute string) (part modelpart.Kind, is bool) {
 	if n.flags&nodeCPP != 0 {
 		return modelpart.Saved, x.cpp.classOf(n.address).is(roleNode)

@@ -17,8 +17,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
-// TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python. VRAMPROF_BACKWARD
-// is how many processes it reads, each in 20 backward passes; by default one in 4.
+// TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python.
+// VRAMPROF_BACKWARD is how many processes it reads, each in 20 backward passes; by default one in
+// 4.
 func TestBackwardThatRuns(t *testing.T) {
 	processes, passes := 1, 4
 	if n, err := strconv.Atoi(os.Getenv("VRAMPROF_BACKWARD")); err == nil {
@@ -42,8 +43,8 @@ func TestBackwardThatRuns(t *testing.T) {
 	}
 }
 
-// walkBackward walks a process in each of its backward passes, and returns how often the gradient has
-// another holder than the running step.
+// walkBackward walks a process in each of its backward passes, and returns how often the gradient
+// has another holder than the running step.
 func walkBackward(t *testing.T, cmd *exec.Cmd, passes int) (wrong int) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
@@ -89,9 +90,9 @@ func walkBackward(t *testing.T, cmd *exec.Cmd, passes int) (wrong int) {
 	return wrong
 }
 
-// isBackward reports whether the gradient of 28,000 bytes is in use by the running step, and checks that
-// the other tensors of the step have a holder. Of PyTorch 2.14, small ones that were freed before are in the
-// result.
+// isBackward reports whether the gradient of 28,000 bytes is in use by the running step, and checks
+// that the other tensors of the step have a holder. Of PyTorch 2.14, small ones that were freed
+// before are in the result.
 func isBackward(t *testing.T, r *Result) bool {
 	t.Helper()
 	waiting := 0

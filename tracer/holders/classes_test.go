@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
-// TestTheCallOfAClassIsOneFrame: CPython 3.12 and later put a frame of their own below that of __init__,
-// once they have specialized the call.
+// TestTheCallOfAClassIsOneFrame: CPython 3.12 and later put a frame of their own below that of
+// __init__, once they have specialized the call.
 func TestTheCallOfAClassIsOneFrame(t *testing.T) {
 	const text = `import sys
 class Batch:

@@ -78,7 +78,8 @@ func (py *python) isHead(head uint64) bool {
 	if !peek.Pointer(next) || !peek.Pointer(previous) || next == head&^3 || previous == head&^3 {
 		return false
 	}
-	// One neighbour is enough: the youngest object changes while pages are copied, one after the other.
+	// One neighbour is enough: the youngest object changes while pages are copied, one after the
+	// other.
 	first := py.U64(next+8)&^3 == head&^3 && py.typeOf(next+gcHead) != nil
 	last := py.U64(previous)&^3 == head&^3 && py.typeOf(previous+gcHead) != nil
 	// An object in a list has neighbours, too: the head is none.

@@ -124,7 +124,8 @@ func (t *tree) shares(o *tree) bool {
 	return slices.ContainsFunc(o.params, func(p parameter) bool { return has[p.storage] })
 }
 
-// find enters the modules that have parameters or modules, in the order in which the search found them.
+// find enters the modules that have parameters or modules, in the order in which the search found
+// them.
 func (f *copyFinder) find() {
 	for i := range f.nodes {
 		n := &f.nodes[i]
@@ -239,7 +240,8 @@ func (f *copyFinder) parameter(a uint64) (p parameter, st *storage) {
 	return p, f.storages.known[p.storage]
 }
 
-// shapeText returns the sizes and the type of a TensorImpl as bytes that are equal for equal shapes; "" if it is not read.
+// shapeText returns the sizes and the type of a TensorImpl as bytes that are equal for equal
+// shapes; "" if it is not read.
 func (f *copyFinder) shapeText(impl uint64) string {
 	if _, ok := f.shape(impl); !ok {
 		return ""
@@ -275,7 +277,8 @@ func (f *copyFinder) dicts() (list []int32) {
 	return list
 }
 
-// isStateOf reports whether a dictionary has a tensor of its own for each parameter of a model, with its name and shape.
+// isStateOf reports whether a dictionary has a tensor of its own for each parameter of a model,
+// with its name and shape.
 func (f *copyFinder) isStateOf(dict int32, t *tree) bool {
 	own := map[string]parameter{}
 	f.py.eachItem(f.nodes[dict].address, func(key, value uint64) {

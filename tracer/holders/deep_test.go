@@ -13,7 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/pythontest"
 )
 
-// deepGraph has a graph of n nodes, the first of which the attribute "state" leads to. Each saves a tensor.
+// deepGraph has a graph of n nodes, the first of which the attribute "state" leads to. Each saves a
+// tensor.
 func deepGraph(n int) *peek.Image {
 	m := newSynthetic()
 	data := uint64(0x7d0000000000)
@@ -54,7 +55,8 @@ func TestADeepGraphBelongsToWhatKeepsIt(t *testing.T) {
 	t.Logf("two walks took %v", time.Since(begin))
 }
 
-// A list of lists of lists has more steps than a person reads; its root holds all of it nonetheless.
+// A list of lists of lists has more steps than a person reads; its root holds all of it
+// nonetheless.
 func TestADeepPathIsCutAtItsEndAndKeepsItsRoot(t *testing.T) {
 	m := newSynthetic()
 	list := m.newList(m.newTensor(0x7d0000000000, 4096))

@@ -190,8 +190,8 @@ func (x *pythonExpander) expandWord(i int32, v uint64, t *pyType, offset uint64,
 	}
 }
 
-// owns reports whether an object of pybind11 owns what it wraps: a pointer, two words of its holder,
-// weak references, flags.
+// owns reports whether an object of pybind11 owns what it wraps: a pointer, two words of its
+// holder, weak references, flags.
 func (x *pythonExpander) owns(a uint64) bool {
 	const owned, simple = 1, 2
 	return x.py.U8(a+48)&(owned|simple) == owned|simple
@@ -332,7 +332,8 @@ func (x *pythonExpander) expandFunction(i int32, a uint64, cost int) {
 	}
 }
 
-// expandClosure enters the variables of enclosing functions, which the last names of the code are for.
+// expandClosure enters the variables of enclosing functions, which the last names of the code are
+// for.
 func (x *pythonExpander) expandClosure(i int32, a uint64, cost int) {
 	py := x.py
 	closure := py.U64(a + py.l.fnClosure)

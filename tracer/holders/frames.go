@@ -206,9 +206,9 @@ func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
 	return frames, false
 }
 
-// isInterpreters reports whether a frame is the interpreter's own: CPython 3.12 marks with one where C
-// called Python, and later ones too where they have specialized the call of a class, below the frame of
-// __init__. The flags of its code are those of no function.
+// isInterpreters reports whether a frame is the interpreter's own: CPython 3.12 marks with one
+// where C called Python, and later ones too where they have specialized the call of a class, below
+// the frame of __init__. The flags of its code are those of no function.
 func (py *python) isInterpreters(f, code uint64) bool {
 	const flags, optimized, newLocals = 48, 1, 2
 	return py.l.minor >= 12 && (py.U8(f+py.l.frOwner) >= ownedByC || py.U32(code+flags)&(optimized|newLocals) == optimized)
@@ -239,7 +239,8 @@ func (py *python) chains(interp uint64, live peek.Memory) (chains [][]*frame, br
 	return chains, broken
 }
 
-// readAgain adds chains of the process as it is now. It returns how many threads never came to an end.
+// readAgain adds chains of the process as it is now. It returns how many threads never came to an
+// end.
 func (py *python) readAgain(all map[uint64][][]*frame, interp uint64, live peek.Memory) (broken int) {
 	whole, ended := map[uint64]int{}, map[uint64]bool{}
 	for range frameTries {

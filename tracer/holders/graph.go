@@ -58,8 +58,8 @@ const (
 	workUnit = 64 // references per object, at most, in all
 )
 
-// graph has the objects that were found and the cheapest way to each, and the queue of those that are
-// to be expanded. It reads no memory.
+// graph has the objects that were found and the cheapest way to each, and the queue of those that
+// are to be expanded. It reads no memory.
 type graph struct {
 	nodes    []node
 	index    table
@@ -198,8 +198,8 @@ func (g *graph) rootOf(i int32) int {
 	}
 }
 
-// firstRoot returns the index of the root from which the search came to a node. It keeps the roots of all
-// nodes of a long path: many storages share it.
+// firstRoot returns the index of the root from which the search came to a node. It keeps the roots
+// of all nodes of a long path: many storages share it.
 func (g *graph) firstRoot(i int32) int {
 	const long = 256
 	steps, at := 0, i
@@ -234,7 +234,8 @@ func (g *graph) spend(n uint64) bool {
 	return true
 }
 
-// next takes the cheapest node that is to be expanded and costs at most some. It reports whether there is one.
+// next takes the cheapest node that is to be expanded and costs at most some. It reports whether
+// there is one.
 func (g *graph) next(most int) (int32, bool) {
 	for g.low <= most {
 		q := g.queue[g.low]

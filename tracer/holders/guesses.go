@@ -18,9 +18,9 @@ type weigher struct {
 	outOfUse map[uint64]bool // words of wrapped memory that hold nothing
 }
 
-// run enters guesses about what nothing else was found to hold. Each reference that an object counts
-// needs a word: vectors of tensors come first, in wrapped memory and out of it, and then other wrapped
-// words. Where there are more words than references, none of them names a holder.
+// run enters guesses about what nothing else was found to hold. Each reference that an object
+// counts needs a word: vectors of tensors come first, in wrapped memory and out of it, and then
+// other wrapped words. Where there are more words than references, none of them names a holder.
 func (w *weigher) run() error {
 	for range maxWeighed {
 		open := w.openGuesses()
@@ -62,8 +62,8 @@ func (w *weigher) openGuesses() (open [][]guess) {
 	return open
 }
 
-// vectorsWith counts the vectors of tensors elsewhere that have each object, such as those of the engine
-// of a backward pass. It looks at memory only where all of it was copied.
+// vectorsWith counts the vectors of tensors elsewhere that have each object, such as those of the
+// engine of a backward pass. It looks at memory only where all of it was copied.
 func (w *weigher) vectorsWith(open [][]guess) ([]int, error) {
 	counts := make([]int, len(open))
 	if !w.sweeper.whole() {

@@ -37,7 +37,8 @@ func holderOf(r *Result, pages uint64) string {
 }
 
 // TestVectorsOfWrappedObjects: words left over from two vectors are none, though the first is the
-// begin of a chunk that was as large once. The gradient lies between them, in a vector of the engine.
+// begin of a chunk that was as large once. The gradient lies between them, in a vector of the
+// engine.
 func TestVectorsOfWrappedObjects(t *testing.T) {
 	m := newSynthetic()
 	reducer, schema := m.newWrapper("torch._C._distributed_c10d.Reducer"), m.newWrapper("torch._C.FunctionSchema")
@@ -111,7 +112,8 @@ func TestWordsOfWrappedObjects(t *testing.T) {
 	}
 }
 
-// TestGuessesAndStacks: what a stack may have left over is worse evidence than a word of a wrapped object.
+// TestGuessesAndStacks: what a stack may have left over is worse evidence than a word of a wrapped
+// object.
 func TestGuessesAndStacks(t *testing.T) {
 	for _, c := range []struct {
 		cost int

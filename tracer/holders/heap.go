@@ -13,8 +13,8 @@ const (
 	tcache       = 0x288   // bytes of the list of free chunks that each thread has
 )
 
-// heap finds what lies in a process's memory: objects of Python and of C++, and the blocks that malloc and
-// Python's allocator have given out.
+// heap finds what lies in a process's memory: objects of Python and of C++, and the blocks that
+// malloc and Python's allocator have given out.
 type heap struct {
 	py    *python
 	cpp   *rtti
@@ -26,8 +26,9 @@ func (h *heap) isTensor(a uint64) bool {
 	return t != nil && t.tensor
 }
 
-// isArray reports whether three words can be those of a std::vector: begin, end, end of its memory. The
-// vector fills a chunk of malloc: words left over from several vectors would have all that lies between them.
+// isArray reports whether three words can be those of a std::vector: begin, end, end of its memory.
+// The vector fills a chunk of malloc: words left over from several vectors would have all that lies
+// between them.
 func (h *heap) isArray(begin, end, room uint64) bool {
 	const mapped, rounding = 2, 32
 	if !peek.Pointer(begin) || begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
@@ -50,8 +51,8 @@ func (h *heap) chunk(a uint64) uint64 {
 	return n - 8
 }
 
-// wholeChunk reports whether a chunk begins at an address: the next one says that this is in use, or it
-// has a mapping of its own.
+// wholeChunk reports whether a chunk begins at an address: the next one says that this is in use,
+// or it has a mapping of its own.
 func (h *heap) wholeChunk(a uint64) bool {
 	const mapped = 2
 	n := h.chunk(a)
@@ -95,8 +96,8 @@ func (h *heap) blockAt(at uint64) uint64 {
 	return 0
 }
 
-// poolBlock returns the block of a pool of CPython's allocator. The pool's header proves itself: how
-// far the last block is from its begin.
+// poolBlock returns the block of a pool of CPython's allocator. The pool's header proves itself:
+// how far the last block is from its begin.
 func (h *heap) poolBlock(at uint64) uint64 {
 	const header = 48
 	for _, size := range []uint64{4 << 10, 16 << 10} {
@@ -117,8 +118,8 @@ func (h *heap) isVector(at, word uint64) bool {
 	return begin <= word && word < end && h.isArray(begin, end, room)
 }
 
-// inTensors reports whether a word is in a block that has only tensors from its begin up to the word. In
-// a free block, malloc has overwritten the begin.
+// inTensors reports whether a word is in a block that has only tensors from its begin up to the
+// word. In a free block, malloc has overwritten the begin.
 func (h *heap) inTensors(at uint64) bool {
 	block := h.blockAt(at)
 	if block == 0 {
@@ -132,8 +133,8 @@ func (h *heap) inTensors(at uint64) bool {
 	return true
 }
 
-// objectAt returns the Python object that has a word of its own at a place, or 0. It begins in front
-// of the word, with its head at the begin of the block that Python or malloc has given out.
+// objectAt returns the Python object that has a word of its own at a place, or 0. It begins in
+// front of the word, with its head at the begin of the block that Python or malloc has given out.
 func (h *heap) objectAt(place hit) uint64 {
 	if place.form == formInt {
 		a := place.at - intDigits

@@ -14,7 +14,8 @@ import (
 )
 
 // TestEffectOnTraining compares the steps of a training while it is walked without a pause with
-// those while it is not, and while a loop that reads nothing takes as much of a processor. It runs with VRAMPROF_EFFECT only: it needs a machine for itself.
+// those while it is not, and while a loop that reads nothing takes as much of a processor. It runs
+// with VRAMPROF_EFFECT only: it needs a machine for itself.
 func TestEffectOnTraining(t *testing.T) {
 	if os.Getenv("VRAMPROF_EFFECT") == "" {
 		t.Skip("set VRAMPROF_EFFECT")

@@ -94,8 +94,8 @@ func TestTrainingWithoutPause(t *testing.T) {
 	}
 }
 
-// checkHot looks for the right holder of what was kept during a whole walk, and returns the shares of
-// its bytes with the right holder and with a wrong one.
+// checkHot looks for the right holder of what was kept during a whole walk, and returns the shares
+// of its bytes with the right holder and with a wrong one.
 func checkHot(t *testing.T, log map[uint64][]kept, r *Result, from, to int64) (rights, mistakes float64) {
 	t.Helper()
 	found := map[uint64]Storage{}

@@ -134,8 +134,8 @@ func TestLimitsEndTheWalk(t *testing.T) {
 	}
 }
 
-// FuzzDamagedImage changes words of a process's memory: each 12 bytes are a place and a value, which
-// can be the address of another place.
+// FuzzDamagedImage changes words of a process's memory: each 12 bytes are a place and a value,
+// which can be the address of another place.
 func FuzzDamagedImage(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
@@ -176,8 +176,8 @@ func FuzzDamagedImage(f *testing.F) {
 // fuzzedObjects bounds the walks of walkCopy.
 const fuzzedObjects = 10000
 
-// walkCopy walks memory that may be hostile. It panics if the result cannot be shown, or exceeds the
-// walk's limits or the sum of its parts.
+// walkCopy walks memory that may be hostile. It panics if the result cannot be shown, or exceeds
+// the walk's limits or the sum of its parts.
 func walkCopy(c *peek.Copy) {
 	_, ranges := nativeJob()
 	r, err := Walk(context.Background(), c, Options{MaxObjects: fuzzedObjects, MaxTime: time.Second, Host: true, Addresses: ranges})
@@ -208,7 +208,8 @@ func walkCopy(c *peek.Copy) {
 	}
 }
 
-// FuzzReadImage reads invented files: those that the other tests write, changed, without their compression.
+// FuzzReadImage reads invented files: those that the other tests write, changed, without their
+// compression.
 func FuzzReadImage(f *testing.F) {
 	native, _ := nativeJob()
 	for _, job := range []*peek.Image{growingJob(0), growingJob(2), largeJob(100), newSynthetic().finish(), native} {
@@ -224,7 +225,8 @@ func FuzzReadImage(f *testing.F) {
 	})
 }
 
-// uncompressed returns what Record writes of the pages that a walk reads, and proves that it can be read.
+// uncompressed returns what Record writes of the pages that a walk reads, and proves that it can be
+// read.
 func uncompressed(f *testing.F, job *peek.Image) []byte {
 	c := peek.NewCopy(job, DefaultMemory)
 	defer c.Close()

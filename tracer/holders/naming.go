@@ -93,8 +93,8 @@ func (n *namer) intern(l link, parent *Holder) *Holder {
 	return h
 }
 
-// append adds the step to a node, unless it is one that people do not write. A path through an error that
-// was printed begins anew at the variable.
+// append adds the step to a node, unless it is one that people do not write. A path through an
+// error that was printed begins anew at the variable.
 func (n *namer) append(h *Holder, to node) *Holder {
 	if r, is := n.endedFrame(to); is {
 		return n.begin(r)
@@ -143,8 +143,8 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	return s, true
 }
 
-// keepsKey reports whether the key of a value in a dictionary is a weak reference, and the way to what it refers to leads
-// through the value.
+// keepsKey reports whether the key of a value in a dictionary is a weak reference, and the way to
+// what it refers to leads through the value.
 func (n *namer) keepsKey(value node) bool {
 	if t := n.py.typeOf(value.aux); t == nil || t.kind != kindWeak {
 		return false
@@ -317,9 +317,10 @@ func (n *namer) further(st *storage, first *Holder) (also []*Holder) {
 	return also
 }
 
-// endedFrame returns the root of a variable of a function that an error has ended, where the interpreter,
-// IPython or another library keeps the traceback to print it: who reads the path looks for the function, not
-// for the printer. An error that the program keeps itself is a holder as any other.
+// endedFrame returns the root of a variable of a function that an error has ended, where the
+// interpreter, IPython or another library keeps the traceback to print it: who reads the path looks
+// for the function, not for the printer. An error that the program keeps itself is a holder as any
+// other.
 func (n *namer) endedFrame(to node) (Root, bool) {
 	if to.step != StepLocal || to.from < 0 {
 		return Root{}, false
@@ -343,8 +344,8 @@ func (n *namer) endedFrame(to node) (Root, bool) {
 	return r, true
 }
 
-// tracebackOf returns the traceback that leads to a frame object, directly or by frames that it called, or
-// -1.
+// tracebackOf returns the traceback that leads to a frame object, directly or by frames that it
+// called, or -1.
 func (n *namer) tracebackOf(i int32) int32 {
 	for range maxFrames {
 		if i < 0 {
@@ -362,8 +363,8 @@ func (n *namer) tracebackOf(i int32) int32 {
 	return -1
 }
 
-// isOwnError reports whether the program keeps an error: neither the path's root belongs to a library or to
-// the interpreter, nor does the instance that has the error or its traceback.
+// isOwnError reports whether the program keeps an error: neither the path's root belongs to a
+// library or to the interpreter, nor does the instance that has the error or its traceback.
 func (n *namer) isOwnError(i int32) bool {
 	if !n.search.roots[n.rootOf(i)].own {
 		return false

@@ -22,8 +22,8 @@ const (
 	clueNone
 )
 
-// orphan is memory that no path leads to: a storage, an allocation, or an object of Python that only
-// C or C++ holds.
+// orphan is memory that no path leads to: a storage, an allocation, or an object of Python that
+// only C or C++ holds.
 type orphan struct {
 	storage    *storage
 	allocation int // index, or -1
@@ -109,7 +109,8 @@ func (w *adoption) run(live peek.Memory) error {
 	return nil
 }
 
-// listOrphans lists what has no path, less what has changed since it was copied: nothing is true of it.
+// listOrphans lists what has no path, less what has changed since it was copied: nothing is true of
+// it.
 func (w *adoption) listOrphans(live peek.Memory) {
 	now := w.py.Copy
 	if live != nil {
@@ -140,7 +141,8 @@ func (w *adoption) listOrphans(live peek.Memory) {
 	}
 }
 
-// neededRoots returns the roots of objects that only C or C++ holds and that lead to a part of the result.
+// neededRoots returns the roots of objects that only C or C++ holds and that lead to a part of the
+// result.
 func (w *adoption) neededRoots() (roots []int) {
 	seen := map[int]bool{}
 	look := func(i int32) {
@@ -294,8 +296,8 @@ func (w *adoption) note(orphans []int32, c clue, node int32, text string, at uin
 	}
 }
 
-// near reports whether the level is that of the objects that hold an orphan themselves. Further up, a
-// word of a C++ object can be out of use and point to what has taken the place of something else.
+// near reports whether the level is that of the objects that hold an orphan themselves. Further up,
+// a word of a C++ object can be out of use and point to what has taken the place of something else.
 func (w *adoption) near(o *orphan) bool {
 	return w.level == 0 && (o.allocation < 0 || w.first)
 }

@@ -101,7 +101,8 @@ func (w *walk) sweeper() sweeper {
 	return sweeper{ctx: w.ctx, copy: w.copy, late: w.search.py.late}
 }
 
-// listObjects lists what the collector tracks, and finds out how PyTorch's tensors among it are laid out.
+// listObjects lists what the collector tracks, and finds out how PyTorch's tensors among it are
+// laid out.
 func (w *walk) listObjects(py *python) error {
 	var broken, left int
 	w.tracked, broken = py.collected(w.MaxObjects)
@@ -162,9 +163,10 @@ func (w *walk) searchPaths() error {
 	return nil
 }
 
-// searchMoved looks again, in the process as it is now, at all tensors and at what holds them, where many
-// bytes have no path. The copy of what changes in each step can make sense and be of two moments: an
-// attribute of one step, and at its address the tensor of another one, without the graph that both keep.
+// searchMoved looks again, in the process as it is now, at all tensors and at what holds them,
+// where many bytes have no path. The copy of what changes in each step can make sense and be of two
+// moments: an attribute of one step, and at its address the tensor of another one, without the
+// graph that both keep.
 func (w *walk) searchMoved() {
 	if w.live == nil {
 		return
@@ -228,7 +230,8 @@ func (w *walk) name() {
 	w.nameAllocations(n)
 }
 
-// nameAllocations adds the allocations to the result. Those that a storage explains after all are left out.
+// nameAllocations adds the allocations to the result. Those that a storage explains after all are
+// left out.
 func (w *walk) nameAllocations(n *namer) {
 	left := w.unexplained(w.search.storages.found)
 	for k := range w.allocations.list {
@@ -252,8 +255,8 @@ func (w *walk) nameAllocations(n *namer) {
 	}
 }
 
-// verify reads again what the result rests on: each storage with the tensor that has it, and the words
-// that hold the addresses of allocations. What changed is in motion.
+// verify reads again what the result rests on: each storage with the tensor that has it, and the
+// words that hold the addresses of allocations. What changed is in motion.
 func (w *walk) verify() {
 	now := peek.NewCopy(w.live, 256<<20)
 	defer now.Close()

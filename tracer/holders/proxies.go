@@ -24,7 +24,8 @@ func (f proxyFinder) run(allocations []allocation) {
 	}
 }
 
-// handles returns the cheapest proxies that a program has, by what the objects hold that they stand for.
+// handles returns the cheapest proxies that a program has, by what the objects hold that they stand
+// for.
 func (f proxyFinder) handles() map[uint64]int32 {
 	handles := map[uint64]int32{}
 	var p int32
@@ -45,8 +46,8 @@ func (f proxyFinder) handles() map[uint64]int32 {
 	return handles
 }
 
-// handle returns what a node stands for if it is a weak proxy that an object of the same package has
-// and a program leads to, or 0.
+// handle returns what a node stands for if it is a weak proxy that an object of the same package
+// has and a program leads to, or 0.
 func (f proxyFinder) handle(i int32) uint64 {
 	n := f.nodes[i]
 	if n.flags&nodeCPP != 0 || n.from < 0 {

@@ -150,8 +150,8 @@ func (py *python) enter(interp uint64) {
 	}
 }
 
-// hasThread reports whether something can be an interpreter's state: one of its first words leads to
-// a thread (previous, next, interpreter) that points back.
+// hasThread reports whether something can be an interpreter's state: one of its first words leads
+// to a thread (previous, next, interpreter) that points back.
 func (py *python) hasThread(interp uint64) bool {
 	for i := uint64(0); i < 32; i++ {
 		if t := py.U64(interp + 8*i); peek.Pointer(t) && py.U64(t+16) == interp && py.U64(t) == 0 {

@@ -137,7 +137,8 @@ func (s *Storage) DeviceName() string {
 	return fmt.Sprintf("device %d:%d", s.DeviceType, s.Device)
 }
 
-// ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no allocations.
+// ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no
+// allocations.
 var ErrNoTensors = errors.New("no PyTorch tensor in the process")
 
 // WalkError reports that the memory of a process was read, and its holders not found.
@@ -154,11 +155,11 @@ type Options struct {
 	MaxTime    time.Duration // of the search
 	HideNames  bool          // return classes only, no names of variables, attributes or keys
 	Host       bool          // also storages in host memory
-	// Addresses are live allocations of the driver, or live blocks of an allocator, each address once,
-	// at most 2^20 of them. The walk searches memory for those in which no storage of PyTorch lies: an
-	// object of any type that has the address is a holder. They are among Result.Storages, marked as
-	// allocations. So are storages in host memory that one of them contains. The walk keeps no
-	// reference to the slice.
+	// Addresses are live allocations of the driver, or live blocks of an allocator, each address
+	// once, at most 2^20 of them. The walk searches memory for those in which no storage of PyTorch
+	// lies: an object of any type that has the address is a holder. They are among Result.Storages,
+	// marked as allocations. So are storages in host memory that one of them contains. The walk
+	// keeps no reference to the slice.
 	Addresses []Range
 }
 

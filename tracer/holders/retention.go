@@ -49,7 +49,8 @@ func (s *Step) retention() retention.Set {
 	return 0
 }
 
-// resultName is a name that IPython has for a result beside Out: a variable, or an attribute of its DisplayHook.
+// resultName is a name that IPython has for a result beside Out: a variable, or an attribute of its
+// DisplayHook.
 var resultName = regexp.MustCompile(`^(_{1,3}|_\d+)$`)
 
 // isResultName reports whether a path ends with such a name.
@@ -126,8 +127,8 @@ func isCacheName(name string) bool {
 	return (strings.Contains(name, "cache") || strings.Contains(name, "past") || strings.HasSuffix(name, "buffer")) && cacheName.MatchString(name)
 }
 
-// thing returns what a person would name of the path: the innermost container whose elements, without a name, lead to
-// what is kept, and many; else the whole path without its graph.
+// thing returns what a person would name of the path: the innermost container whose elements,
+// without a name, lead to what is kept, and many; else the whole path without its graph.
 func (h *Holder) thing() (text string, many bool) {
 	steps := h.Steps()
 	for k := len(steps) - 1; k >= 0; k-- {

@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
-// Costs of roots. What lasts is cheaper than what passes: the program's modules, then the variables of its
-// functions, the outermost first, then libraries, then what a function is working with.
+// Costs of roots. What lasts is cheaper than what passes: the program's modules, then the variables
+// of its functions, the outermost first, then libraries, then what a function is working with.
 const (
 	costMain      = 0    // variables of __main__
 	costProgram   = 40   // of other modules of the program
@@ -94,8 +94,8 @@ func (f *rootFinder) enterModules(modules uint64) {
 	}
 }
 
-// costOfModule makes a program's own modules cheap, and libraries dear. Packages are installed beside
-// Python's own.
+// costOfModule makes a program's own modules cheap, and libraries dear. Packages are installed
+// beside Python's own.
 func (f *rootFinder) costOfModule(name string, dict uint64) (cost int, installed bool) {
 	switch {
 	case name == "__main__":

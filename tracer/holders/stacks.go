@@ -71,8 +71,8 @@ func (s *stackWalk) follow(level []uint64, at, words uint64) []uint64 {
 	return level
 }
 
-// place is what a word of the process's memory is a part of. Only one of its fields is set, and class
-// with start.
+// place is what a word of the process's memory is a part of. Only one of its fields is set, and
+// class with start.
 type place struct {
 	stack  bool
 	object uint64 // of Python
@@ -115,8 +115,8 @@ func (s *stackWalk) placeOf(at uint64) (p place) {
 
 func libraryName(r peek.Region) string { return cut60(untrusted.Clean(path.Base(r.Path))) }
 
-// isBooks reports whether a library keeps books of all addresses: CUDA's own, and PyTorch's allocator.
-// That says nothing of who keeps the memory.
+// isBooks reports whether a library keeps books of all addresses: CUDA's own, and PyTorch's
+// allocator. That says nothing of who keeps the memory.
 func isBooks(library string) bool {
 	for _, name := range []string{"libcuda.", "libcudart", "libnvidia", "libc10_cuda"} {
 		if strings.HasPrefix(library, name) {

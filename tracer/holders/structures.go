@@ -33,8 +33,8 @@ func (x *pythonExpander) expandQueue(i int32, a, size uint64, cost int) {
 	}
 }
 
-// expandObjects enters the objects in an array of NumPy: its data, dimensions and their number, the type
-// of its elements. A view has none of its own.
+// expandObjects enters the objects in an array of NumPy: its data, dimensions and their number, the
+// type of its elements. A view has none of its own.
 func (x *pythonExpander) expandObjects(i int32, a uint64, cost int) {
 	const owns, maxDimensions = 4, 64
 	if x.py.U32(a+64)&owns == 0 || !x.hasObjects(x.py.U64(a+56)) {
@@ -71,7 +71,8 @@ func (x *pythonExpander) hasObjects(descr uint64) bool {
 	return false
 }
 
-// numpy2 reports whether a type is laid out as since NumPy 2: an object has 8 bytes at another place.
+// numpy2 reports whether a type is laid out as since NumPy 2: an object has 8 bytes at another
+// place.
 func (x *pythonExpander) numpy2(descr uint64) bool { return x.py.U32(descr+36) == 0 }
 
 // elementWords returns the words of an element, of at most 4 KiB.
@@ -111,13 +112,15 @@ func taskField(offset uint64, held *pyType) string {
 	return ""
 }
 
-// isTaskField reports whether only a task keeps what it has by a name. A context is also that of other tasks.
+// isTaskField reports whether only a task keeps what it has by a name. A context is also that of
+// other tasks.
 func isTaskField(name string) bool {
 	return name == "_coro" || name == "_exception" || name == "_result"
 }
 
-// hasEnded reports whether an object is a task or a frame that no code runs in again: a task whose coroutine has ended,
-// or whose event loop is closed, or a frame object of a function that has returned, which is known since Python 3.11.
+// hasEnded reports whether an object is a task or a frame that no code runs in again: a task whose
+// coroutine has ended, or whose event loop is closed, or a frame object of a function that has
+// returned, which is known since Python 3.11.
 func (h *heap) hasEnded(a uint64) bool {
 	t := h.py.typeOf(a)
 	switch {

@@ -163,8 +163,8 @@ func (tr truth) checkBlocks(t *testing.T, p *peek.Process) {
 	known := map[uint64]int{}
 	for _, s := range r.Storages {
 		known[s.Address]++
-		// Only cuBLAS's workspace is one, in a table of that library. Any word that has its address is
-		// evidence, also one that a C++ object has left over.
+		// Only cuBLAS's workspace is one, in a table of that library. Any word that has its address
+		// is evidence, also one that a C++ object has left over.
 		got := s.Holder.String()
 		if s.Allocation && strings.HasPrefix(got, "C++ object of class ") {
 			t.Logf("%d bytes without a storage: %s", s.Bytes, got)

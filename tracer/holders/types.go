@@ -291,8 +291,8 @@ func (py *python) isLive(a uint64) bool {
 	return uint32(n) != 0 && n>>32&0xffff == 0
 }
 
-// plain reports whether objects of a type can hold an address as it is. Containers do not: a word of
-// a set or of a dictionary can be the hash of an integer.
+// plain reports whether objects of a type can hold an address as it is. Containers do not: a word
+// of a set or of a dictionary can be the hash of an integer.
 func (t *pyType) plain() bool {
 	return t.kind == kindOther || t.kind == kindPlain || t.kind == kindAtom && t.flags&flagInt == 0
 }

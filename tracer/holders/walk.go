@@ -2,9 +2,9 @@
 
 // Package holders finds out who keeps the GPU memory of a running PyTorch: for each storage the
 // Python path that keeps it alive, such as "model.layers.3.fc1.weight" or "Trainer.history[*]". It
-// only reads memory: the process is not stopped, and no code runs in it. It copies what is resident,
-// finds CPython's objects and PyTorch's in the copy, and searches the cheapest path from modules
-// and frames to each storage.
+// only reads memory: the process is not stopped, and no code runs in it. It copies what is
+// resident, finds CPython's objects and PyTorch's in the copy, and searches the cheapest path from
+// modules and frames to each storage.
 //
 // Everything that is read is hostile. Counts, bytes, depths and times are bounded; a process that
 // changes its memory on purpose only spoils the answer about itself.
@@ -138,8 +138,8 @@ func (s *search) list(a uint64, visit func(held uint64), expand func(i int32)) {
 // maxAlive is how many objects of a running process one try of expandAgain expands.
 const maxAlive = 1 << 16
 
-// expandAgain expands what changed while it was copied, as it is in the process now, and what this leads
-// to: a graph that grows by some nodes in each step has them all behind its newest one.
+// expandAgain expands what changed while it was copied, as it is in the process now, and what this
+// leads to: a graph that grows by some nodes in each step has them all behind its newest one.
 func (s *search) expandAgain(live peek.Memory) {
 	const tries = 3
 	copied := s.py.Copy

@@ -135,7 +135,8 @@ func onlyBy(s *Storage, way retention.Set) bool {
 	return s.Holder.retention().Has(way) && !slices.ContainsFunc(s.Also, func(h *Holder) bool { return !h.retention().Has(way) })
 }
 
-// onlyResults reports whether only IPython keeps a storage: Out, and its names for the same results.
+// onlyResults reports whether only IPython keeps a storage: Out, and its names for the same
+// results.
 func onlyResults(s *Storage) bool {
 	all := append([]*Holder{s.Holder}, s.Also...)
 	return slices.ContainsFunc(all, func(h *Holder) bool { return h.retention().Has(retention.Results) }) &&
@@ -155,7 +156,8 @@ func (w *wasteFinder) stateOfGone(st *storage) bool {
 	return false
 }
 
-// frozen reports whether a storage is the gradient of a tensor that requires none, and nothing else keeps it.
+// frozen reports whether a storage is the gradient of a tensor that requires none, and nothing else
+// keeps it.
 func (w *wasteFinder) frozen(st *storage, s *Storage) bool {
 	if w.flag == 0 || s.Holder.relation != Grad || len(s.Also) > 0 {
 		return false
@@ -183,8 +185,9 @@ func (w *wasteFinder) metaOf(impl uint64) (uint64, bool) {
 
 func (w *wasteFinder) byteAt(a uint64) byte { return byte(w.py.U32(a&^3) >> (8 * (a & 3))) }
 
-// calibrate finds out how shapes are read, and where AutogradMeta has requires_grad: the first byte that is 1 in some leaves,
-// 0 in the others and in all tensors that a function made or that are views.
+// calibrate finds out how shapes are read, and where AutogradMeta has requires_grad: the first byte
+// that is 1 in some leaves, 0 in the others and in all tensors that a function made or that are
+// views.
 func (w *wasteFinder) calibrate() {
 	begin := w.storages.torch.grad + 32
 	ones, wrong := make([]int, flagsEnd), make([]bool, flagsEnd)
@@ -240,8 +243,8 @@ const (
 // shape is what one tensor has of its storage.
 type shape struct{ bytes, end uint64 } // of its elements; of the storage up to its last one
 
-// shape reads the sizes, strides, offset, number of elements and type of a TensorImpl. That the sizes multiply to the
-// number of elements proves the layout.
+// shape reads the sizes, strides, offset, number of elements and type of a TensorImpl. That the
+// sizes multiply to the number of elements proves the layout.
 func (w *wasteFinder) shape(impl uint64) (shape, bool) {
 	if c := w.cpp.classOf(impl); w.storages.torch.object == 0 || c == nil || c.name != tensorImpl {
 		return shape{}, false
@@ -277,8 +280,8 @@ func (w *wasteFinder) shape(impl uint64) (shape, bool) {
 	return shape{bytes: min(elements, last+1-offset) * item, end: (last + 1) * item}, true
 }
 
-// still reports whether tensors use as much of a storage in the process as it goes on: the copy of a tensor can be
-// older than that of its storage.
+// still reports whether tensors use as much of a storage in the process as it goes on: the copy of
+// a tensor can be older than that of its storage.
 func (w *wasteFinder) still(st *storage, used uint64) bool {
 	if w.now == nil {
 		return true
@@ -289,9 +292,10 @@ func (w *wasteFinder) still(st *storage, used uint64) bool {
 	return ok && again == used
 }
 
-// used returns at most how many bytes of a storage tensors use, as they would take in storages of their own. It is known
-// only if these tensors are all that refer to the storage, as its count of references says. A tensor to which only its
-// views refer, which keep it as their base, uses nothing.
+// used returns at most how many bytes of a storage tensors use, as they would take in storages of
+// their own. It is known only if these tensors are all that refer to the storage, as its count of
+// references says. A tensor to which only its views refer, which keep it as their base, uses
+// nothing.
 func (w *wasteFinder) used(st *storage) (uint64, bool) {
 	if !w.shapes || len(st.uses) == 0 || len(st.uses) > maxUses || uint64(w.py.U32(st.address+8)) != uint64(len(st.uses)) {
 		return 0, false

@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
-// TestWhatCouldBeFreed: a walk of the real PyTorch finds dead weight of each kind to the byte, and none in the twins that
-// only look like it.
+// TestWhatCouldBeFreed: a walk of the real PyTorch finds dead weight of each kind to the byte, and
+// none in the twins that only look like it.
 func TestWhatCouldBeFreed(t *testing.T) {
 	script, err := filepath.Abs("../../testdata/holders/waste.py")
 	if err != nil {

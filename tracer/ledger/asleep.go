@@ -297,7 +297,8 @@ type segmentChange struct {
 	freed bool
 }
 
-// returned is a segment from before the attach that was given back: a reading of the allocator has its size.
+// returned is a segment from before the attach that was given back: a reading of the allocator has
+// its size.
 type returned struct{ address, bytes, time uint64 }
 
 // maxSegmentChanges bounds the changes since an allocator's latest report; a busy one reports soon.
@@ -333,8 +334,8 @@ func (t *tensors) forgetChanges() {
 	t.returned = slices.DeleteFunc(t.returned, func(r returned) bool { return !t.mayNotKnow(r.time) })
 }
 
-// giveBack notes the free of a segment that the books lack and the latest reading of the allocator has, and reports
-// whether it is one. a may be nil.
+// giveBack notes the free of a segment that the books lack and the latest reading of the allocator
+// has, and reports whether it is one. a may be nil.
 func (a *allocator) giveBack(p *torch, e *Event) bool {
 	bytes, device := a.segmentAt(e.Address)
 	at := slices.IndexFunc(p.tensors, func(t tensors) bool { return t.device == device && t.now.known })

@@ -180,8 +180,8 @@ func (p *poolSet) restore(last *lastFree, time uint64) {
 	p.revive(key, last.entry, time)
 }
 
-// freeObject ends an object of the kernel driver. Most have no memory of a GPU, and are not booked. The
-// thread's last free, which may be the call that this one is part of, stays the one to undo.
+// freeObject ends an object of the kernel driver. Most have no memory of a GPU, and are not booked.
+// The thread's last free, which may be the call that this one is part of, stays the one to undo.
 func (p *poolSet) freeObject(e *Event) {
 	key := liveKey{e.Address, Objects}
 	if n, ok := p.live[key]; ok {
@@ -191,8 +191,8 @@ func (p *poolSet) freeObject(e *Event) {
 	}
 }
 
-// endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda gives
-// its objects back one by one; a program may also close the client, which is its own handle.
+// endClient ends what a client of the kernel driver has of GPUs, if the event is its end. libcuda
+// gives its objects back one by one; a program may also close the client, which is its own handle.
 func (p *poolSet) endClient(e *Event) {
 	client := e.Address >> 32
 	if client != e.Address&0xffffffff {

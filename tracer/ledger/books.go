@@ -80,9 +80,9 @@ type Warning struct {
 // those that come later count as another process's.
 type Forget struct{ Before uint64 }
 
-// Fold has sites with fewer live bytes than Below lose their stack: their figures become part of the
-// site without a stack of the same process, device, kind and API. No sum changes. Imported memory
-// and what may be a segment of PyTorch keep their stacks.
+// Fold has sites with fewer live bytes than Below lose their stack: their figures become part of
+// the site without a stack of the same process, device, kind and API. No sum changes. Imported
+// memory and what may be a segment of PyTorch keep their stacks.
 type Fold struct {
 	PID   uint32 // the newest process with it; 0: all processes that have not ended
 	Below uint64
@@ -157,8 +157,8 @@ type Carried struct {
 	Data   []byte
 }
 
-// PyTorch is the version of a process's PyTorch, and the settings of its CUDA allocator at a time. Captures
-// have it for who replays the allocator; it changes no books.
+// PyTorch is the version of a process's PyTorch, and the settings of its CUDA allocator at a time.
+// Captures have it for who replays the allocator; it changes no books.
 type PyTorch struct {
 	PID      uint32
 	Time     uint64

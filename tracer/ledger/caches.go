@@ -10,8 +10,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
-// AllocatorReading has the state of PyTorch's allocators of a process as it was read from outside. Its
-// blocks are marked as older where no event gave them out. It belongs to the ledger afterwards, and must not change.
+// AllocatorReading has the state of PyTorch's allocators of a process as it was read from outside.
+// Its blocks are marked as older where no event gave them out. It belongs to the ledger afterwards,
+// and must not change.
 type AllocatorReading struct {
 	PID  uint32
 	Time uint64
@@ -54,22 +55,24 @@ type allocator struct {
 	segments // that the books lack
 }
 
-// allocatorFirst is what readings alone show of an allocator that has reported nothing since the attach.
+// allocatorFirst is what readings alone show of an allocator that has reported nothing since the
+// attach.
 type allocatorFirst struct {
 	device int32
 	time   uint64 // of the reading that the books have its totals from
 	silent bool   // it changed without a report: it is not traced, and the books have no totals
 }
 
-// segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones are left out.
+// segments are the addresses of segments in a reading that the books lack, sorted. Expandable ones
+// are left out.
 type segments struct {
 	older    []uint64 // those of the first sure reading: they are from before the attach, as the process is
 	unbooked []uint64 // those of this reading
 	read     bool     // there was a sure reading
 }
 
-// repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was: if events of the
-// process were lost, and two sure readings agree.
+// repairSegments books the segments whose cudaMalloc was lost, and frees those whose cudaFree was:
+// if events of the process were lost, and two sure readings agree.
 func (p *process) repairSegments(before *allocator, extents []extent) {
 	a := p.allocator
 	a.unbooked = a.without(extents)
@@ -102,9 +105,9 @@ func (p *process) repairSegments(before *allocator, extents []extent) {
 	}
 }
 
-// reservedAfter returns what the allocator of a device had reserved at a sure reading after a time, and when that was. It is
-// asked for only where events were lost: segments that came or went after the latest report are then in no change. a
-// may be nil.
+// reservedAfter returns what the allocator of a device had reserved at a sure reading after a time,
+// and when that was. It is asked for only where events were lost: segments that came or went after
+// the latest report are then in no change. a may be nil.
 func (a *allocator) reservedAfter(device int32, time uint64) (bytes, at uint64, ok bool) {
 	if a == nil || a.repairs.objects == 0 || a.time <= time || !a.reading.Sure() {
 		return 0, 0, false
@@ -144,7 +147,8 @@ func (a *allocator) overlaps(x *extent) bool {
 	return i < len(a.reading.Segments) && a.reading.Segments[i].Address < x.end
 }
 
-// setAllocator books a reading of the allocators. lossy reports whether events of the process were lost.
+// setAllocator books a reading of the allocators. lossy reports whether events of the process were
+// lost.
 func (p *torch) setAllocator(time uint64, r *caching.Reading, lossy bool) {
 	p.spend(64 * (len(r.Blocks) + len(r.Segments)))
 	before := p.allocator
@@ -176,8 +180,9 @@ func (a *allocator) drop(p *torch) {
 	}
 }
 
-// setFirsts books what the allocators have that have reported nothing since the attach, if all of it is older. If one
-// changes without a report, it is not traced, and the books have no totals of it.
+// setFirsts books what the allocators have that have reported nothing since the attach, if all of
+// it is older. If one changes without a report, it is not traced, and the books have no totals of
+// it.
 func (p *process) setFirsts(extents []extent) {
 	a := p.allocator
 	for i := range a.reading.Devices {
@@ -220,8 +225,9 @@ func (a *allocator) isOlder(device int32, extents []extent) bool {
 	return true
 }
 
-// repair ends blocks of the sample that two sure readings lack, or have with another size, and that were allocated
-// before the first: their free was lost. One reading is not enough, since an allocator changes before it reports.
+// repair ends blocks of the sample that two sure readings lack, or have with another size, and that
+// were allocated before the first: their free was lost. One reading is not enough, since an
+// allocator changes before it reports.
 func (a *allocator) repair(p *torch, before *allocator) {
 	lacks := func(b *entry) bool {
 		i, ok := a.at(b.address)
@@ -260,8 +266,8 @@ func (a *allocator) repair(p *torch, before *allocator) {
 	}
 }
 
-// repairLost books the blocks that had an event of their own, in two sure readings, but are not in the books: the event
-// was lost. Their stack is unknown.
+// repairLost books the blocks that had an event of their own, in two sure readings, but are not in
+// the books: the event was lost. Their stack is unknown.
 func (a *allocator) repairLost(p *torch, before *allocator) {
 	for i := range a.reading.Blocks {
 		b := &a.reading.Blocks[i]
@@ -297,8 +303,8 @@ func (a *allocator) olderAt(address uint64) uint64 {
 	return 0
 }
 
-// segmentAt returns the size of the segment at an address in the latest reading, and its device; 0: the reading has
-// none, or may not be of one moment. a may be nil.
+// segmentAt returns the size of the segment at an address in the latest reading, and its device; 0:
+// the reading has none, or may not be of one moment. a may be nil.
 func (a *allocator) segmentAt(address uint64) (bytes uint64, device int32) {
 	if a == nil || !a.reading.Sure() {
 		return 0, 0
@@ -313,7 +319,8 @@ func (a *allocator) segmentAt(address uint64) (bytes uint64, device int32) {
 	return s.Size, a.reading.Arenas[s.Arena].Device
 }
 
-// largestFree returns the longest run of free bytes of a device, 0 if it was not read. a may be nil.
+// largestFree returns the longest run of free bytes of a device, 0 if it was not read. a may be
+// nil.
 func (a *allocator) largestFree(device int32) uint64 {
 	if a == nil {
 		return 0

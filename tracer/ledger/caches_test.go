@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
 
-// readingOf returns an exact reading of one device with blocks of 1 MiB at these addresses, all of one segment, the
-// older ones first.
+// readingOf returns an exact reading of one device with blocks of 1 MiB at these addresses, all of
+// one segment, the older ones first.
 func readingOf(older, newer []uint64, free ...uint64) *caching.Reading {
 	r := &caching.Reading{Arenas: []caching.Arena{{}}}
 	add := func(list []uint64, state caching.State, older bool) {
@@ -56,8 +56,8 @@ func TestAnAllocatorThatReportsNothingIsKnownByItsReading(t *testing.T) {
 	}
 }
 
-// TestAnAllocatorThatChangesWithoutAReportIsNotTraced: its totals would stay what they were, and its tensors would be
-// counted with its segments.
+// TestAnAllocatorThatChangesWithoutAReportIsNotTraced: its totals would stay what they were, and
+// its tensors would be counted with its segments.
 func TestAnAllocatorThatChangesWithoutAReportIsNotTraced(t *testing.T) {
 	read := func(l *Ledger, time uint64, blocks ...uint64) {
 		l.Tell(AllocatorReading{7, time, readingOf(blocks, nil)})
@@ -199,8 +199,8 @@ func TestReadingsOfAllocatorsAreBoundedAndLeave(t *testing.T) {
 	}
 }
 
-// TestSegmentsWhoseEventsWereLostAreRepaired: a segment that came without an event is booked, one that went without
-// one is freed, and those of before the attach stay what they are.
+// TestSegmentsWhoseEventsWereLostAreRepaired: a segment that came without an event is booked, one
+// that went without one is freed, and those of before the attach stay what they are.
 func TestSegmentsWhoseEventsWereLostAreRepaired(t *testing.T) {
 	const older, lost, gone, kept = 0x900000, 0xa00000, 0xb00000, 0xc00000
 	for _, lossy := range []bool{true, false} {
@@ -237,8 +237,9 @@ func TestSegmentsWhoseEventsWereLostAreRepaired(t *testing.T) {
 	}
 }
 
-// TestBlocksWhoseEventsWereLostAreRepaired: in two readings, a block that had an event comes without its stack, and one
-// whose address now has another size is replaced. Blocks without an event of their own stay in the totals alone.
+// TestBlocksWhoseEventsWereLostAreRepaired: in two readings, a block that had an event comes
+// without its stack, and one whose address now has another size is replaced. Blocks without an
+// event of their own stay in the totals alone.
 func TestBlocksWhoseEventsWereLostAreRepaired(t *testing.T) {
 	const lost, resized, unsampled = 0x500000, 0x200000, 0x600000
 	for _, lossy := range []bool{true, false} {
@@ -277,7 +278,8 @@ func TestBlocksWhoseEventsWereLostAreRepaired(t *testing.T) {
 	}
 }
 
-// TestSegmentsOfAProcessThatBeganLaterAreNotOlder: those that its first reading shows and the books lack were lost.
+// TestSegmentsOfAProcessThatBeganLaterAreNotOlder: those that its first reading shows and the books
+// lack were lost.
 func TestSegmentsOfAProcessThatBeganLaterAreNotOlder(t *testing.T) {
 	for begin, want := range map[uint64]bool{1: false, 5: true} {
 		l := New(Options{Begin: 1})
@@ -292,7 +294,8 @@ func TestSegmentsOfAProcessThatBeganLaterAreNotOlder(t *testing.T) {
 	}
 }
 
-// TestAPrivatePoolIsKnownByTheStackOfItsOldestSegment: of those that were seen; another pool has none.
+// TestAPrivatePoolIsKnownByTheStackOfItsOldestSegment: of those that were seen; another pool has
+// none.
 func TestAPrivatePoolIsKnownByTheStackOfItsOldestSegment(t *testing.T) {
 	l := New(Options{Begin: 1})
 	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})

@@ -162,8 +162,9 @@ func (p *contexts) contextDestroy(e *Event) {
 }
 
 // endSites ends all allocations of the sites that match, except physical memory and aliases of it,
-// which no context owns, and blocks and the driver's own objects, whose end is reported. Allocations younger than
-// time, when the ending call began, belong to another context with the same handle.
+// which no context owns, and blocks and the driver's own objects, whose end is reported.
+// Allocations younger than time, when the ending call began, belong to another context with the
+// same handle.
 func (p *contexts) endSites(cause Cause, time uint64, match func(*site) bool) {
 	r := &p.releases[cause]
 	p.endings++

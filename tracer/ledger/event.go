@@ -81,10 +81,11 @@ const (
 type Detail uint8
 
 const (
-	// Alloc: Requested, Stream and Pool are known. Free: it is known whether the block's memory waits, and
-	// the end of that will be told.
+	// Alloc: Requested, Stream and Pool are known. Free: it is known whether the block's memory
+	// waits, and the end of that will be told.
 	DetailKnown Detail = 1 << iota
-	// Free, and Totals of an older block: other streams use the block. Its memory waits until Completed.
+	// Free, and Totals of an older block: other streams use the block. Its memory waits until
+	// Completed.
 	DetailWaits
 	// Totals: the block Address, which is older than the attach, was freed.
 	DetailOlder
@@ -148,11 +149,11 @@ const (
 	// CUmemGenericAllocationHandle: lives until it has no references and no mappings.
 	Physical
 	Blocks // blocks of PyTorch's allocator, by their address
-	// The numbers that the books give to physical memory, never of an event: a memory can have several
-	// handles, and the driver reuses a handle while its memory still lives.
+	// The numbers that the books give to physical memory, never of an event: a memory can have
+	// several handles, and the driver reuses a handle while its memory still lives.
 	memories
-	// Objects of the kernel driver: the client in the high half, the handle in the low one. The end of a
-	// client ends its objects.
+	// Objects of the kernel driver: the client in the high half, the handle in the low one. The end
+	// of a client ends its objects.
 	Objects
 
 	lastSpace = Objects

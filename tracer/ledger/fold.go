@@ -121,8 +121,8 @@ func (f *folder) foldGroup(group []*site, c growth.Group) {
 	}
 }
 
-// target returns the cohorts of the sites that the sites of a group become part of, nil if there are
-// none yet. It returns false if the group must stay as it is.
+// target returns the cohorts of the sites that the sites of a group become part of, nil if there
+// are none yet. It returns false if the group must stay as it is.
 func (f *folder) target(group []*site) (to growth.Group, ok bool) {
 	if first := group[0]; first.kind == Tensor {
 		like := site{siteKey: first.bareKey()}

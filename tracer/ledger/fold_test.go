@@ -182,8 +182,8 @@ func TestFoldedSitesAreToldAsSuch(t *testing.T) {
 	}
 }
 
-// TestFoldEvadesNoLimit: a process with a context for each allocation cannot fill the books by having
-// its sites lose their stacks. It takes no time that grows with their square.
+// TestFoldEvadesNoLimit: a process with a context for each allocation cannot fill the books by
+// having its sites lose their stacks. It takes no time that grows with their square.
 func TestFoldEvadesNoLimit(t *testing.T) {
 	l := New(Options{Begin: 1})
 	began := time.Now()

@@ -21,8 +21,8 @@ type usedMarks struct {
 	step uint64 // least time between them, ns
 }
 
-// usedMark is one reading: what the GPU used, what of it NVML lists for traced processes, and what of that the books
-// do not explain.
+// usedMark is one reading: what the GPU used, what of it NVML lists for traced processes, and what
+// of that the books do not explain.
 type usedMark struct{ time, used, traced, gap uint64 }
 
 const maxMarks = 32
@@ -159,8 +159,8 @@ type SystemOn struct {
 	Bytes uint64
 }
 
-// System is the memory of one process that the system allocated on the NUMA node of a GPU. It is not
-// known to be in NVML's figure for the process, so it is in no sum.
+// System is the memory of one process that the system allocated on the NUMA node of a GPU. It is
+// not known to be in NVML's figure for the process, so it is in no sum.
 type System struct {
 	Process int
 	UUID    string

@@ -29,8 +29,8 @@ func TestAGPUSaysWhatItUsedHalfOfTheTimeAgo(t *testing.T) {
 	}
 }
 
-// TestAGPUUsesWhatItsProcessesDoAtEachMoment plays a machine whose GPU is read now and then: between
-// two readings, what it uses follows its processes, which allocate, free, begin and end.
+// TestAGPUUsesWhatItsProcessesDoAtEachMoment plays a machine whose GPU is read now and then:
+// between two readings, what it uses follows its processes, which allocate, free, begin and end.
 func TestAGPUUsesWhatItsProcessesDoAtEachMoment(t *testing.T) {
 	const context, other = 300, 1000 // of each process once it was read; of processes that are not traced
 	for seed := range uint64(20) {

@@ -9,12 +9,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/growth"
 )
 
-// growthSpan is the longest time, in ns, over which growth is measured: what is of interest after a month
-// is the last hour.
+// growthSpan is the longest time, in ns, over which growth is measured: what is of interest after a
+// month is the last hour.
 const growthSpan = 3600e9
 
-// GrowthSpan returns over how long Site.Growth of a process is, in ns: the later half of the session, or
-// of the process if it began in that, but at most an hour.
+// GrowthSpan returns over how long Site.Growth of a process is, in ns: the later half of the
+// session, or of the process if it began in that, but at most an hour.
 func (s *Snapshot) GrowthSpan(process int) uint64 {
 	return min((s.End-s.Since(process))/2, growthSpan)
 }
@@ -46,10 +46,10 @@ func (x *lows) at(time uint64) uint64 {
 	return uint64(float64(x.floors[i-1])*(1-share) + float64(x.floors[i])*share)
 }
 
-// grow sets the growth of a site in the later half of a time, the end of which is now, at most in the last
-// hour. It is the difference of live bytes where low-water marks changed by at least half of that, and
-// otherwise that of low-water marks: what a step allocates and frees does not count. live returns the live
-// bytes at a time; it does not know the last hour of a long session.
+// grow sets the growth of a site in the later half of a time, the end of which is now, at most in
+// the last hour. It is the difference of live bytes where low-water marks changed by at least half
+// of that, and otherwise that of low-water marks: what a step allocates and frees does not count.
+// live returns the live bytes at a time; it does not know the last hour of a long session.
 func (s *Site) grow(from, now uint64, live func(time uint64) uint64) {
 	span := min((now-from)/2, growthSpan)
 	low := s.lowGrowth(span, now)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stepping is a training of a second per step: most of a step it has activations of 1 GiB, and each keeps
-// leak bytes.
+// stepping is a training of a second per step: most of a step it has activations of 1 GiB, and each
+// keeps leak bytes.
 func stepping(seconds, leak uint64) *Ledger {
 	l := New(Options{Begin: 1e9})
 	for i := range seconds {

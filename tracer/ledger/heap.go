@@ -57,8 +57,8 @@ type site struct {
 	allocObjects, allocBytes uint64 // of kind Tensor: freed ones, weighted
 	liveSquares              uint64 // of kind Tensor: sum of the squared weights of live blocks
 	first, last              uint32 // list of live entries by time
-	// Indexes of heap.totals: of the device, of all devices; of kind Tensor: of torch.tensors; unused
-	// for aliased.
+	// Indexes of heap.totals: of the device, of all devices; of kind Tensor: of torch.tensors;
+	// unused for aliased.
 	total, sum uint32
 	track      growth.Track
 

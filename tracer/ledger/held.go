@@ -107,8 +107,8 @@ func (s *Snapshot) FirstWalk(process int) *Walked {
 }
 
 // placeOlder returns how many bytes from before the attach an allocator has at the moment of a
-// snapshot. If the allocator has not reported by then, they are those that a walk knows, at most what
-// NVML says, and Balance.OlderTensors includes them.
+// snapshot. If the allocator has not reported by then, they are those that a walk knows, at most
+// what NVML says, and Balance.OlderTensors includes them.
 func (s *Snapshot) placeOlder(index int, t *WalkTotals) uint64 {
 	if live := s.TensorsOn(index, t.Device); live != nil {
 		return live.Older
@@ -123,8 +123,8 @@ func (s *Snapshot) placeOlder(index int, t *WalkTotals) uint64 {
 	return older
 }
 
-// WalkOpened marks the begin of a walk of a process's memory, whose figures are as of then. The next
-// Walk of the process ends it.
+// WalkOpened marks the begin of a walk of a process's memory, whose figures are as of then. The
+// next Walk of the process ends it.
 type WalkOpened struct {
 	PID  uint32
 	Time uint64 // ns of CLOCK_MONOTONIC
@@ -143,7 +143,8 @@ type Walk struct {
 	Waste    []Waste
 }
 
-// Waste is memory that could be freed without a loss to the program, as a walk proved. No byte is in two.
+// Waste is memory that could be freed without a loss to the program, as a walk proved. No byte is
+// in two.
 type Waste struct {
 	Kind            string // holders.WasteKind: "views", "frozen", "gone", "errors", "ended", "copies"
 	Path            string // of its holder, of copies of all; untrusted, but cleaned
@@ -164,7 +165,8 @@ type Holder struct {
 	Entries    int           // of all of them; -1: unknown
 	Found      bool          // the path leads from Python to the storages
 	Retention  retention.Set // how the path keeps them
-	// What the storages are of a model, in bytes as the walk saw them; all 0 in captures of older versions.
+	// What the storages are of a model, in bytes as the walk saw them; all 0 in captures of older
+	// versions.
 	Parts modelpart.Bytes
 	Thing string // what a person would name of the path: the container of a pattern of many, else what the path leads to; "": unknown
 	Many  bool   // Thing is a container of what is kept
@@ -193,8 +195,8 @@ type Walked struct {
 	Held       []Held       // by bytes, largest first
 	Allocators []WalkTotals // by device; none where memory has no addresses, as with PyTorch before 1.10
 	Waste      []Waste      // the most bytes first
-	// By index in Held: part of Older that is live at the snapshot's moment. Nil except for the latest
-	// walk of a process that found holders.
+	// By index in Held: part of Older that is live at the snapshot's moment. Nil except for the
+	// latest walk of a process that found holders.
 	Left []uint64
 }
 
@@ -215,8 +217,8 @@ type WalkTotals struct {
 	Allocated, Held     uint64 // bytes of all blocks, and of those of a storage that the walk found
 	Older, HeldOlder    uint64 // those of them that were allocated before the attach
 	Excess, ExcessOlder uint64 // bytes of storages beyond the allocator's total, which Held leaves out: they were freed meanwhile
-	// The allocator has not reported since the attach: the figures are what the walk found, and it may
-	// have more.
+	// The allocator has not reported since the attach: the figures are what the walk found, and it
+	// may have more.
 	Unreported bool
 }
 

@@ -76,8 +76,8 @@ func TestTheHighestIsThatOfAReplay(t *testing.T) {
 	}
 }
 
-// TestTheHighestKeepsThePastAndAddsUp: what a screen shows beside live bytes is that of now, and the
-// parts of a process add up to its usage at the highest, as does the GPU.
+// TestTheHighestKeepsThePastAndAddsUp: what a screen shows beside live bytes is that of now, and
+// the parts of a process add up to its usage at the highest, as does the GPU.
 func TestTheHighestKeepsThePastAndAddsUp(t *testing.T) {
 	const mib = 1 << 20
 	l := New(Options{Begin: 1})

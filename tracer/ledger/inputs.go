@@ -62,13 +62,12 @@ func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 //
 // The first reading of a process on a GPU sets its Baseline: usage minus the live bytes booked by
 // then, at least 0. For a process that was running at the attach, that is its context and all
-// earlier allocations. For a process or a GPU of it that was first seen later, it is the first reading
-// after its first allocation there, since until then its context (some 300 MiB) is under
-// construction. Later memory that
-// is not booked is Gap: modules loaded lazily, memory of functions that are not traced. The sizes
-// of freed memory from before the attach are unknown; Baseline stays, and Gap becomes negative by
-// that much. A reading during which the process allocated is of some moment since UsageOpened: see
-// excess.
+// earlier allocations. For a process or a GPU of it that was first seen later, it is the first
+// reading after its first allocation there, since until then its context (some 300 MiB) is under
+// construction. Later memory that is not booked is Gap: modules loaded lazily, memory of functions
+// that are not traced. The sizes of freed memory from before the attach are unknown; Baseline
+// stays, and Gap becomes negative by that much. A reading during which the process allocated is of
+// some moment since UsageOpened: see excess.
 func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	if l.full() {
 		return
@@ -168,8 +167,8 @@ type TensorBlock struct {
 	Stack         uint64 // 0 without one
 }
 
-// TensorBlocks returns the live blocks of the sample of a running process, without those of allocators that are not
-// traced now. traced is false if the books do not have the process.
+// TensorBlocks returns the live blocks of the sample of a running process, without those of
+// allocators that are not traced now. traced is false if the books do not have the process.
 func TensorBlocks(l *Ledger, pid uint32) (list []TensorBlock, traced bool) {
 	p := l.byPID[pid]
 	if p == nil || p.End != 0 {
@@ -188,8 +187,9 @@ func TensorBlocks(l *Ledger, pid uint32) (list []TensorBlock, traced bool) {
 	return list, true
 }
 
-// HeldOrdinals returns the ordinals on which a process has held memory that the driver counts as its
-// own ever since the latest UsageOpened. It is to be called before the UsageReading that follows.
+// HeldOrdinals returns the ordinals on which a process has held memory that the driver counts as
+// its own ever since the latest UsageOpened. It is to be called before the UsageReading that
+// follows.
 func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {
 	p := l.byPID[pid]
 	if p == nil || !l.opened {
@@ -204,9 +204,9 @@ func (l *Ledger) HeldOrdinals(pid uint32) (list []int32) {
 	return list
 }
 
-// setStats replaces the counters that the kernel half keeps since the attach: Lost and LostFor (plus
-// the ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn, Truncated and Cost. It ignores the
-// others.
+// setStats replaces the counters that the kernel half keeps since the attach: Lost and LostFor
+// (plus the ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn, Truncated and Cost. It
+// ignores the others.
 func (l *Ledger) setStats(s Stats) {
 	homeless := l.lost.homeless
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+homeless, s.Stacks, s.NoStack, s.Torn
@@ -223,8 +223,8 @@ func (l *Ledger) setStats(s Stats) {
 // event.
 func (l *Ledger) Observe(o Observer) { l.observer = o }
 
-// countBy adds the growth of totals by pid to the processes that had the pid meanwhile. It keeps the
-// totals of pids that are not known any more for as long as they are reported.
+// countBy adds the growth of totals by pid to the processes that had the pid meanwhile. It keeps
+// the totals of pids that are not known any more for as long as they are reported.
 func countBy(byPID map[uint32]*process, before, now map[uint32]uint64, add func(p *process, n uint64)) {
 	for pid, total := range now {
 		p := byPID[pid]

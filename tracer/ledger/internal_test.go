@@ -75,7 +75,8 @@ func TestAFailedFreeIsUndoneWhateverTheDriverFreedInIt(t *testing.T) {
 	}
 }
 
-// At a launch, the driver takes whole chunks for the allocations of graphs, which are booked already.
+// At a launch, the driver takes whole chunks for the allocations of graphs, which are booked
+// already.
 func TestMemoryOfGraphsIsNotBookedTwice(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -101,7 +102,8 @@ func TestMemoryOfGraphsIsNotBookedTwice(t *testing.T) {
 	}
 }
 
-// While a context is made, NVML may count an object that the books do not have yet. It is of no baseline.
+// While a context is made, NVML may count an object that the books do not have yet. It is of no
+// baseline.
 func TestContextThatIsSeenLeavesNothingBeforeTheAttach(t *testing.T) {
 	l, apply := internalBooks()
 	l.Tell(UsageReading{Time: 5})

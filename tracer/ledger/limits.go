@@ -44,8 +44,8 @@ type limiter struct {
 
 const (
 	defaultMaxLive = 8 << 20
-	// Tables that all processes share: see quota.Quota. Beyond its share, new sites and failures of a
-	// process are booked without their stack. Beyond the same share again, they are also booked
+	// Tables that all processes share: see quota.Quota. Beyond its share, new sites and failures of
+	// a process are booked without their stack. Beyond the same share again, they are also booked
 	// without everything else that has no limit of its own.
 	maxSites    = 1 << 18
 	maxFailures = 1 << 14
@@ -115,7 +115,8 @@ const (
 	blockStep = 512
 )
 
-// maxFreed bounds openWalk.freed and openWalk.given. Entries beyond count as blocks of which nothing is known.
+// maxFreed bounds openWalk.freed and openWalk.given. Entries beyond count as blocks of which
+// nothing is known.
 const maxFreed = 1 << 16
 
 // maxHeldBlocks is of how many blocks of all processes the holders are kept one by one.

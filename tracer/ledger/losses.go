@@ -2,8 +2,8 @@
 
 package ledger
 
-// Reasons in Stats.LostFor. They are codes, which captures, JSON and metrics keep; captures of older
-// versions have sentences instead. Package report has the sentences.
+// Reasons in Stats.LostFor. They are codes, which captures, JSON and metrics keep; captures of
+// older versions have sentences instead. Package report has the sentences.
 const (
 	LostBuffersFull    = "buffers_full"        // of events from the kernel
 	LostShareUsed      = "share_of_buffers"    // the process's share of them was used
@@ -34,21 +34,22 @@ func copyCounts(m map[string]uint64) map[string]uint64 {
 	return c
 }
 
-// TensorCost is how much of the time of traced threads the probe on PyTorch's reports of tensors takes.
-// PyTorch reports in the thread that allocates or frees, mostly one thread at a time, so the reports of a
-// process count as those of one thread: a process that allocates in several threads at once loses less in
-// each of them.
+// TensorCost is how much of the time of traced threads the probe on PyTorch's reports of tensors
+// takes. PyTorch reports in the thread that allocates or frees, mostly one thread at a time, so the
+// reports of a process count as those of one thread: a process that allocates in several threads at
+// once loses less in each of them.
 type TensorCost struct {
-	// Price is how long a report delays its thread, in ns, without a stack trace: as measured at the start
-	// on this machine. 0: it is not known, and neither are the shares.
+	// Price is how long a report delays its thread, in ns, without a stack trace: as measured at
+	// the start on this machine. 0: it is not known, and neither are the shares.
 	Price   uint64
 	Session CostShare // of the process with the highest share since its first report
 	Highest CostShare // the highest of a process within 10 s, or less at its begin
 	Latest  CostShare // likewise, in the latest 10 s
 	Budget  uint64    // limit of the share, in millionths; 0: none
 
-	// Away is for how long a process was not traced because of Budget, in ns: AwayPID, for which it was longest, of
-	// Paused processes. In captures of older versions it was so for all, and AwayPID and Paused are 0.
+	// Away is for how long a process was not traced because of Budget, in ns: AwayPID, for which it
+	// was longest, of Paused processes. In captures of older versions it was so for all, and
+	// AwayPID and Paused are 0.
 	Away    uint64
 	AwayPID uint32
 	Paused  uint32

@@ -95,8 +95,8 @@ func (p *heap) reachedTensors(bytes, time uint64) {
 	p.reached(bytes, time)
 }
 
-// keep keeps what a site had at the peak, and at the latest highest. It must come before each change
-// of its live figures.
+// keep keeps what a site had at the peak, and at the latest highest. It must come before each
+// change of its live figures.
 func (p *heap) keep(s *site) {
 	if s.peak.number != p.peak.number {
 		s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}

@@ -221,8 +221,8 @@ func (p *contexts) contextDerive(e *Event) {
 // smallestPage is what sizes of memory of a GPU are multiples of.
 const smallestPage = 4 << 10
 
-// isInternal reports whether the driver took memory for itself. A size that no memory of a GPU can have
-// shows that a later driver has another layout of requests.
+// isInternal reports whether the driver took memory for itself. A size that no memory of a GPU can
+// have shows that a later driver has another layout of requests.
 func (p *heap) isInternal(e *Event) bool {
 	if e.Size == 0 || e.Size%smallestPage != 0 || e.Size > maxSize {
 		p.warnOf(fmt.Sprintf("process %d: the requests of its driver have a layout that vramprof does not know: what the driver takes for itself is unexplained", e.PID))
@@ -250,8 +250,8 @@ func (p *heap) countOfClient(address uint64, change int) {
 	p.clients[client] = n
 }
 
-// isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked already:
-// whole chunks, during a launch, on a GPU where the process has such allocations.
+// isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked
+// already: whole chunks, during a launch, on a GPU where the process has such allocations.
 func (p *heap) isOfGraphs(e *Event) bool {
 	if e.Size%poolChunk != 0 || !strings.HasPrefix(e.API, "cuGraphLaunch") {
 		return false

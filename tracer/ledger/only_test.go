@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestOnlyIsTheBooksWithoutTheOthers: what the snapshot has of a process is the same as in books that
-// never saw another.
+// TestOnlyIsTheBooksWithoutTheOthers: what the snapshot has of a process is the same as in books
+// that never saw another.
 func TestOnlyIsTheBooksWithoutTheOthers(t *testing.T) {
 	play := func(pids ...uint32) *Snapshot {
 		l := New(Options{})

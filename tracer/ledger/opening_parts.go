@@ -291,7 +291,8 @@ func takeFrees(c *carrier, p *process) {
 	}
 }
 
-// carryRecents carries the recent past of a site, after that of all which share it if it is the first.
+// carryRecents carries the recent past of a site, after that of all which share it if it is the
+// first.
 func carryRecents(c *carrier, p *process, s *site) {
 	if c.siteRef(p, &s); c.Bad {
 		return

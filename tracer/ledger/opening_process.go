@@ -248,7 +248,8 @@ func (c *carrier) pool(x *pool) {
 	c.Flags(&x.destroyed)
 }
 
-// poolOf returns the number of a carried pool in its process; 0 and false if it is not of the process.
+// poolOf returns the number of a carried pool in its process; 0 and false if it is not of the
+// process.
 func (c *carrier) poolOf(p *process, n uint32) (uint32, bool) {
 	list := c.l.opening.pools
 	if n == 0 || int(n) > len(list) || list[n-1].process != p {

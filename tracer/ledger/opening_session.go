@@ -140,7 +140,8 @@ func carrySession(c *carrier, l *Ledger) {
 	})
 }
 
-// carryMarks carries what the marks of GPUs have of traced processes: the session's piece has the rest.
+// carryMarks carries what the marks of GPUs have of traced processes: the session's piece has the
+// rest.
 func carryMarks(c *carrier, l *Ledger) {
 	lists := map[string][]usedMark{}
 	if !c.Reads() {

@@ -207,8 +207,8 @@ func addSums(c *carrier, p *process, s *site) {
 	}
 }
 
-// groupOf returns 0 if a site is the first one of its cohorts, otherwise the new number of that plus
-// 1.
+// groupOf returns 0 if a site is the first one of its cohorts, otherwise the new number of that
+// plus 1.
 func (c *carrier) groupOf(s *site) (group uint32) {
 	if c.Reads() || !s.track.IsShared() {
 		return 0

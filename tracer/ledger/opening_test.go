@@ -162,7 +162,8 @@ func TestAbsurdFiguresOfOneProcessSpoilNoOpening(t *testing.T) {
 	}
 }
 
-// TestWarningsOfNoProcessAreForgottenWithNone: a forged opening names a process that does not exist.
+// TestWarningsOfNoProcessAreForgottenWithNone: a forged opening names a process that does not
+// exist.
 func TestWarningsOfNoProcessAreForgottenWithNone(t *testing.T) {
 	l := New(Options{Begin: 1})
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 7, Address: 1, Size: 100, API: "cudaMalloc"})

@@ -121,13 +121,14 @@ func (c *carrier) held(h *Held) {
 	codec.Nums(c.Codec, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
 }
 
-// withParts is the bit of carrier.retention above which parts of a model follow. Older versions wrote none.
+// withParts is the bit of carrier.retention above which parts of a model follow. Older versions
+// wrote none.
 const withParts = 1 << 24
 
 const maxParts = 64 // kinds, also of later versions
 
-// retention carries whether a holder was found, and above that bit, which is all that the oldest versions wrote,
-// how its path keeps memory, and what it keeps of a model.
+// retention carries whether a holder was found, and above that bit, which is all that the oldest
+// versions wrote, how its path keeps memory, and what it keeps of a model.
 func (c *carrier) retention(h *Holder) {
 	bits := uint32(h.Retention)<<1 | withParts
 	if h.Found {

@@ -25,7 +25,8 @@ type Part struct {
 	OlderAllocated uint64 // tensors allocated before the attach
 	OlderCached    uint64 // rest of the segments that are older than the attach
 	Foreign        uint64 // other memory from before the attach: context, modules, other libraries
-	// What the process holds there if NVML does not list it (Balance.Unlisted); then the others are 0.
+	// What the process holds there if NVML does not list it (Balance.Unlisted); then the others are
+	// 0.
 	Unlisted uint64
 	// Its share of the process's memory on unknown GPUs, taken off Unexplained and Foreign.
 	Unplaced    uint64
@@ -122,7 +123,8 @@ func (s *Snapshot) balancesOf(process int) (from, to int) {
 	return from, to
 }
 
-// gone reports whether NVML listed a process before, and lists it on no GPU now: see Balance.Unlisted.
+// gone reports whether NVML listed a process before, and lists it on no GPU now: see
+// Balance.Unlisted.
 func (s *Snapshot) gone(process int) bool {
 	from, to := s.balancesOf(process)
 	return from < to && !slices.ContainsFunc(s.Balances[from:to], func(b Balance) bool { return !b.Unlisted })

@@ -52,8 +52,8 @@ func (p *gpuMap) setReadings() {
 	p.readings = slices.DeleteFunc(list, func(r reading) bool { return r.taken == 0 })
 }
 
-// setPeak sets an allocator to its state at the peak. What it had more than the event that the books
-// are as of is in blocks that are not in the sample.
+// setPeak sets an allocator to its state at the peak. What it had more than the event that the
+// books are as of is in blocks that are not in the sample.
 func (t *tensors) setPeak(p *process, at highest) {
 	if t.atPeak.number == p.peak.number {
 		t.now = t.atPeak.now
@@ -68,7 +68,8 @@ func (t *tensors) setPeak(p *process, at highest) {
 	t.changes, t.returned, t.outside, t.atUsage, t.olderFreed = nil, nil, 0, firstReport{}, growth.History{}
 }
 
-// stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.
+// stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the
+// sample.
 func (s *session) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
 	m := tensorState{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
 	for class := range m.classes {
@@ -91,8 +92,8 @@ type mark struct {
 	of func(s *site) (objects, bytes uint64, kept bool)
 }
 
-// moveTo has the view show the process at a moment, whose allocators have the state of then already.
-// The caller restores the process.
+// moveTo has the view show the process at a moment, whose allocators have the state of then
+// already. The caller restores the process.
 func (v *processView) moveTo(of func(s *site) (objects, bytes uint64, kept bool)) {
 	p := v.process
 	p.freeRuns, p.totals = nil, slices.Clone(p.totals)
@@ -186,8 +187,8 @@ func withPast(live, all []Site) []Site {
 // maxPeaks is how many processes of a snapshot get a Peak, those with the highest ones.
 const maxPeaks = 64
 
-// PeakTimes returns when each process of a snapshot had its peak, and when each of its GPUs had most of
-// what the peak is of: at most so many times, those of the highest, in their order.
+// PeakTimes returns when each process of a snapshot had its peak, and when each of its GPUs had
+// most of what the peak is of: at most so many times, those of the highest, in their order.
 func PeakTimes(s *Snapshot, most int) []uint64 {
 	var list []highest
 	torch := map[int]bool{}

@@ -83,8 +83,8 @@ func liveOf(s *Snapshot) map[string]uint64 {
 	return m
 }
 
-// TestThePeakIsThatOfAReplay: what sites and allocators keep lazily is what a replay finds that stops
-// at the peak, also when the process's sites have been archived.
+// TestThePeakIsThatOfAReplay: what sites and allocators keep lazily is what a replay finds that
+// stops at the peak, also when the process's sites have been archived.
 func TestThePeakIsThatOfAReplay(t *testing.T) {
 	for seed := range uint64(300) {
 		events := peakScript(rand.New(rand.NewPCG(seed, 1)))
@@ -147,7 +147,8 @@ func TestAPeakSumsAllKindsOnAGPU(t *testing.T) {
 	}
 }
 
-// TestPeakTimesAreThoseOfTheHighestPeaks: of tensors where PyTorch reports them, each once, in order.
+// TestPeakTimesAreThoseOfTheHighestPeaks: of tensors where PyTorch reports them, each once, in
+// order.
 func TestPeakTimesAreThoseOfTheHighestPeaks(t *testing.T) {
 	s := &Snapshot{
 		Processes: []Process{

@@ -287,8 +287,8 @@ func (p *poolSet) heldBy(x *pool) (least, most uint64) {
 	return least, most
 }
 
-// poolsHold appends what the driver holds for the pools of a process beyond what is used, by device:
-// the rest of chunks that are in use, and at most all chunks that were.
+// poolsHold appends what the driver holds for the pools of a process beyond what is used, by
+// device: the rest of chunks that are in use, and at most all chunks that were.
 func (p *poolSet) poolsHold(dst []deviceLive) []deviceLive {
 	p.spend(len(p.poolOf))
 	first := len(dst)

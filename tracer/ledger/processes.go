@@ -11,8 +11,8 @@ import (
 )
 
 // setProcess names a process. It may come before or after the process's first events, and again
-// when the name changes; empty fields of in change nothing. A zero Begin means the newest process of
-// the pid; a Begin after its end starts the next one.
+// when the name changes; empty fields of in change nothing. A zero Begin means the newest process
+// of the pid; a Begin after its end starts the next one.
 func (l *Ledger) setProcess(in Process) {
 	if l.full() || l.manyProcesses() && !l.hasRoom(in.PID, in.Begin, in.User) {
 		return

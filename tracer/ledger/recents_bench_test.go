@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkApplyAfterAMonth is BenchmarkApply in a session of a month. It reports the memory that the books take then.
+// BenchmarkApplyAfterAMonth is BenchmarkApply in a session of a month. It reports the memory that
+// the books take then.
 func BenchmarkApplyAfterAMonth(b *testing.B) {
 	for _, live := range []uint64{1e3, 1e6} {
 		b.Run(fmt.Sprintf("live=%.0e", float64(live)), func(b *testing.B) {

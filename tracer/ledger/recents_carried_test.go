@@ -36,8 +36,8 @@ func monthOld(kind Kind, space Space) (l *Ledger, end uint64) {
 	return l, end
 }
 
-// TestARecentPastIsCarried: through checkpoints, the beginning of a capture, and the packing of processes
-// that ended.
+// TestARecentPastIsCarried: through checkpoints, the beginning of a capture, and the packing of
+// processes that ended.
 func TestARecentPastIsCarried(t *testing.T) {
 	for kind, space := range map[Kind]Space{Device: Addresses, Tensor: Blocks} {
 		l, end := monthOld(kind, space)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestAFreeOfASegmentFromBeforeTheAttachHasItsSize: torch.cuda.empty_cache gives segments back and reports nothing. A
-// reading from before that has their sizes.
+// TestAFreeOfASegmentFromBeforeTheAttachHasItsSize: torch.cuda.empty_cache gives segments back and
+// reports nothing. A reading from before that has their sizes.
 func TestAFreeOfASegmentFromBeforeTheAttachHasItsSize(t *testing.T) {
 	const kept, idle, other = 0x100000, 0x200000, 0x300000
 	free := func(l *Ledger, time, address uint64) {

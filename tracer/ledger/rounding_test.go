@@ -83,8 +83,8 @@ func (d *roundingDriver) synchronize() {
 	}
 }
 
-// The rounding of a process that was traced from its begin is known to the byte, at each moment and in
-// books that are made of others in between. While a pool keeps memory, NVML's figure decides.
+// The rounding of a process that was traced from its begin is known to the byte, at each moment and
+// in books that are made of others in between. While a pool keeps memory, NVML's figure decides.
 func TestRoundingIsThatOfTheDriver(t *testing.T) {
 	const context = 100 << 20
 	for seed := range uint64(10) {

@@ -91,7 +91,8 @@ func (w *walks) gaveOut(address uint64) {
 	w.older.leave(w.older.find(address))
 }
 
-// olderLeft notes which blocks from before the attach an exact reading of the allocator no longer has.
+// olderLeft notes which blocks from before the attach an exact reading of the allocator no longer
+// has.
 func (w *walks) olderLeft(a *allocator) {
 	for i := range w.older.blocks {
 		if b := &w.older.blocks[i]; a.olderAt(b.address) == 0 {

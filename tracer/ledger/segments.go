@@ -193,7 +193,8 @@ func (p *torch) findFreeRuns(extents []extent, list []Block) (runs []freeRun) {
 	return runs
 }
 
-// PoolOrigin is where a private pool of PyTorch got the oldest segment that it still has and whose allocation was seen.
+// PoolOrigin is where a private pool of PyTorch got the oldest segment that it still has and whose
+// allocation was seen.
 type PoolOrigin struct {
 	Pool  caching.PoolID
 	Stack uint64
@@ -201,7 +202,8 @@ type PoolOrigin struct {
 	Time  uint64 // of the allocation, ns
 }
 
-// poolOrigins returns the origins of the private pools that the latest reading has segments of, by pool.
+// poolOrigins returns the origins of the private pools that the latest reading has segments of, by
+// pool.
 func (p *process) poolOrigins() (list []PoolOrigin) {
 	a := p.allocator
 	if !slices.ContainsFunc(a.reading.Arenas, func(x caching.Arena) bool { return x.Pool.Private() }) {

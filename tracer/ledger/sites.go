@@ -252,8 +252,8 @@ func (p *heap) reuse(s *site, size uint64) {
 	s.early.bytes += size
 }
 
-// endedEarly returns how many live addresses were given out again, which the end of their contexts may
-// explain.
+// endedEarly returns how many live addresses were given out again, which the end of their contexts
+// may explain.
 func (p *heap) endedEarly() (n uint64) {
 	for s := range p.all() {
 		n += s.early.objects

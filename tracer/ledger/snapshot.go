@@ -51,8 +51,8 @@ type Process struct {
 	// Bytes of allocations, freed or not, whose GPU only the growth of NVML's figures shows.
 	Deduced uint64
 	OOM     *OOM // its latest allocation that failed for good because of memory, or nil
-	// Most that it had at one moment: its tensors on one GPU where PyTorch reports them, else what it
-	// allocated on one GPU.
+	// Most that it had at one moment: its tensors on one GPU where PyTorch reports them, else what
+	// it allocated on one GPU.
 	PeakBytes, PeakTime uint64
 	Workload
 	Totals []Total
@@ -85,8 +85,8 @@ type Total struct {
 
 // Pause is what is known of the times in which an allocator was not traced.
 type Pause struct {
-	// When tensors lost their stacks the latest time because of one, in ns after Begin; 0: never. Lines are as if tracing
-	// had begun then.
+	// When tensors lost their stacks the latest time because of one, in ns after Begin; 0: never.
+	// Lines are as if tracing had begun then.
 	LostAt uint64
 	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
 	Open bool
@@ -108,8 +108,8 @@ type Site struct {
 	Tensors uint64
 	Asleep  uint64 // of kind Tensor: part of LiveBytes without physical memory; see Tensors
 	Oldest  uint64 // time of the oldest live allocation; 0 without one
-	// Live bytes now minus those Snapshot.GrowthSpan ago, as far as low-water marks confirm it: what a step
-	// allocates and frees does not count.
+	// Live bytes now minus those Snapshot.GrowthSpan ago, as far as low-water marks confirm it:
+	// what a step allocates and frees does not count.
 	Growth     int64
 	History    []uint64 // live bytes at even steps from Snapshot.Since to End, at most HistoryLen
 	Peak       uint64   // most live bytes; of several sites shown as one, the sum of their peaks
@@ -241,10 +241,11 @@ type Tensors struct {
 	// Standard error of the largest site's live bytes, from the sampling.
 	Error uint64
 
-	// Bytes that no event gave out and that are live: Allocated - LiveBytes. They were allocated before the attach,
-	// or while the allocator was not traced.
+	// Bytes that no event gave out and that are live: Allocated - LiveBytes. They were allocated
+	// before the attach, or while the allocator was not traced.
 	Older uint64
-	// Part of Older of which it is not known to be from before the attach. What is freed of Older comes off it first.
+	// Part of Older of which it is not known to be from before the attach. What is freed of Older
+	// comes off it first.
 	Untraced uint64
 	Pause
 	// Bytes allocated before the attach and freed since, at even steps from Begin to End.
@@ -289,8 +290,8 @@ type GPU struct {
 	Addressing Addressing
 	HasNode    bool   // its memory is a NUMA node of the system
 	Node       uint32 // that node
-	// When Used was read, and what it was about half of the session earlier, at most an hour; 0 with
-	// few readings.
+	// When Used was read, and what it was about half of the session earlier, at most an hour; 0
+	// with few readings.
 	Time, EarlierTime, EarlierUsed uint64
 	Past                           []GPUPast // some of NVML's readings, by time, at most 32, the older the fewer
 }
@@ -300,7 +301,8 @@ type GPUPast struct {
 	Time   uint64
 	Used   uint64 // of the whole GPU
 	Traced uint64 // part of Used that NVML listed for traced processes
-	// Part of Traced that the books did not explain: the sum of Balance.Gap, as far as it is positive.
+	// Part of Traced that the books did not explain: the sum of Balance.Gap, as far as it is
+	// positive.
 	Unexplained uint64
 }
 
@@ -312,9 +314,9 @@ type Usage struct {
 	Rough bool // the process allocated or freed during the reading
 }
 
-// Balance compares what NVML reports for a process on one GPU with the books: Usage = Baseline + Live +
-// Rounding + Gap. Baseline is the usage when the process was first seen; Live counts what is Owned.
-// Usage, Live, Rounding and Gap are as of Time.
+// Balance compares what NVML reports for a process on one GPU with the books: Usage = Baseline +
+// Live + Rounding + Gap. Baseline is the usage when the process was first seen; Live counts what is
+// Owned. Usage, Live, Rounding and Gap are as of Time.
 type Balance struct {
 	Process  int
 	UUID     string
@@ -338,9 +340,9 @@ type Balance struct {
 	// best.
 	Doubt uint64
 	// NVML listed the running process there before, and no longer does, while the books have live
-	// memory there: it is checkpointed (cuda-checkpoint), or where the memory is is unknown. The other
-	// figures are 0, and Time is of its last listing. So they are without Unlisted if nothing is live,
-	// as after the end of its context.
+	// memory there: it is checkpointed (cuda-checkpoint), or where the memory is is unknown. The
+	// other figures are 0, and Time is of its last listing. So they are without Unlisted if nothing
+	// is live, as after the end of its context.
 	Unlisted bool
 }
 
@@ -348,7 +350,8 @@ type Balance struct {
 type Stats struct {
 	Events uint64 // applied
 	Lost   uint64 // events that are not booked
-	// Lost by reason, such as LostBuffersFull; nil for older captures, and less than Lost while events are being lost.
+	// Lost by reason, such as LostBuffersFull; nil for older captures, and less than Lost while
+	// events are being lost.
 	LostFor map[string]uint64
 	// Part of Lost with a known pid, by pid; not in a Snapshot: see Process.Lost.
 	LostBy map[uint32]uint64
@@ -371,7 +374,8 @@ type Stats struct {
 	Cost        TensorCost
 }
 
-// ProcessID identifies a process across snapshots of a session, also among those that had the same pid.
+// ProcessID identifies a process across snapshots of a session, also among those that had the same
+// pid.
 type ProcessID struct {
 	PID   uint32
 	Begin uint64
@@ -380,7 +384,8 @@ type ProcessID struct {
 // ID returns the identity of the process.
 func (p *Process) ID() ProcessID { return ProcessID{p.PID, p.Begin} }
 
-// SiteID identifies a site across snapshots of a session. Without a stack, the call tells sites apart.
+// SiteID identifies a site across snapshots of a session. Without a stack, the call tells sites
+// apart.
 type SiteID struct {
 	Process ProcessID
 	Stack   uint64

@@ -98,8 +98,8 @@ func heapBytes() uint64 {
 }
 
 // TestBooksStayAsLargeAsTheyAre: a million processes and ten million stacks leave books that are no
-// larger than those of the first tenth, and every event is in the figures of live processes or in the
-// sums of those that left. Without VRAMPROF_SOAK_SERVE it is a hundredth of that.
+// larger than those of the first tenth, and every event is in the figures of live processes or in
+// the sums of those that left. Without VRAMPROF_SOAK_SERVE it is a hundredth of that.
 func TestBooksStayAsLargeAsTheyAre(t *testing.T) {
 	processes := uint64(10_000)
 	s := &soak{l: New(Options{Begin: 1e9}), now: 2e9, keep: 30e9, every: 5e9}

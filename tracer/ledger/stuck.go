@@ -12,8 +12,8 @@ import (
 // (expandable segments), each mapping goes back by itself, and counts as a segment here.
 //
 // It is of segments allocated since the attach: Free + Idle = Tensors.Cached, unless the blocks
-// outside of the sample were listed at another moment. Then neither sum exceeds Cached. If the allocator was read a
-// moment before, and exactly, all is of that moment and of all segments.
+// outside of the sample were listed at another moment. Then neither sum exceeds Cached. If the
+// allocator was read a moment before, and exactly, all is of that moment and of all segments.
 type Stuck struct {
 	Process int
 	Device  int32
@@ -108,8 +108,8 @@ func (p *torch) dropList() {
 	p.blockList.blocks, p.blockList.freed = nil, nil
 }
 
-// noteListedFreed notes that a block of the sample was freed, which the list may have. With too many
-// of them, the list is of no use any more.
+// noteListedFreed notes that a block of the sample was freed, which the list may have. With too
+// many of them, the list is of no use any more.
 func (p *torch) noteListedFreed(address uint64) {
 	switch x := &p.blockList; {
 	case len(x.blocks) == 0:
@@ -120,9 +120,9 @@ func (p *torch) noteListedFreed(address uint64) {
 	}
 }
 
-// unsampled returns the blocks of the list that were not in the sample, by address. Those that are in
-// it now may be among them. A listed block of a size that is always in the sample was freed while the
-// list was read, unless events of the process are lost.
+// unsampled returns the blocks of the list that were not in the sample, by address. Those that are
+// in it now may be among them. A listed block of a size that is always in the sample was freed
+// while the list was read, unless events of the process are lost.
 func (p *torch) unsampled() []Block {
 	x := &p.blockList
 	freed := slices.Clone(x.freed)

@@ -175,12 +175,13 @@ const (
 	// recentReading is how old a reading may be to show what keeps a cache.
 	recentReading = 10e9
 
-	// maxPages bounds the pages of expandable segments that are looked at one by one: those of 2 TiB.
+	// maxPages bounds the pages of expandable segments that are looked at one by one: those of 2
+	// TiB.
 	maxPages = 1 << 20
 )
 
-// addStuckRead adds what is stuck of the allocators that were read exactly a moment ago, at that moment. It reports
-// their devices.
+// addStuckRead adds what is stuck of the allocators that were read exactly a moment ago, at that
+// moment. It reports their devices.
 func (p *process) addStuckRead(s *Snapshot, index int) map[int32]bool {
 	a := p.allocator
 	if a == nil || s.End > a.time+recentReading {
@@ -206,8 +207,9 @@ func (p *process) addStuckRead(s *Snapshot, index int) map[int32]bool {
 	return added
 }
 
-// findRead finds the segments of a reading on the device, and the blocks in them. Each page of an expandable segment
-// goes back by itself, and so is a segment. Free segments of private pools do not go back.
+// findRead finds the segments of a reading on the device, and the blocks in them. Each page of an
+// expandable segment goes back by itself, and so is a segment. Free segments of private pools do
+// not go back.
 func (x *Stuck) findRead(a *allocator, sampled []stuckBlock) {
 	pieces, pages := blockPieces{blocks: a.liveOn(x.Device, sampled)}, maxPages
 	for i := range a.reading.Segments {

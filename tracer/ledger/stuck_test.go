@@ -132,8 +132,8 @@ func TestSegmentsGoBackWhenTheBlocksThatAloneHoldThemAreFreed(t *testing.T) {
 	}
 }
 
-// stuckBooks has two segments of 4096 bytes. Stack 2 has a block in both, stack 3 in the second, and
-// one block of 512 bytes is outside of the sample.
+// stuckBooks has two segments of 4096 bytes. Stack 2 has a block in both, stack 3 in the second,
+// and one block of 512 bytes is outside of the sample.
 const stuckBooks = `
 devices GPU-a
 sampling 0.5

@@ -255,14 +255,16 @@ type tellHigh struct {
 	number uint64
 }
 
-// Untraced is a time in which no report of a tensor was seen: a block that lived at From may have been freed, and its
-// address given out again. Blocks that are not proven to have stayed count as freed at From. It comes
-// after a TensorReading of From; the next one has the blocks that stayed and no others.
+// Untraced is a time in which no report of a tensor was seen: a block that lived at From may have
+// been freed, and its address given out again. Blocks that are not proven to have stayed count as
+// freed at From. It comes after a TensorReading of From; the next one has the blocks that stayed
+// and no others.
 type Untraced struct {
 	PID      uint32 // of the process; 0: all
 	From, To uint64
-	// Open is set while it goes on. Then the blocks of allocators that are not in Stayed are those of From, whatever
-	// became of them; what else the next TensorReading has allocated is Tensors.Untraced.
+	// Open is set while it goes on. Then the blocks of allocators that are not in Stayed are those
+	// of From, whatever became of them; what else the next TensorReading has allocated is
+	// Tensors.Untraced.
 	Open   bool
 	Stayed []Stayed // at most one of each allocator; unless Open, those of the others may all be gone
 }
@@ -271,8 +273,8 @@ type Untraced struct {
 type Stayed struct {
 	PID    uint32
 	Device int32
-	// Size in bytes of the largest block that may have been freed, of small and of large ones. 0: none was; Unknown:
-	// any may have been.
+	// Size in bytes of the largest block that may have been freed, of small and of large ones. 0:
+	// none was; Unknown: any may have been.
 	Small, Large uint64
 }
 
@@ -280,8 +282,8 @@ const (
 	// Unknown is no bound.
 	Unknown uint64 = math.MaxUint64
 
-	// LargestSmall is the size of the largest small block: kSmallSize in c10/cuda/CUDACachingAllocator.cpp
-	// (PyTorch 1.13 to 2.11). Larger requests go to other pools.
+	// LargestSmall is the size of the largest small block: kSmallSize in
+	// c10/cuda/CUDACachingAllocator.cpp (PyTorch 1.13 to 2.11). Larger requests go to other pools.
 	LargestSmall = 1 << 20
 )
 
@@ -317,8 +319,8 @@ func (in *Untraced) of(pid uint32, device int32) (s Stayed, held bool) {
 	return Stayed{Small: Unknown, Large: Unknown}, false
 }
 
-// loseTensors ends the blocks that may have been freed. Their addresses must not keep the stacks of blocks that have
-// gone.
+// loseTensors ends the blocks that may have been freed. Their addresses must not keep the stacks of
+// blocks that have gone.
 func (p *process) loseTensors(in *Untraced) {
 	p.spend(len(in.Stayed) * len(p.tensors))
 	stayed, ending := make([]Stayed, len(p.tensors)), map[*tensors]bool{}
@@ -377,8 +379,9 @@ func (t *tensors) older() uint64 {
 	return older
 }
 
-// isYounger reports whether the memory of a block was taken from the driver after a time: then it is not the block's any
-// more. The driver's probes stay, so this is also known of a process that has set its counters back.
+// isYounger reports whether the memory of a block was taken from the driver after a time: then it
+// is not the block's any more. The driver's probes stay, so this is also known of a process that
+// has set its counters back.
 func isYounger(extents []extent, address, time uint64) bool {
 	i, _ := slices.BinarySearchFunc(extents, address, func(x extent, address uint64) int {
 		if x.end <= address {

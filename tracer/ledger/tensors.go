@@ -353,8 +353,8 @@ func (p *torch) totalsOf(only int32, moments []tensorState) []Total {
 	return list
 }
 
-// holdsMemory reports whether the books have live memory of the process that the driver counts as its
-// own, or that PyTorch's allocators had before the attach.
+// holdsMemory reports whether the books have live memory of the process that the driver counts as
+// its own, or that PyTorch's allocators had before the attach.
 func (p *torch) holdsMemory() bool {
 	return slices.ContainsFunc(p.totals, func(t runningTotal) bool {
 		return t.Device != allDevices && t.Kind.Owned() && t.LiveBytes > 0
@@ -371,7 +371,8 @@ func (p *torch) isNameless(device int32) bool {
 	return false
 }
 
-// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk found.
+// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk
+// found.
 func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device == device && t.first.seen {

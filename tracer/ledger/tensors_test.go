@@ -258,7 +258,8 @@ func TestSizeClassesAreFourToADoubling(t *testing.T) {
 	}
 }
 
-// TestNoBlockKeepsItsStackThroughATimeInWhichNoReportWasSeen: its address may have been given out again.
+// TestNoBlockKeepsItsStackThroughATimeInWhichNoReportWasSeen: its address may have been given out
+// again.
 func TestNoBlockKeepsItsStackThroughATimeInWhichNoReportWasSeen(t *testing.T) {
 	l := New(Options{})
 	l.Tell(Process{PID: 7})

@@ -234,9 +234,9 @@ type driver struct {
 	owners       map[siteKey][]owner // of what sites imported
 }
 
-// process has the books of one process. Its parts are layers, each of which embeds the one below and
-// calls nothing above: heap, torch, gpuMap, poolSet, contexts, driver. A method stands in the lowest
-// layer that has all it needs, and calls its process p.
+// process has the books of one process. Its parts are layers, each of which embeds the one below
+// and calls nothing above: heap, torch, gpuMap, poolSet, contexts, driver. A method stands in the
+// lowest layer that has all it needs, and calls its process p.
 type process struct {
 	driver
 	older      *process // the process that had the pid before, or nil

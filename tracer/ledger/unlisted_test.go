@@ -12,8 +12,8 @@ const (
 	contextBytes = uint64(300 << 20)
 )
 
-// checkpointed returns books of a process that holds 60 GiB, 40 of them since the attach, and the time
-// of their latest reading.
+// checkpointed returns books of a process that holds 60 GiB, 40 of them since the attach, and the
+// time of their latest reading.
 func checkpointed(devices ...string) (*Ledger, uint64) {
 	l := New(Options{Begin: 1})
 	l.Tell(GPUs{{UUID: "GPU-a", Total: 80 * gib, Used: 60*gib + contextBytes}, {UUID: "GPU-b", Index: 1, Total: 80 * gib}})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// checkSums tests that what is shown of each process on GPUs never exceeds NVML's figure. Where NVML no
-// longer lists a process, what it holds is in no sum.
+// checkSums tests that what is shown of each process on GPUs never exceeds NVML's figure. Where
+// NVML no longer lists a process, what it holds is in no sum.
 func checkSums(t *testing.T, s *Snapshot) {
 	t.Helper()
 	shown, usage := make([]uint64, len(s.Processes)), make([]uint64, len(s.Processes))

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// away is a process with a small block and two large ones, each with a stack of its own, and 1 MiB from before the attach.
+// away is a process with a small block and two large ones, each with a stack of its own, and 1 MiB
+// from before the attach.
 type away struct {
 	*Ledger
 	t       *testing.T
@@ -152,7 +153,8 @@ func TestAWalkWhileTensorsAreNotTracedFindsNoLineForAnAddress(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotTracedIsNoCache: it lies in segments that were allocated since the attach, or in older ones.
+// TestWhatWasNotTracedIsNoCache: it lies in segments that were allocated since the attach, or in
+// older ones.
 func TestWhatWasNotTracedIsNoCache(t *testing.T) {
 	for _, c := range []struct{ segments, reserved, wantCached, wantOlder uint64 }{
 		{100 << 20, 100 << 20, 30 << 20, 0},        // none is older

@@ -213,8 +213,8 @@ func (p *poolSet) balances(number int) []Balance {
 	return list
 }
 
-// baseline returns the usage at the first reading without what the books had then. A driver that has
-// no room for the rounding does not round so.
+// baseline returns the usage at the first reading without what the books had then. A driver that
+// has no room for the rounding does not round so.
 func (r *reading) baseline(first heldOn) uint64 {
 	if least := uint64(first.least()); least <= r.first {
 		return r.first - least

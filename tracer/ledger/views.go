@@ -11,8 +11,8 @@ import (
 // when it had most since AddHighest was called last; it is nil if all have most now. It must follow
 // the call of Ledger.Snapshot that took the snapshot: nothing may be booked in between.
 //
-// What is measured is what the peak is of: tensors on one GPU where PyTorch reports them, else
-// what the process allocated. All that is live in a process is of the same instant, so that its parts
+// What is measured is what the peak is of: tensors on one GPU where PyTorch reports them, else what
+// the process allocated. All that is live in a process is of the same instant, so that its parts
 // add up; processes have instants of their own. Growth, History, Cohorts, Oldest and Holders are
 // those of the snapshot. The cache is spread evenly over the segments. What no event told is not
 // seen: tensors beyond the sample that came and went. A process with memory asleep is as of now.
@@ -106,9 +106,9 @@ func (l *Ledger) AddStuck(s *Snapshot) {
 	})
 }
 
-// AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that ended
-// after the snapshot was taken and is as of its moment, and its Caches by the latest reading. If no walk has found anything yet, and one is
-// under way, that walk counts as failed.
+// AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that
+// ended after the snapshot was taken and is as of its moment, and its Caches by the latest reading.
+// If no walk has found anything yet, and one is under way, that walk counts as failed.
 func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	p := l.walkOf(pid, s.End)
 	if p == nil {
@@ -123,8 +123,8 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	}
 }
 
-// NoteLasting marks what a process keeps in a snapshot as lasting if the walks next before and after it found as many bytes,
-// of the same parts of a model.
+// NoteLasting marks what a process keeps in a snapshot as lasting if the walks next before and
+// after it found as many bytes, of the same parts of a model.
 func NoteLasting(l *Ledger, s *Snapshot, pid uint32) {
 	p := l.walkOf(pid, s.End)
 	if p == nil || p.walks == nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // A walk sees memory that stays, and memory that the running step takes and gives back while it is
-// read: together they are more than the allocator ever had at once. The rank of a storage is how sure
-// it is that it was there when the walk began, the surest first.
+// read: together they are more than the allocator ever had at once. The rank of a storage is how
+// sure it is that it was there when the walk began, the surest first.
 const (
 	foundTwice  = iota // older than the attach: the walk before found it at the same address, which no event gave out since
 	foundStill         // neither it nor its holder changed while it was read
@@ -17,8 +17,8 @@ const (
 	foundRanks
 )
 
-// keepOlder keeps what a walk found of memory from before the attach in place of what the walk before
-// found.
+// keepOlder keeps what a walk found of memory from before the attach in place of what the walk
+// before found.
 func (p *process) keepOlder(j *joined) {
 	kept := len(p.walks.list[len(p.walks.list)-1].Held)
 	set := olderSet{held: make([]rankedBytes, kept), gone: make([]rankedBytes, kept)}
@@ -39,8 +39,8 @@ func (p *process) keepOlder(j *joined) {
 	p.walks.older = set
 }
 
-// fitRanks makes parts add up to at most a total: what is less sure makes room for what is surer. It
-// returns their sum, and by how much they exceeded the total.
+// fitRanks makes parts add up to at most a total: what is less sure makes room for what is surer.
+// It returns their sum, and by how much they exceeded the total.
 func fitRanks(parts []rankedBytes, total uint64) (fitted []uint64, sum, excess uint64) {
 	fitted = make([]uint64, len(parts))
 	bytes := make([]uint64, len(parts))
@@ -57,8 +57,8 @@ func fitRanks(parts []rankedBytes, total uint64) (fitted []uint64, sum, excess u
 	return fitted, sum, excess
 }
 
-// ranks returns what a walk took for memory from before the attach, by index in its Held: by rank if
-// it is the latest.
+// ranks returns what a walk took for memory from before the attach, by index in its Held: by rank
+// if it is the latest.
 func (w *walks) ranks(x *Walked, latest bool) []rankedBytes {
 	if latest && len(w.older.held) >= len(x.Held) {
 		return w.older.held[:len(x.Held)]
@@ -112,8 +112,8 @@ func totalsOn(list []WalkTotals, device int32) *WalkTotals {
 	return nil
 }
 
-// divideOlder divides, in a snapshot, a process's memory from before the attach among the holders of
-// its latest walk, and counts what no allocator reported as tensors of its baseline.
+// divideOlder divides, in a snapshot, a process's memory from before the attach among the holders
+// of its latest walk, and counts what no allocator reported as tensors of its baseline.
 func (p *process) divideOlder(s *Snapshot, index int) {
 	w := p.walks
 	x := s.LatestWalk(index)

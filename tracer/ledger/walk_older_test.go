@@ -148,8 +148,8 @@ func TestWhatTwoWalksFindAtTheSameAddressIsOlder(t *testing.T) {
 	checkLeft(t, l.Snapshot(60, time.Time{}), 100*mib)
 }
 
-// TestOlderMemoryThatWasFreedLeavesItsHolder, not all others in proportion: its address was given out
-// again.
+// TestOlderMemoryThatWasFreedLeavesItsHolder, not all others in proportion: its address was given
+// out again.
 func TestOlderMemoryThatWasFreedLeavesItsHolder(t *testing.T) {
 	l := New(Options{Begin: 1})
 	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})
@@ -166,7 +166,8 @@ func TestOlderMemoryThatWasFreedLeavesItsHolder(t *testing.T) {
 	}
 }
 
-// TestOlderMemoryThatWasFreedUnseen comes off what has no holder first, and then off all in proportion.
+// TestOlderMemoryThatWasFreedUnseen comes off what has no holder first, and then off all in
+// proportion.
 func TestOlderMemoryThatWasFreedUnseen(t *testing.T) {
 	l := New(Options{Begin: 1})
 	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})
@@ -207,8 +208,8 @@ func TestTheFirstWalkDividesBeforeTheAllocatorHasReported(t *testing.T) {
 	}
 }
 
-// TestTensorsThatOnlyAWalkKnowsAreInThePlanes, never more than NVML said, and AddWalk has them be in
-// those of a moment before it.
+// TestTensorsThatOnlyAWalkKnowsAreInThePlanes, never more than NVML said, and AddWalk has them be
+// in those of a moment before it.
 func TestTensorsThatOnlyAWalkKnowsAreInThePlanes(t *testing.T) {
 	l := trained(false)
 	early := l.Snapshot(20, time.Time{})
@@ -262,9 +263,9 @@ func TestACheckpointHasWhatAWalkTookForOlder(t *testing.T) {
 	}
 }
 
-// TestAWalkOfAProcessThatGivesUpItsMemoryReplacesNone: one that ends with an uncaught error frees its
-// tensors, or ends, while it is read. What the walk before found is worth more, as long as this one
-// found little.
+// TestAWalkOfAProcessThatGivesUpItsMemoryReplacesNone: one that ends with an uncaught error frees
+// its tensors, or ends, while it is read. What the walk before found is worth more, as long as this
+// one found little.
 func TestAWalkOfAProcessThatGivesUpItsMemoryReplacesNone(t *testing.T) {
 	frees := func(l *Ledger) {
 		l.Apply(&Event{Op: Totals, Kind: Tensor, Space: Blocks, PID: 7, Device: 0, Time: 51, Told: ToldAllocated | ToldLive, Reserved: 400 * mib})
@@ -299,9 +300,9 @@ func TestAWalkOfAProcessThatGivesUpItsMemoryReplacesNone(t *testing.T) {
 	}
 }
 
-// TestAWalkThatReadsWhatWasFreedBeforeItBeganReplacesNone: on a busy machine, a process that ends with an
-// uncaught error has freed its tensors before the walk for its record begins, and its objects are still in
-// its memory.
+// TestAWalkThatReadsWhatWasFreedBeforeItBeganReplacesNone: on a busy machine, a process that ends
+// with an uncaught error has freed its tensors before the walk for its record begins, and its
+// objects are still in its memory.
 func TestAWalkThatReadsWhatWasFreedBeforeItBeganReplacesNone(t *testing.T) {
 	l := trained(true)
 	l.Tell(walkOfStep(30, 0, false))
@@ -318,8 +319,8 @@ func TestAWalkThatReadsWhatWasFreedBeforeItBeganReplacesNone(t *testing.T) {
 	}
 }
 
-// BenchmarkTensorsAfterAWalk allocates and frees a tensor in a process of which a walk found so many
-// storages from before the attach; 0: no walk.
+// BenchmarkTensorsAfterAWalk allocates and frees a tensor in a process of which a walk found so
+// many storages from before the attach; 0: no walk.
 func BenchmarkTensorsAfterAWalk(b *testing.B) {
 	for _, storages := range []uint64{0, 1_000, 100_000} {
 		b.Run(fmt.Sprint(storages), func(b *testing.B) {

@@ -68,13 +68,14 @@ func (p *process) addWalk(in *Walk) {
 const MaxWaste = 64
 
 const (
-	// leastShare is what the first walk of a process must find of its memory if the process freed most
-	// of it while it was read.
+	// leastShare is what the first walk of a process must find of its memory if the process freed
+	// most of it while it was read.
 	leastShare = 0.1
 )
 
 // Reasons in Walked.Failure. They are codes, which captures keep; captures of older versions have
-// sentences instead, as have failures that the system has words for. Package report has the sentences.
+// sentences instead, as have failures that the system has words for. Package report has the
+// sentences.
 const (
 	WalkNoPython  = "no_python"  // no Python interpreter is in the process
 	WalkNoTensors = "no_tensors" // nor a tensor of PyTorch in its Python

@@ -63,7 +63,8 @@ func (v *processView) addTensors(all []*site, segments map[processDevice]segment
 	}
 }
 
-// isVoid reports whether nothing is known of an allocator: readings showed that it changes without a report.
+// isVoid reports whether nothing is known of an allocator: readings showed that it changes without
+// a report.
 func (t *tensors) isVoid(m *tensorState) bool {
 	return t.device >= 0 && !t.now.known && !t.first.seen && !t.reading.taken && t.peak.bytes == 0 && m.live == (count{}) && m.freed == (count{})
 }
@@ -181,9 +182,9 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	return out
 }
 
-// untracedInside returns how much of Untraced lies in segments that were allocated since the attach, where it has taken
-// cache. Where that is not known, it is as much of their free memory as of that of older segments, in which
-// outside bytes are live.
+// untracedInside returns how much of Untraced lies in segments that were allocated since the
+// attach, where it has taken cache. Where that is not known, it is as much of their free memory as
+// of that of older segments, in which outside bytes are live.
 func (t *Tensors) untracedInside(outside uint64) uint64 {
 	if t.Untraced == 0 {
 		return 0

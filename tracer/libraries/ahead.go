@@ -31,8 +31,8 @@ var driverFolders = []string{
 // maxTried limits the folders that are remembered: many of their containers ended long ago.
 const maxTried = 1 << 14
 
-// Limits of the files that are mapped at a time. The users of processes share them out by the rule of
-// quota.Quota: one process has at most 16.
+// Limits of the files that are mapped at a time. The users of processes share them out by the rule
+// of quota.Quota: one process has at most 16.
 const (
 	maxAhead = 64
 	maxNamed = 4 // in folders that the environment of a process names
@@ -62,8 +62,8 @@ func NewAhead() *Ahead {
 	return &Ahead{tried: map[string]bool{}, inodes: map[fileid.ID]bool{}, places: quota.NewByProcess(maxAhead)}
 }
 
-// triedFor is how long a folder is not searched again: the driver may have been installed since, and
-// the kernel gives a namespace the number of another one that has ended.
+// triedFor is how long a folder is not searched again: the driver may have been installed since,
+// and the kernel gives a namespace the number of another one that has ended.
 const triedFor = time.Hour
 
 // Forget has folders be searched again that were long ago.
@@ -75,8 +75,8 @@ func (a *Ahead) Forget(now time.Time) {
 
 // Prepare maps the file that a process would load as libcuda.so.1. The process controls the paths,
 // through its environment and its root: they are resolved inside that root, and the file is mapped
-// but never executed. Prepare searches each folder of a mount namespace once. It reports whether all
-// was mapped: else it is to be called again after Close.
+// but never executed. Prepare searches each folder of a mount namespace once. It reports whether
+// all was mapped: else it is to be called again after Close.
 func (a *Ahead) Prepare(pid uint32, environ []string) bool {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
@@ -129,7 +129,8 @@ func (a *Ahead) untried(namespace string, folders []string) (list []string) {
 	return list
 }
 
-// openDrivers opens the driver's library in folders below the root of a process, in at most so many.
+// openDrivers opens the driver's library in folders below the root of a process, in at most so
+// many.
 func openDrivers(pid uint32, folders []string, most int) ([]*os.File, error) {
 	return procfs.Call(pid, processPatience, func() (files []*os.File, _ error) {
 		for _, folder := range folders {
@@ -182,8 +183,8 @@ type layouts interface {
 // Scan scans one process, or all with pid 0, like Scanner.ScanLayouts. For processes in the result
 // that have not loaded the driver yet and that are wanted, it maps the driver's library, and adds
 // the new mappings of this process to the result. With everyone, it also maps this host's library.
-// The mappings stay until Close, which must follow once the files are probed. later has the processes
-// for which there was no room: they must be scanned again after Close.
+// The mappings stay until Close, which must follow once the files are probed. later has the
+// processes for which there was no room: they must be scanned again after Close.
 func (a *Ahead) Scan(scanner layouts, pid uint32, everyone bool, wanted func(pid uint32) bool) (found []Mapped, list map[uint32]uint64, later []uint32, err error) {
 	found, list, err = scanner.ScanLayouts(pid)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iterateProcess runs an iterator over the tasks of one process and has take read its output. It makes
-// the system calls itself because cilium/ebpf has no iterators over one process
+// iterateProcess runs an iterator over the tasks of one process and has take read its output. It
+// makes the system calls itself because cilium/ebpf has no iterators over one process
 // (bpf_iter_link_info.task, Linux 6.1, commit f0d74c4da1f0).
 func iterateProcess(program *ebpf.Program, pid uint32, take func(io.Reader) error) error {
 	info := struct{ tid, pid, pidfd, unused uint32 }{pid: pid}

@@ -36,8 +36,8 @@ type MappingEvents struct {
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
 // RingPages returns the size of a ring in pages, without the page of its positions. The more CPUs
-// there are, the fewer of all mappings each one makes: rings take at most 4 MiB together on 64 CPUs.
-// The smallest one has space for some 450 mappings between two polls.
+// there are, the fewer of all mappings each one makes: rings take at most 4 MiB together on 64
+// CPUs. The smallest one has space for some 450 mappings between two polls.
 func RingPages(cpus int) int {
 	const most, least, together = 64, 16, 1024
 	pages := most

@@ -42,8 +42,8 @@ func lookAtMaps(pid uint32) (scan, error) {
 	return scan{list: readMaps(f, pid, procfs.Exe(pid))}, nil
 }
 
-// readMaps lists the libraries of a CUDA process in its /proc/PID/maps, and the program itself, which
-// is exe. After a failed read, it has those before.
+// readMaps lists the libraries of a CUDA process in its /proc/PID/maps, and the program itself,
+// which is exe. After a failed read, it has those before.
 func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
 	var c collector
 	_ = procmaps.Each(io.LimitReader(r, maxMaps), func(m procmaps.Mapping) bool {
@@ -59,8 +59,9 @@ func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
 // maxCode is how many mappings Code returns. A process with PyTorch has some 300.
 const maxCode = 1 << 12
 
-// Code lists the mappings of code of a process, at most maxCode, with their layers as System: whatever
-// file has a function of that layer. It returns deadline.ErrStuck if the process stalls it.
+// Code lists the mappings of code of a process, at most maxCode, with their layers as System:
+// whatever file has a function of that layer. It returns deadline.ErrStuck if the process stalls
+// it.
 func Code(pid uint32) ([]Mapped, error) {
 	return procfs.Call(pid, processPatience, func() (list []Mapped, _ error) {
 		maps, err := procfs.ReadWaiting(pid, "maps", maxMaps)
@@ -121,8 +122,8 @@ type Part struct {
 	Offset     uint64 // of Start in the file
 }
 
-// Parts reads from /proc/PID/maps which parts of the file are mapped now where l was: the process may
-// have changed the rights of some, or may be another one with the same pid. It is for use in a
+// Parts reads from /proc/PID/maps which parts of the file are mapped now where l was: the process
+// may have changed the rights of some, or may be another one with the same pid. It is for use in a
 // procfs.Call: the process may stall it.
 func (l Mapped) Parts() (list []Part, err error) {
 	start, end, ok := l.Range()

@@ -15,8 +15,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
-// scan is what a look at processes has found: the mappings of CUDA processes, ordered by pid, and the
-// layouts of all.
+// scan is what a look at processes has found: the mappings of CUDA processes, ordered by pid, and
+// the layouts of all.
 type scan struct {
 	list    []Mapped
 	layouts map[uint32]uint64
@@ -62,8 +62,9 @@ func (c *collector) add(l Mapped) {
 	}
 }
 
-// end removes the mappings of the current process if it maps no CUDA library. A program that contains
-// cudart loads the driver's library in cuInit at the latest, and PyTorch alone may run on the CPU.
+// end removes the mappings of the current process if it maps no CUDA library. A program that
+// contains cudart loads the driver's library in cuInit at the latest, and PyTorch alone may run on
+// the CPU.
 func (c *collector) end() {
 	if !c.isCUDA {
 		clear(c.list[c.begin:])

@@ -34,8 +34,9 @@ type Scanner struct {
 }
 
 const (
-	// allPatience limits the iterator over all processes, some 5 ms for 1,000, and the look at each alone
-	// if one of them holds the iterator. One that is left out by mistake is scanned a second later.
+	// allPatience limits the iterator over all processes, some 5 ms for 1,000, and the look at each
+	// alone if one of them holds the iterator. One that is left out by mistake is scanned a second
+	// later.
 	allPatience = 500 * time.Millisecond
 	// together is how many processes are looked at at the same time.
 	together = 4

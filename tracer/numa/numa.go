@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa knows whether automatic NUMA balancing may hide pages of processes from BPF programs,
-// and where the kernel has those pages all the same.
+// Package numa knows whether automatic NUMA balancing may hide pages of processes from BPF
+// programs, and where the kernel has those pages all the same.
 package numa
 
 import (
@@ -87,8 +87,8 @@ func hasFlag(root fs.FS, flag string) bool {
 
 var errHidden = errors.New("the kernel hides its addresses (add CAP_SYSLOG, or set kernel.kptr_restrict=0)")
 
-// findSymbol returns the address of a symbol in lines such as "ffffffff82a0b6c8 D page_offset_base", and
-// 0 if there is none.
+// findSymbol returns the address of a symbol in lines such as "ffffffff82a0b6c8 D
+// page_offset_base", and 0 if there is none.
 func findSymbol(r io.Reader, symbol string) (uint64, error) {
 	lines := bufio.NewScanner(io.LimitReader(r, maxSymbols))
 	known := false

@@ -16,8 +16,8 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// Prepare returns how the kernel half reads pages that NUMA balancing has marked, after a proof on a page of
-// this process. root is the root file system, arch as in GOARCH.
+// Prepare returns how the kernel half reads pages that NUMA balancing has marked, after a proof on
+// a page of this process. root is the root file system, arch as in GOARCH.
 func Prepare(root fs.FS, arch string) (bpf.DirectMap, error) {
 	m, err := FindDirectMap(root, arch)
 	if err != nil {
@@ -29,8 +29,8 @@ func Prepare(root fs.FS, arch string) (bpf.DirectMap, error) {
 	return m, nil
 }
 
-// prove reads a page without access rights, whose page-table entry is that of a marked page, and compares a
-// word of it.
+// prove reads a page without access rights, whose page-table entry is that of a marked page, and
+// compares a word of it.
 func prove(m bpf.DirectMap) error {
 	spec, err := bpf.LoadMarked()
 	if err != nil {

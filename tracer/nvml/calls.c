@@ -2,10 +2,10 @@
 
 //go:build cgo
 
-// go-nvml calls NVML's functions by name, and leaves it to the dynamic loader to find them at their first
-// call. The loader never looks again, so the library could not be unloaded. Here each of these names
-// calls what bind_function was told last. All have at most four arguments, integers or pointers,
-// and return an nvmlReturn_t.
+// go-nvml calls NVML's functions by name, and leaves it to the dynamic loader to find them at their
+// first call. The loader never looks again, so the library could not be unloaded. Here each of
+// these names calls what bind_function was told last. All have at most four arguments, integers or
+// pointers, and return an nvmlReturn_t.
 
 #include <stddef.h>
 #include <string.h>

@@ -151,8 +151,8 @@ func (d *Driver) Close(ctx context.Context) error {
 	return err
 }
 
-// Suspend closes all that is open of the driver, and unloads its library: they may be replaced then.
-// The next call of GPUs or Usage opens them again, in the version that is installed by then.
+// Suspend closes all that is open of the driver, and unloads its library: they may be replaced
+// then. The next call of GPUs or Usage opens them again, in the version that is installed by then.
 func (d *Driver) Suspend(ctx context.Context) error {
 	_, err := ask(ctx, d, func() (struct{}, error) { return struct{}{}, d.library.stop() })
 	return err

@@ -14,8 +14,8 @@ import (
 // logVariable names the file that the fake NVML keeps open while it is initialized.
 const logVariable = "FAKECUDA_NVML_LOG"
 
-// TestSuspendedDriverIsNotHeldAndItsSuccessorIsUsed replaces the driver's library while it is suspended,
-// as an upgrade does.
+// TestSuspendedDriverIsNotHeldAndItsSuccessorIsUsed replaces the driver's library while it is
+// suspended, as an upgrade does.
 func TestSuspendedDriverIsNotHeldAndItsSuccessorIsUsed(t *testing.T) {
 	if !inChild(t, "") {
 		return

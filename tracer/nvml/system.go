@@ -13,9 +13,9 @@ import (
 // maxNode is the largest number of a NUMA node that is plausible: the kernel has at most 1024.
 const maxNode = 1023
 
-// describeSystem reads how a whole GPU shares memory with the host. Drivers from 550 on have the call
-// for the node; the call for the mode is newer than 555. A GPU that is no NUMA node answers that the
-// call is not supported.
+// describeSystem reads how a whole GPU shares memory with the host. Drivers from 550 on have the
+// call for the node; the call for the mode is newer than 555. A GPU that is no NUMA node answers
+// that the call is not supported.
 func (l *realLibrary) describeSystem(d gonvml.Device, gpu *ledger.GPU) {
 	if l.has["nvmlDeviceGetAddressingMode"] {
 		if mode, ret := d.GetAddressingMode(); ret == gonvml.SUCCESS {

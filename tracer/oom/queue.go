@@ -29,8 +29,9 @@ type Error struct {
 	oomevent.Event
 	User uint32 // as in ledger.Process
 
-	// AddHolders adds to a snapshot who keeps the memory of the process. It takes as long as a walk, at
-	// most some seconds. It is nil unless Record is set, and where holders are not looked for.
+	// AddHolders adds to a snapshot who keeps the memory of the process. It takes as long as a
+	// walk, at most some seconds. It is nil unless Record is set, and where holders are not looked
+	// for.
 	AddHolders func(s *ledger.Snapshot)
 
 	Record bool             // it is within the limit of records
@@ -62,8 +63,8 @@ type Options struct {
 
 	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block
 	// Books returns the books of processes that run, as of a time a moment ago. It is called in a
-	// turn, and may take 0.1 s. Walked waits, at most 10 s, for a walk of the process that is as of the
-	// same time; nil: there is none.
+	// turn, and may take 0.1 s. Walked waits, at most 10 s, for a walk of the process that is as of
+	// the same time; nil: there is none.
 	Books func(tx *sequence.Tx, pid uint32, at uint64) (s *ledger.Snapshot, walked func())
 	// Walk looks for the holders of a process and has them booked; nil: holders are not looked for.
 	Walk func(pid uint32)

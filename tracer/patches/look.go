@@ -33,8 +33,8 @@ type change struct {
 	trap     bool   // see Patch.Trap
 }
 
-// find returns what the process changed. It looks twice: the process may unmap the file meanwhile, and
-// probes of other tools may come and go.
+// find returns what the process changed. It looks twice: the process may unmap the file meanwhile,
+// and probes of other tools may come and go.
 func (l *look) find() (found change, err error) {
 	for range 2 {
 		found, err = l.findOnce()
@@ -81,8 +81,8 @@ func (l *look) findOnce() (found change, err error) {
 	return found, nil
 }
 
-// findIn looks at one part, of which own reports the pages that are the process's own, and adds what
-// differs to found.
+// findIn looks at one part, of which own reports the pages that are the process's own, and adds
+// what differs to found.
 func (l *look) findIn(part libraries.Part, own func(address uint64) bool, found *change) error {
 	start, offset, size := part.Start, part.Offset, part.End-part.Start
 	var which []int // pieces in such pages
@@ -178,8 +178,8 @@ func takesTraps(pid uint32) bool {
 	return true
 }
 
-// withProbes returns the pieces as a new mapping of the file has them: the kernel writes breakpoints
-// into it, except those of tools that probe only some processes.
+// withProbes returns the pieces as a new mapping of the file has them: the kernel writes
+// breakpoints into it, except those of tools that probe only some processes.
 func (c *Code) withProbes(path string) ([][]byte, error) {
 	if known := c.probed.Load(); known != nil {
 		return *known, nil

@@ -65,7 +65,8 @@ func (p pages) entries(start, n uint64) ([]uint64, error) {
 }
 
 // isOwn reports whether a page is in memory or in swap, and not a file's: bits 63, 62 and 61 of
-// Documentation/admin-guide/mm/pagemap.rst. A page that is in neither is the file's when it is read.
+// Documentation/admin-guide/mm/pagemap.rst. A page that is in neither is the file's when it is
+// read.
 func isOwn(entry uint64) bool {
 	const present, swapped, file = 1 << 63, 1 << 62, 1 << 61
 	return entry&(present|swapped) != 0 && entry&file == 0

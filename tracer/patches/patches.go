@@ -2,8 +2,8 @@
 
 // Package patches finds functions that a process has changed in its memory. UCX, Frida and other
 // tools overwrite the first bytes of a function with a jump, and debuggers overwrite one with a
-// breakpoint. A probe there would destroy the patch: the kernel puts the probe's breakpoint over it,
-// runs the file's instruction instead, and writes the file's byte back at the end.
+// breakpoint. A probe there would destroy the patch: the kernel puts the probe's breakpoint over
+// it, runs the file's instruction instead, and writes the file's byte back at the end.
 //
 // The package reads memory of other processes and changes nothing. Any goroutine may use it.
 package patches
@@ -84,8 +84,8 @@ type Patch struct {
 	PID      uint32
 	Function string // the first that differs; "" if the memory could not be compared
 	Err      error  // why it could not be
-	// It put a breakpoint of its own where a function is probed. Even a probe in another process takes
-	// the trap: the kernel looks for probes by file.
+	// It put a breakpoint of its own where a function is probed. Even a probe in another process
+	// takes the trap: the kernel looks for probes by file.
 	Trap bool
 }
 
@@ -99,15 +99,15 @@ func (p Patch) String() string {
 }
 
 // Find returns the processes that changed the code, ordered by pid. path leads to the file, and
-// mapped are all its mappings in those processes. Breakpoints of probes are no change. The result also
-// has a process whose memory could not be compared: see Patch.Err. Find ends at the first that stalls
-// it, see procfs.Call.
+// mapped are all its mappings in those processes. Breakpoints of probes are no change. The result
+// also has a process whose memory could not be compared: see Patch.Err. Find ends at the first that
+// stalls it, see procfs.Call.
 func (c *Code) Find(path string, mapped []libraries.Mapped) (list []Patch) {
 	return c.find(path, mapped, false)
 }
 
-// FindProbed is Find for processes in which vramprof has probed the code by itself: breakpoints at the
-// places of the probes are no change.
+// FindProbed is Find for processes in which vramprof has probed the code by itself: breakpoints at
+// the places of the probes are no change.
 func (c *Code) FindProbed(path string, mapped []libraries.Mapped) (list []Patch) {
 	return c.find(path, mapped, true)
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pauses keeps the budget of tracing: it detaches the probe on PyTorch's reports from processes that are above it and
-// attaches it again, and has the kernel half and the books keep the blocks that were not freed meanwhile.
+// Package pauses keeps the budget of tracing: it detaches the probe on PyTorch's reports from
+// processes that are above it and attaches it again, and has the kernel half and the books keep the
+// blocks that were not freed meanwhile.
 package pauses
 
 import (
@@ -76,7 +77,8 @@ const (
 	forgetInterval = 5 * time.Second
 	joinAfter      = time.Minute // without a pause
 
-	// tries is how often the probe is attached until what was kept is proven. The last time nothing is kept.
+	// tries is how often the probe is attached until what was kept is proven. The last time nothing
+	// is kept.
 	tries = 3
 )
 
@@ -88,8 +90,8 @@ func New(o Options) *Keeper {
 	}
 }
 
-// Run keeps the budget until ctx ends. The probe is attached when it is called; at the end the books are those of then
-// also if it is not.
+// Run keeps the budget until ctx ends. The probe is attached when it is called; at the end the
+// books are those of then also if it is not.
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.readers.close()
 	for ctx.Err() == nil {
@@ -233,8 +235,8 @@ func (k *Keeper) known(pids []uint32) map[torchalloc.Allocator]torchalloc.Known 
 	return before.until(k.readers.read(before.pids()))
 }
 
-// Update has the books take the totals of processes that are not traced. Their lines stay as they were, unless an allocator
-// has less than they have.
+// Update has the books take the totals of processes that are not traced. Their lines stay as they
+// were, unless an allocator has less than they have.
 func (k *Keeper) Update() {
 	defer k.Defects.Recovered(torchalloc.Reading)
 	pids := k.pids()
@@ -295,7 +297,8 @@ func (k *Keeper) tell(now uint64, in map[uint32]*ledger.Untraced) {
 	k.Allocators.Read(tx)
 }
 
-// Resume attaches the probe to processes again, and ends the blocks that are not proven to have stayed.
+// Resume attaches the probe to processes again, and ends the blocks that are not proven to have
+// stayed.
 func (k *Keeper) Resume(pids ...uint32) {
 	defer k.Defects.Recovered(torchalloc.Reading)
 	left, failed := pids, map[torchalloc.Allocator]unproven{}
@@ -326,8 +329,8 @@ func (k *Keeper) Resume(pids ...uint32) {
 // unproven has the kinds of blocks of an allocator that could not be proven to have stayed.
 type unproven struct{ small, large bool }
 
-// settle keeps what was not freed until now, except of allocators for which that could not be proven the last time, and
-// returns what it kept. The probe is detached.
+// settle keeps what was not freed until now, except of allocators for which that could not be
+// proven the last time, and returns what it kept. The probe is detached.
 func (k *Keeper) settle(pids []uint32, failed map[torchalloc.Allocator]unproven, keep bool) map[torchalloc.Allocator]torchalloc.Smallest {
 	now := k.now()
 	in := map[uint32]*ledger.Untraced{}
@@ -350,8 +353,8 @@ func (k *Keeper) settle(pids []uint32, failed map[torchalloc.Allocator]unproven,
 	return kept
 }
 
-// prove returns the processes of which it does not know that what was kept stayed until now, when the probe is attached,
-// and notes their allocators.
+// prove returns the processes of which it does not know that what was kept stayed until now, when
+// the probe is attached, and notes their allocators.
 func (k *Keeper) prove(pids []uint32, kept map[torchalloc.Allocator]torchalloc.Smallest, failed map[torchalloc.Allocator]unproven) (left []uint32) {
 	if len(kept) == 0 {
 		return nil

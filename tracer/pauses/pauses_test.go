@@ -18,8 +18,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
-// world imitates all that a Keeper sees: its clock, processes with allocators, the probe and the books. log has what was
-// done, in order.
+// world imitates all that a Keeper sees: its clock, processes with allocators, the probe and the
+// books. log has what was done, in order.
 type world struct {
 	*Keeper
 	t       *testing.T
@@ -221,8 +221,9 @@ func TestBlocksOfOnlyOneKindStay(t *testing.T) {
 	w.want("resume", "7 not traced, small blocks stay false, large true", "attach [7]")
 }
 
-// TestWhatIsFreedWhileTheProbeReturnsDoesNotStay: the counters are read again when the probe is attached, and what they do not
-// prove ends, in as many tries as it takes, the last of which keeps nothing.
+// TestWhatIsFreedWhileTheProbeReturnsDoesNotStay: the counters are read again when the probe is
+// attached, and what they do not prove ends, in as many tries as it takes, the last of which keeps
+// nothing.
 func TestWhatIsFreedWhileTheProbeReturnsDoesNotStay(t *testing.T) {
 	w := newWorld(t, 7, 8)
 	w.Pause(7, 8)

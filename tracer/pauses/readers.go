@@ -22,8 +22,8 @@ const (
 	pause      = 10 * time.Second       // until a process is tried again whose counters could not be read
 )
 
-// readers read the counters of PyTorch's allocators. They keep what they have opened: the same process and allocator
-// must answer before a pause and after it.
+// readers read the counters of PyTorch's allocators. They keep what they have opened: the same
+// process and allocator must answer before a pause and after it.
 type readers struct {
 	layouts *allocator.Layouts
 	of      map[uint32]*reader
@@ -124,7 +124,8 @@ func (r *readers) close() {
 	}
 }
 
-// until returns what is known of allocators whose counters were read before and after by the same reader.
+// until returns what is known of allocators whose counters were read before and after by the same
+// reader.
 func (r read) until(after read) map[torchalloc.Allocator]torchalloc.Known {
 	list := map[torchalloc.Allocator]torchalloc.Known{}
 	for pid, then := range r {

@@ -157,8 +157,8 @@ func checkLockdown(env Env) Result {
 	return Result{Name: "lockdown", Status: OK, Detail: mode}
 }
 
-// checkNUMA checks what automatic NUMA balancing does to stack traces where it is on. It takes the access rights of
-// pages away, so that the next access shows who uses them.
+// checkNUMA checks what automatic NUMA balancing does to stack traces where it is on. It takes the
+// access rights of pages away, so that the next access shows who uses them.
 func checkNUMA(env Env) Result {
 	nodes := numa.Nodes(env.Root)
 	if nodes == "" || !numa.IsBalancing(env.Root) {

@@ -42,8 +42,8 @@ const (
 
 // ReturnProbeSelfTest verifies that uprobes work and that return probes do not kill programs under
 // seccomp filters. It runs a tiny program under such a filter with both kinds of probes; other
-// processes are not touched. It needs the privileges of tracing. The probes are gone shortly after it
-// returns.
+// processes are not touched. It needs the privileges of tracing. The probes are gone shortly after
+// it returns.
 func ReturnProbeSelfTest(ctx context.Context) error {
 	if len(selfTestProgram) == 0 {
 		return fmt.Errorf("%w: return probes make no system call on this architecture", ErrNotApplicable)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probepoint finds functions in ELF files and, in each function, the instruction where a probe
-// is cheapest. It reads headers, symbols and the first bytes of the requested functions, never
-// whole files, and trusts none of it.
+// Package probepoint finds functions in ELF files and, in each function, the instruction where a
+// probe is cheapest. It reads headers, symbols and the first bytes of the requested functions,
+// never whole files, and trusts none of it.
 package probepoint
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probeprice measures how long a probe delays a program on this machine: it calls a function of
-// this process in a loop, without the probe and with it.
+// Package probeprice measures how long a probe delays a program on this machine: it calls a
+// function of this process in a loop, without the probe and with it.
 package probeprice
 
 import (
@@ -19,8 +19,8 @@ func address() uintptr
 func call(n uint64)
 
 const (
-	// calls is how many calls are measured, in some 20 ms. Their median counts: other programs take the
-	// processor in some.
+	// calls is how many calls are measured, in some 20 ms. Their median counts: other programs take
+	// the processor in some.
 	calls = 101
 
 	// evicted is how much memory is written before each call. A program does other work between two
@@ -36,8 +36,8 @@ var (
 	errNotHit    = errors.New("the probe was not hit")
 )
 
-// Measure returns how much longer a call takes with a probe at its entry. attach attaches the probe to
-// the file program at an offset in bytes, and returns what detaches it, which Measure calls in a
+// Measure returns how much longer a call takes with a probe at its entry. attach attaches the probe
+// to the file program at an offset in bytes, and returns what detaches it, which Measure calls in a
 // goroutine of its own: the kernel waits then.
 func Measure(attach func(program *os.File, offset uint64) (detach func(), err error)) (time.Duration, error) {
 	price, err := measure(attach)

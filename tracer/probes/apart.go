@@ -16,14 +16,14 @@ import (
 )
 
 // While a process has other code in its memory than its file has, the file is probed in each of the
-// other traced processes by itself: the breakpoints of such a probe are in that process alone. A process
-// that maps the file later, and a forked child, has them from its scan on, so its first calls can be
-// missing.
+// other traced processes by itself: the breakpoints of such a probe are in that process alone. A
+// process that maps the file later, and a forked child, has them from its scan on, so its first
+// calls can be missing.
 
-// probesApart reports whether a file may be probed in single processes. It may not where a probe in one
-// process is felt in another: if that one stalls readers of its memory, since the kernel takes a lock of
-// each process that maps the file; and if it has a breakpoint where a function is probed, whose trap the
-// kernel would take for that of a probe.
+// probesApart reports whether a file may be probed in single processes. It may not where a probe in
+// one process is felt in another: if that one stalls readers of its memory, since the kernel takes
+// a lock of each process that maps the file; and if it has a breakpoint where a function is probed,
+// whose trap the kernel would take for that of a probe.
 func (s *Files) probesApart(x *file) bool {
 	return s.prober.CanAttachToOne() && x.code != nil && x.origin.file != nil && !x.noApart
 }
@@ -142,7 +142,8 @@ func (s *Files) leaveEnded(x *file, mapped []libraries.Mapped) {
 // isApart reports whether the file is probed in single processes only, or in none.
 func (x *file) isApart() bool { return len(x.patched) > 0 || len(x.apart) > 0 }
 
-// pids returns the processes in which the file is probed by itself, 0 if it is probed in all, or none.
+// pids returns the processes in which the file is probed by itself, 0 if it is probed in all, or
+// none.
 func (x *file) pids() []uint32 {
 	switch {
 	case x == nil:

@@ -21,8 +21,8 @@ import (
 // CanAttachToOne reports whether functions can be probed in a single process.
 func (p *Prober) CanAttachToOne() bool { return p.one }
 
-// Attach probes the functions of l in its file f, which may be closed afterwards: in one process, or
-// in all that map the file with pid 0. It attaches all probes or none.
+// Attach probes the functions of l in its file f, which may be closed afterwards: in one process,
+// or in all that map the file with pid 0. It attaches all probes or none.
 func (p *Prober) Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
 	if l.Layer != cudaapi.Torch {
 		return p.attach(f, l, pid)
@@ -110,8 +110,8 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 	return set, nil
 }
 
-// takeWrappers gives the wrappers in the file probes of their own, as far as the kernel half's table
-// has room.
+// takeWrappers gives the wrappers in the file probes of their own, as far as the kernel half's
+// table has room.
 func (p *Prober) takeWrappers(set *Set, l libraries.Mapped) {
 	set.library = !l.Program
 	for _, at := range set.functions {
@@ -154,8 +154,9 @@ func (p *Prober) attachWrapper(x *link.Executable, w *wrapper) (err error) {
 	return nil
 }
 
-// AttachBrief probes the functions of a layer that report the current context or device, in processes
-// as Attach does. Programs call them often, so these probes are attached only for a moment.
+// AttachBrief probes the functions of a layer that report the current context or device, in
+// processes as Attach does. Programs call them often, so these probes are attached only for a
+// moment.
 func (p *Prober) AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set, error) {
 	library, err := probepoint.Open(f)
 	if err != nil {

@@ -104,9 +104,9 @@ const (
 	maxFilesOneByOne = 256
 )
 
-// maxApart limits the probes in single processes, counted by process and file. At each call of a function,
-// the kernel asks all probes of the function which process they are for: with 200 processes, a pair of
-// driver calls took 65 µs longer.
+// maxApart limits the probes in single processes, counted by process and file. At each call of a
+// function, the kernel asks all probes of the function which process they are for: with 200
+// processes, a pair of driver calls took 65 µs longer.
 const maxApart = 128
 
 // NewFiles returns Files that attaches with prober.

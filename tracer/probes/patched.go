@@ -15,10 +15,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// The kernel sets a probe in all processes that map the file, also in those that are not traced. While
-// any process has other code in its memory than the file has there (see package patches), the file has
-// probes in single processes only: see apart.go. The look comes right before the attach. Later, a process
-// must make the code writable to change it. The kernel reports the new mapping, and Probe looks again.
+// The kernel sets a probe in all processes that map the file, also in those that are not traced.
+// While any process has other code in its memory than the file has there (see package patches), the
+// file has probes in single processes only: see apart.go. The look comes right before the attach.
+// Later, a process must make the code writable to change it. The kernel reports the new mapping,
+// and Probe looks again.
 
 // readCode reads what the probes in a file rely on.
 func (s *Files) readCode(f *os.File, l libraries.Mapped) (*patches.Code, error) {
@@ -69,9 +70,9 @@ func (s *Files) takeBack(found []libraries.Mapped) {
 	}
 }
 
-// putOff removes the processes whose memory could not be compared from a list, and has them looked at
-// again. The probes are set in them already: one that changes code under them and stalls a look harms
-// itself alone.
+// putOff removes the processes whose memory could not be compared from a list, and has them looked
+// at again. The probes are set in them already: one that changes code under them and stalls a look
+// harms itself alone.
 func (s *Files) putOff(list []patches.Patch) []patches.Patch {
 	return slices.DeleteFunc(list, func(p patches.Patch) bool {
 		if p.Err != nil && s.options.Again != nil {
@@ -108,8 +109,8 @@ func (s *Files) forgetChanged(key libraries.FileKey) bool {
 }
 
 // takeUnpatched forgets a file that no process has changed in its memory any more, and returns its
-// mappings. It returns nil for any other file, and as long as a process has probes of its own: calls
-// would be missed while they are exchanged.
+// mappings. It returns nil for any other file, and as long as a process has probes of its own:
+// calls would be missed while they are exchanged.
 func (s *Files) takeUnpatched(key libraries.FileKey) []libraries.Mapped {
 	x, mapped := s.known[key], s.mapped.of(key)
 	if !x.isApart() || len(mapped) == 0 {

@@ -49,8 +49,8 @@ func TestAFileWhoseCodeHasChangedIsProbedAgain(t *testing.T) {
 	}
 }
 
-// comparisons imitates Code.Find: it cannot compare the memory of process 7 before it was asked often
-// enough.
+// comparisons imitates Code.Find: it cannot compare the memory of process 7 before it was asked
+// often enough.
 type comparisons struct{ delays, asked int }
 
 func (c *comparisons) find(_ *patches.Code, _ string, list []libraries.Mapped) []patches.Patch {

@@ -22,8 +22,8 @@ const (
 	attachPatience = 20 * time.Second
 )
 
-// patiently runs do with a descriptor of its own of a file that a process maps, as procfs.CallUnhurried does.
-// Probes that come too late are detached again.
+// patiently runs do with a descriptor of its own of a file that a process maps, as
+// procfs.CallUnhurried does. Probes that come too late are detached again.
 func patiently[T any](pid uint32, f *os.File, limit time.Duration, do func(*os.File) (*T, error)) (*T, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

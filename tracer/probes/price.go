@@ -13,9 +13,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/probeprice"
 )
 
-// ReportPrice measures for how long the probe on PyTorch's reports delays a thread per report on this machine,
-// without what the kernel half does for a block. It takes some 10 ms, and must follow a Wait without an
-// error. The probe is in a function of this process.
+// ReportPrice measures for how long the probe on PyTorch's reports delays a thread per report on
+// this machine, without what the kernel half does for a block. It takes some 10 ms, and must follow
+// a Wait without an error. The probe is in a function of this process.
 func (p *Prober) ReportPrice() (time.Duration, error) {
 	return probeprice.Measure(func(program *os.File, offset uint64) (func(), error) {
 		executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", program.Fd()))

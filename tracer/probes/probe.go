@@ -214,8 +214,8 @@ func (s *Files) probeDoubted(now time.Time) {
 	}
 }
 
-// probeUnpatched probes the files in all processes that no process has changed in its memory any more.
-// found lists what all processes map now.
+// probeUnpatched probes the files in all processes that no process has changed in its memory any
+// more. found lists what all processes map now.
 func (s *Files) probeUnpatched(found []libraries.Mapped) {
 	s.mapped = mappedFiles{}
 	s.mapped.note(found)

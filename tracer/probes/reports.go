@@ -17,26 +17,27 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// Reports are the probes on PyTorch's reports of tensors in all files, which can be detached from single processes and
-// attached again while all other probes stay, also those on its out-of-memory errors. Any goroutine may call its methods.
+// Reports are the probes on PyTorch's reports of tensors in all files, which can be detached from
+// single processes and attached again while all other probes stay, also those on its out-of-memory
+// errors. Any goroutine may call its methods.
 //
 // # One link for all processes, or one for each
 //
-// A uprobe has a filter for one process, and none that leaves one out. A program that returns at once is no pause either:
-// the trap is the price. So a pause of one process needs a link for each of the others. Measured on Linux
-// 6.18, 2 processors (AMD, mitigations on):
+// A uprobe has a filter for one process, and none that leaves one out. A program that returns at
+// once is no pause either: the trap is the price. So a pause of one process needs a link for each
+// of the others. Measured on Linux 6.18, 2 processors (AMD, mitigations on):
 //
-//   - Each link on a function costs each hit in any process: 85 ns (uprobe_multi) or 200 ns (perf events), where an
-//     empty probe takes 1,000 to 2,000 ns.
-//   - To attach one takes 7 to 15 ms, and to detach it 40 to 60 ms (100 to 120 ms with perf events), in which nobody
-//     but the caller waits. Links that are detached at once wait together.
+//   - Each link on a function costs each hit in any process: 85 ns (uprobe_multi) or 200 ns (perf
+//     events), where an empty probe takes 1,000 to 2,000 ns.
+//   - To attach one takes 7 to 15 ms, and to detach it 40 to 60 ms (100 to 120 ms with perf
+//     events), in which nobody but the caller waits. Links that are detached at once wait together.
 //   - A link is one file descriptor.
 //
-// So one link has all processes until the first of them is to be paused. Then each process gets its own, and the common
-// one goes, until Join. The kernel half counts links of one kind, and changes the kind at one moment. So at most
-// reports that are in the trap at that moment are lost or counted twice.
-// With more than maxReporting processes, and on Linux 6.6 to 6.9, whose uprobe_multi has filters for threads only, all
-// processes are paused together.
+// So one link has all processes until the first of them is to be paused. Then each process gets its
+// own, and the common one goes, until Join. The kernel half counts links of one kind, and changes
+// the kind at one moment. So at most reports that are in the trap at that moment are lost or
+// counted twice. With more than maxReporting processes, and on Linux 6.6 to 6.9, whose uprobe_multi
+// has filters for threads only, all processes are paused together.
 type Reports struct {
 	prober *Prober
 	kind   *ebpf.Map // of links that count
@@ -97,7 +98,8 @@ func (r *Reports) add(f *os.File, at targets, pid uint32) (*reportProbe, error) 
 	return x, nil
 }
 
-// mappedBy notes that a process maps the file of a probe. While each process has links of its own, it gets them.
+// mappedBy notes that a process maps the file of a probe. While each process has links of its own,
+// it gets them.
 func (r *Reports) mappedBy(x *reportProbe, pid uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,8 +212,8 @@ func (r *Reports) Forget() {
 	maps.DeleteFunc(r.paused, func(pid uint32, _ bool) bool { return !reporting[pid] })
 }
 
-// Detach detaches the probes from some processes, and returns when no thread of them runs their programs any more: the
-// kernel waits up to 0.1 s, in which threads are not delayed.
+// Detach detaches the probes from some processes, and returns when no thread of them runs their
+// programs any more: the kernel waits up to 0.1 s, in which threads are not delayed.
 func (r *Reports) Detach(pids []uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,8 +286,8 @@ func (r *Reports) drop(own bool) {
 	atOnce(steps)
 }
 
-// Attach attaches the probes to processes again from which Detach detached them. It returns the errors of those in which
-// it fails.
+// Attach attaches the probes to processes again from which Detach detached them. It returns the
+// errors of those in which it fails.
 func (r *Reports) Attach(pids []uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

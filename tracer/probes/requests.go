@@ -14,9 +14,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// What the driver takes for itself shows only in its requests to the kernel, which are ioctls. Every
-// process has an ioctl, so those of libc, and of libraries in front of it, are probed in the processes
-// alone that use CUDA.
+// What the driver takes for itself shows only in its requests to the kernel, which are ioctls.
+// Every process has an ioctl, so those of libc, and of libraries in front of it, are probed in the
+// processes alone that use CUDA.
 
 // requests is the probes of the layer System, by pid.
 type requests map[uint32]*requestProbes
@@ -26,8 +26,8 @@ type requestProbes struct {
 	sets    []*Set
 }
 
-// probeRequests probes the functions of the layer System in each traced process in found that has the
-// driver and was not probed yet.
+// probeRequests probes the functions of the layer System in each traced process in found that has
+// the driver and was not probed yet.
 func (s *Files) probeRequests(found []libraries.Mapped) {
 	if !s.options.Requests {
 		return
@@ -85,8 +85,9 @@ func (s *Files) attachRequests(pid uint32) (sets []*Set) {
 	return sets
 }
 
-// attachRequestsOf probes the functions of the layer System in one file, which its process maps at parts.
-// It returns nil if the file has none, and an error if the process has other code in memory than on disk.
+// attachRequestsOf probes the functions of the layer System in one file, which its process maps at
+// parts. It returns nil if the file has none, and an error if the process has other code in memory
+// than on disk.
 func (s *Files) attachRequestsOf(l libraries.Mapped, parts []libraries.Mapped) (*Set, error) {
 	f, err := l.OpenFile()
 	if err != nil {
@@ -110,8 +111,8 @@ func onlyStuck(err error) error {
 	return nil
 }
 
-// takeRequests returns the probes of requests in the processes that match, which have none any more,
-// for the caller to detach.
+// takeRequests returns the probes of requests in the processes that match, which have none any
+// more, for the caller to detach.
 func (s *Files) takeRequests(match func(pid uint32) bool) (sets []*Set) {
 	for _, pid := range slices.Sorted(maps.Keys(s.requests)) {
 		if x := s.requests[pid]; match(pid) {

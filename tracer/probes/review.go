@@ -12,8 +12,8 @@ import (
 )
 
 // review detaches the probes of wrappers that are not needed, and attaches those that may be. f is
-// the wrappers' file. fileID returns the unwinder's id of it, and false while it is unknown. With keep,
-// all wrappers have their probes from now on.
+// the wrappers' file. fileID returns the unwinder's id of it, and false while it is unknown. With
+// keep, all wrappers have their probes from now on.
 func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error {
 	now := time.Now()
 	lost := keep || set.code != nil && set.code.unnamed != 0 && p.wrappers.calls(set.code.unnamed).alone != set.unnamed
@@ -50,8 +50,8 @@ func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace
 	return nil
 }
 
-// name tells the kernel half where the code of the wrappers is. It returns false if it cannot be told:
-// then their probes stay.
+// name tells the kernel half where the code of the wrappers is. It returns false if it cannot be
+// told: then their probes stay.
 func (p *Prober) name(set *Set, fileID func() (uint64, bool)) bool {
 	if set.code != nil || len(set.wrappers) == 0 {
 		return true

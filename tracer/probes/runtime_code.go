@@ -13,8 +13,8 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// runtimeCode tells the kernel half which code of runtimes' files belongs to which wrapper: the user
-// space half of bpf/runtime_parts.h. Copies of a file in several containers have one entry.
+// runtimeCode tells the kernel half which code of runtimes' files belongs to which wrapper: the
+// user space half of bpf/runtime_parts.h. Copies of a file in several containers have one entry.
 type runtimeCode struct {
 	parts *ebpf.Map
 	files map[uint64]*codeOfFile // by the unwinder's id of their content
@@ -31,8 +31,8 @@ type codeOfFile struct {
 // fileBits are the bits of a prefix that tell the file; those of the address follow.
 const fileBits = 64
 
-// add writes the wrappers of a file. library tells a runtime library from a program that contains the
-// runtime, which calls the driver by itself too.
+// add writes the wrappers of a file. library tells a runtime library from a program that contains
+// the runtime, which calls the driver by itself too.
 func (c *runtimeCode) add(id uint64, wrappers []*wrapper, library bool, table *wrapperTable) (*codeOfFile, error) {
 	if known := c.files[id]; known != nil {
 		known.users++

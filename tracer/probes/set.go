@@ -51,9 +51,9 @@ func (s *Set) add(l link.Link, isReturn bool) {
 const maxDetaching = 256
 
 // detach detaches the probes of all sets at the same time. For each link the kernel waits until no
-// task runs in a probe, some 40 ms, or 0.1 s without uprobe_multi. Links that are closed at the same
-// time wait together. The returns come last: a call whose return is not seen would count as the one
-// around the thread's next calls.
+// task runs in a probe, some 40 ms, or 0.1 s without uprobe_multi. Links that are closed at the
+// same time wait together. The returns come last: a call whose return is not seen would count as
+// the one around the thread's next calls.
 func detach(sets ...*Set) {
 	var entries, returns []func()
 	for _, s := range sets {

@@ -60,7 +60,8 @@ func torchVersion(library libraries.Mapped) string {
 	return ""
 }
 
-// TorchVersion returns the version of a process's PyTorch, such as "2.6.0", or "" if it has none or its file is gone.
+// TorchVersion returns the version of a process's PyTorch, such as "2.6.0", or "" if it has none or
+// its file is gone.
 func TorchVersion(pid uint32) string {
 	code, err := libraries.Code(pid)
 	if err != nil {
@@ -80,7 +81,8 @@ var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.
 
 var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
 
-// attachTorch probes libc10, in processes as Attach does. It returns errNoReports if the file has none of reportFunctions.
+// attachTorch probes libc10, in processes as Attach does. It returns errNoReports if the file has
+// none of reportFunctions.
 func (p *Prober) attachTorch(f *os.File, pid uint32) (*Set, error) {
 	library, err := probepoint.Open(f)
 	if err != nil {

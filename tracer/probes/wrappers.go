@@ -19,14 +19,15 @@ import (
 )
 
 // A wrapper is a runtime function that calls the driver function that reports the same: cudaMalloc
-// calls cuMemAlloc_v2. Both are probed at first. Once enoughCalls of a wrapper had their driver call
-// inside, and none had not, its probes are detached: the stack of the driver call names the wrapper.
-// They come back for a look after Pace.Look. A wrapper with a call of its own keeps them, and so do all
-// wrappers of a library from which the driver is called by code in which no wrapper is found.
+// calls cuMemAlloc_v2. Both are probed at first. Once enoughCalls of a wrapper had their driver
+// call inside, and none had not, its probes are detached: the stack of the driver call names the
+// wrapper. They come back for a look after Pace.Look. A wrapper with a call of its own keeps them,
+// and so do all wrappers of a library from which the driver is called by code in which no wrapper
+// is found.
 const enoughCalls = 16
 
-// Pace is how often wrappers are reviewed, and how long their probes stay detached. It is a parameter
-// for tests.
+// Pace is how often wrappers are reviewed, and how long their probes stay detached. It is a
+// parameter for tests.
 type Pace struct{ Review, Look time.Duration }
 
 // DefaultPace takes up to five minutes to notice that a wrapper no longer calls the driver.
@@ -121,8 +122,8 @@ func (t *wrapperTable) close() {
 // function returns the wrapper's row in the probe table.
 func (w *wrapper) function() uint64 { return w.cookie & (1<<bpf.WrapperShift - 1) }
 
-// detach detaches the probes of w. Calls that are open count as ended before the first of their returns
-// is missed: until then, a driver call of the thread's next call would seem to be inside.
+// detach detaches the probes of w. Calls that are open count as ended before the first of their
+// returns is missed: until then, a driver call of the thread's next call would seem to be inside.
 func (w *wrapper) detach(table *wrapperTable) {
 	if w.entered == nil {
 		return

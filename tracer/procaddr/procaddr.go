@@ -102,8 +102,8 @@ func Names(exported []string) (list []string) {
 	return slices.Compact(list)
 }
 
-// dispensable are functions that need no probe, and which cuGetProcAddress returns for names that need one:
-// cuCtxGetDevice_v2 (CUDA 13) tells the device of any context, not of the current one.
+// dispensable are functions that need no probe, and which cuGetProcAddress returns for names that
+// need one: cuCtxGetDevice_v2 (CUDA 13) tells the device of any context, not of the current one.
 var dispensable = []string{"cuCtxGetDevice_v2"}
 
 // Summary compares the answers with the functions that have a probe.
@@ -111,7 +111,8 @@ type Summary struct {
 	Names     int      // names with an answer
 	Functions []string // functions with a probe that were returned
 	Never     []string // functions with a probe that were not returned for any name
-	// Answers that need a probe and have none, each once: "cuMemAlloc (legacy stream): cuMemAlloc_v3".
+	// Answers that need a probe and have none, each once: "cuMemAlloc (legacy stream):
+	// cuMemAlloc_v3".
 	Unprobed []string
 }
 

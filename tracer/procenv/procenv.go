@@ -31,8 +31,8 @@ const (
 // Read returns the environment of a process as "KEY=value" strings. A non-nil error explains why
 // the result is only the initial environment, or nil if the process has exited.
 //
-// Read takes at most one second: a process can stall reads of its memory, see procfs.Call. The result
-// is nil with deadline.ErrStuck if it stalls even those of its initial environment.
+// Read takes at most one second: a process can stall reads of its memory, see procfs.Call. The
+// result is nil with deadline.ErrStuck if it stalls even those of its initial environment.
 func Read(pid uint32) ([]string, error) {
 	initial, err := procfs.Call(pid, timeout, func() ([]string, error) { return initial(int(pid)) })
 	if err != nil {

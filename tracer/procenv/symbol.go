@@ -11,8 +11,8 @@ import (
 
 var errNoSymbol = errors.New("its dynamic symbols lack environ")
 
-// variable returns the address of the environ pointer in a file before relocation. Symbols that the file
-// only refers to do not count.
+// variable returns the address of the environ pointer in a file before relocation. Symbols that the
+// file only refers to do not count.
 func variable(f *elffile.File) (uint64, error) {
 	for _, name := range []string{"environ", "__environ"} {
 		var address uint64

@@ -57,8 +57,9 @@ func (t *Table) WalkAnew(b ledger.Books, pid uint32) {
 }
 
 // TablesLoaded notes that the unwind tables of a process were loaded, which took so long, and tells
-// the kernel half. It reports whether that was the first time, and whether it changed what the kernel
-// half can walk. layout is the number that the unwinder gave it, 0 if its stacks cannot be walked.
+// the kernel half. It reports whether that was the first time, and whether it changed what the
+// kernel half can walk. layout is the number that the unwinder gave it, 0 if its stacks cannot be
+// walked.
 func (t *Table) TablesLoaded(b ledger.Books, pid, layout uint32, jit bool, took time.Duration) (first, changed bool) {
 	t.mu.Lock()
 	p := t.processes[pid]

@@ -21,8 +21,8 @@ import (
 const (
 	// Each second so many processes are looked at that Name leaves out: 10 µs each.
 	renamedLooks = 100
-	// A process whose names take longer to read stalls its readers, and is not looked at again. A read
-	// gives up after 500 ms; a busy machine delays it less.
+	// A process whose names take longer to read stalls its readers, and is not looked at again. A
+	// read gives up after 500 ms; a busy machine delays it less.
 	renamedPatience = 400 * time.Millisecond
 )
 
@@ -32,8 +32,8 @@ type Other struct {
 	start uint64
 }
 
-// Names looks for processes that rename themselves while they run (setproctitle, Ray, vLLM), which no
-// event tells, and has those traced whose name matches by now.
+// Names looks for processes that rename themselves while they run (setproctitle, Ray, vLLM), which
+// no event tells, and has those traced whose name matches by now.
 type Names struct {
 	table     *Table
 	sequencer *sequence.Sequencer
@@ -49,8 +49,8 @@ func NewNames(t *Table, s *sequence.Sequencer, defects *panics.List) *Names {
 	return &Names{table: t, sequencer: s, defects: defects, stalls: map[Other]bool{}}
 }
 
-// Run looks at names once per second until ctx ends, if there is a Name to match. It needs a goroutine of
-// its own: a process can delay who reads its arguments.
+// Run looks at names once per second until ctx ends, if there is a Name to match. It needs a
+// goroutine of its own: a process can delay who reads its arguments.
 func (n *Names) Run(ctx context.Context) {
 	if n.table.Name == nil {
 		return

@@ -59,8 +59,8 @@ func (t *Table) UserOf(pid uint32) uint32 {
 	return ledger.NoUser
 }
 
-// Changes notes the time of an event. Those of calls that are reported on return with the time of their
-// entry come late: the latest time counts.
+// Changes notes the time of an event. Those of calls that are reported on return with the time of
+// their entry come late: the latest time counts.
 func (p *Process) Changes(time uint64) {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()

@@ -29,9 +29,9 @@ func (r *Reaper) RingWasEmpty() { r.emptied.Add(1) }
 // Emptied returns how often RingWasEmpty was called.
 func (r *Reaper) Emptied() uint64 { return r.emptied.Load() }
 
-// Gone returns the processes that do not exist any more and whose events have all been read. The ring
-// must have been read to its end after they were found missing. That counts twice, since the first
-// time may have been over already. It is to be called once per second.
+// Gone returns the processes that do not exist any more and whose events have all been read. The
+// ring must have been read to its end after they were found missing. That counts twice, since the
+// first time may have been over already. It is to be called once per second.
 func (r *Reaper) Gone() (gone []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,10 +32,10 @@ type Options struct {
 }
 
 // Table keeps the processes that are traced, and those that were found not to be. Methods with an
-// argument b are for the goroutine that has the transaction, and b is that transaction: so what they
-// decide and what they tell the books is one step. The goroutine that reads the events ring calls
-// them for each event; they read /proc/PID only of a process that is new. Any goroutine may call
-// the other methods, in a transaction or not.
+// argument b are for the goroutine that has the transaction, and b is that transaction: so what
+// they decide and what they tell the books is one step. The goroutine that reads the events ring
+// calls them for each event; they read /proc/PID only of a process that is new. Any goroutine may
+// call the other methods, in a transaction or not.
 type Table struct {
 	Options
 

@@ -2,8 +2,8 @@
 
 // Package procfs reads /proc/PID. Names, arguments, paths and environments that it returns are the
 // process's to choose: they are untrusted. Any goroutine may call any function. CommandLine, Names
-// and Environ read memory of the process, and take up to 0.5 s if the process stalls its readers: see
-// Call; what opens files below its root takes as long as untrusted.OpenIn.
+// and Environ read memory of the process, and take up to 0.5 s if the process stalls its readers:
+// see Call; what opens files below its root takes as long as untrusted.OpenIn.
 package procfs
 
 import (
@@ -26,14 +26,14 @@ import (
 // memoryPatience is how long reading a file may take that a process can stall; see stallable.
 const memoryPatience = 500 * time.Millisecond
 
-// stallable are the files whose reads need the mappings or the memory of the process, so that it can
-// stall them. The kernel itself holds the others.
+// stallable are the files whose reads need the mappings or the memory of the process, so that it
+// can stall them. The kernel itself holds the others.
 var stallable = map[string]bool{
 	"cmdline": true, "environ": true, "maps": true, "smaps": true, "numa_maps": true, "pagemap": true, "mem": true,
 }
 
-// Read returns at most limit bytes of a file of /proc/PID, none if the process is gone, does not let
-// the file be read or stalls it.
+// Read returns at most limit bytes of a file of /proc/PID, none if the process is gone, does not
+// let the file be read or stalls it.
 func Read(pid uint32, name string, limit int) []byte {
 	if !stallable[name] {
 		text, _ := ReadWaiting(pid, name, limit)

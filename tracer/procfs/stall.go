@@ -70,15 +70,15 @@ func newStalls() *stalls {
 var all = newStalls()
 
 // Call runs f, which looks at a process that may stall it, and waits at most limit. It returns
-// deadline.ErrStuck after that, and at once for a process that stalled a call before and whose pause
-// is not over. Pid 0 stands for a look at all processes. The calls that hang are shared out by user, as
-// are the tables of the ledger. As for deadline.Call, f may run on after the return.
+// deadline.ErrStuck after that, and at once for a process that stalled a call before and whose
+// pause is not over. Pid 0 stands for a look at all processes. The calls that hang are shared out
+// by user, as are the tables of the ledger. As for deadline.Call, f may run on after the return.
 func Call[T any](pid uint32, limit time.Duration, f func() (T, error)) (T, error) {
 	return callOf(all, call{pid: pid}, limit, f)
 }
 
-// CallUnhurried is Call for what takes long without anybody's fault: its limit stays as it is, however
-// long the user's processes have stalled other calls.
+// CallUnhurried is Call for what takes long without anybody's fault: its limit stays as it is,
+// however long the user's processes have stalled other calls.
 func CallUnhurried[T any](pid uint32, limit time.Duration, f func() (T, error)) (T, error) {
 	return callOf(all, call{pid: pid, unhurried: true}, limit, f)
 }

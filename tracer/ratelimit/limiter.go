@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Limits are how much of something may happen in any minute: in all, of one process, and of one user.
-// The last of the minute is kept for a process that has had none.
+// Limits are how much of something may happen in any minute: in all, of one process, and of one
+// user. The last of the minute is kept for a process that has had none.
 type Limits struct{ All, OfProcess, OfUser int }
 
 // Halved returns limits of which one process has a third and one user half, at least one each.

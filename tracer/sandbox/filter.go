@@ -29,7 +29,8 @@ var denied = []uint32{
 	unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_MKNODAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR,
 	unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
-	// Sockets: those of vramprof serve are open by now, and those of other programs may belong to root.
+	// Sockets: those of vramprof serve are open by now, and those of other programs may belong to
+	// root.
 	unix.SYS_LISTEN, unix.SYS_CONNECT,
 	// The machine.
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
@@ -104,8 +105,8 @@ func (a *assembler) oneOf(number, i uint32, list ...uint32) {
 	})
 }
 
-// withoutSetID denies a call that creates a file with the bits set-user-ID or set-group-ID. Its flags
-// are argument i, and the mode is the next one, which is random without O_CREAT.
+// withoutSetID denies a call that creates a file with the bits set-user-ID or set-group-ID. Its
+// flags are argument i, and the mode is the next one, which is random without O_CREAT.
 func (a *assembler) withoutSetID(number, i uint32) {
 	a.call(number, func() {
 		a.loadArg(i)
@@ -153,8 +154,8 @@ func program(needs Needs, pid int) []unix.SockFilter {
 		}
 		a.add(result, deny, 0, 0)
 	})
-	// Files that run as this user whoever starts them. The mode of openat2 is in memory, which a filter
-	// cannot read.
+	// Files that run as this user whoever starts them. The mode of openat2 is in memory, which a
+	// filter cannot read.
 	a.is(unix.SYS_OPENAT2, unknown)
 	a.withoutSetID(unix.SYS_OPENAT, 2)
 	a.createHere()

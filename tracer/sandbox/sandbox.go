@@ -20,9 +20,9 @@ type Needs struct {
 	Terminal     bool // sends its process group the signals of Ctrl-C and Ctrl-Z, as a terminal does
 }
 
-// Process confines the calling process permanently, and can be called again with fewer needs. Afterwards, the process cannot start programs,
-// and can create only AF_UNIX and AF_NETLINK sockets. Process tries each step even if others fail;
-// the error names the failed steps.
+// Process confines the calling process permanently, and can be called again with fewer needs.
+// Afterwards, the process cannot start programs, and can create only AF_UNIX and AF_NETLINK
+// sockets. Process tries each step even if others fail; the error names the failed steps.
 func Process(needs Needs) error {
 	return errors.Join(Drop(needs.Capabilities), filter(needs))
 }

@@ -17,9 +17,9 @@ import (
 // driver, or in a page fault of a traced process, drops them when it returns.
 const patience = time.Second
 
-// Drop drops all capabilities except keep from every thread, and all from the sets that programs inherit. Linux stores capabilities per thread,
-// and Go does not know the threads of C code. So Drop signals each thread and checks until it has
-// dropped its capabilities.
+// Drop drops all capabilities except keep from every thread, and all from the sets that programs
+// inherit. Linux stores capabilities per thread, and Go does not know the threads of C code. So
+// Drop signals each thread and checks until it has dropped its capabilities.
 func Drop(keep Set) error {
 	if err := prepare(keep); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)

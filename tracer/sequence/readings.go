@@ -19,8 +19,8 @@ type reading struct {
 const inFlight = uint64(time.Millisecond)
 
 // Read has take book a reading of what, made at time, when the events before time are booked. take
-// runs in the transaction that books the last of these events, which may be this one. A panic of take
-// costs no more than what.
+// runs in the transaction that books the last of these events, which may be this one. A panic of
+// take costs no more than what.
 func (t *Tx) Read(what string, time uint64, take func(tx *Tx)) {
 	t.add(time, func(tx *Tx) {
 		defer t.defects.Recovered(what)

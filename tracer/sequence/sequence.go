@@ -13,10 +13,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/panics"
 )
 
-// Sequencer owns the ledger. Any goroutine may call its methods; Begin waits until no other goroutine has
-// a transaction, which is never for long: nobody who has one may wait for NVML, for a ring or for another
-// process's memory. A transaction comes before every other lock of the tracer: with another one held, Begin
-// must not be called.
+// Sequencer owns the ledger. Any goroutine may call its methods; Begin waits until no other
+// goroutine has a transaction, which is never for long: nobody who has one may wait for NVML, for a
+// ring or for another process's memory. A transaction comes before every other lock of the tracer:
+// with another one held, Begin must not be called.
 type Sequencer struct {
 	defects *panics.List
 	running atomic.Bool // events are being read: readings wait for those before them
@@ -28,14 +28,14 @@ type Sequencer struct {
 	upTo    uint64       // all events before then are booked
 }
 
-// New returns a Sequencer for a ledger and, unless it is nil, a capture that is told the same in the
-// same order.
+// New returns a Sequencer for a ledger and, unless it is nil, a capture that is told the same in
+// the same order.
 func New(books *ledger.Ledger, capture ledger.Books, panics *panics.List) *Sequencer {
 	return &Sequencer{ledger: books, capture: capture, defects: panics}
 }
 
-// Tx is a transaction: the right to book. Its methods are for the goroutine that began it, until Done: everything
-// that is booked in one transaction comes between the events before and after it.
+// Tx is a transaction: the right to book. Its methods are for the goroutine that began it, until
+// Done: everything that is booked in one transaction comes between the events before and after it.
 type Tx Sequencer
 
 // Begin waits for a transaction.
@@ -163,8 +163,8 @@ func (s *Sequencer) BeginEvents() { s.running.Store(true) }
 func (s *Sequencer) EndEvents() { s.running.Store(false) }
 
 // RingWasEmpty notes that all events that were in the ring at a time are booked. The time must be
-// taken before the ring is found empty: events that come while the caller waits for its transaction are
-// not booked yet.
+// taken before the ring is found empty: events that come while the caller waits for its transaction
+// are not booked yet.
 func (s *Sequencer) RingWasEmpty(at uint64) {
 	tx := s.Begin()
 	defer tx.Done()

@@ -104,7 +104,8 @@ func (s *Store) ForgetFiles(mapped func(id string) bool) {
 	maps.DeleteFunc(s.mappings, func(_ unwind.File, m *callstack.Mapping) bool { return !named[m] })
 }
 
-// users returns the files of the stacks without names, by their ids, and the mappings of the others.
+// users returns the files of the stacks without names, by their ids, and the mappings of the
+// others.
 func (s *Store) users() (unnamed map[string]bool, named map[*callstack.Mapping]bool) {
 	s.mu.Lock()
 	var raws []*copied[unwind.Frame]

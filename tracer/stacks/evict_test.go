@@ -27,8 +27,9 @@ func stackOf(id uint64, pid uint32, function string) unwind.Stack {
 	return unwind.Stack{ID: id, PID: pid, Frames: []unwind.Frame{{Function: function, Source: "train.py"}}}
 }
 
-// The kernel half sends a stack once. So first it forgets that it did, and the frames go later: what
-// was on its way meanwhile still has its frames, and what comes after that is sent with them again.
+// The kernel half sends a stack once. So first it forgets that it did, and the frames go later:
+// what was on its way meanwhile still has its frames, and what comes after that is sent with them
+// again.
 func TestAStackGoesInTwoStepsAndComesBack(t *testing.T) {
 	s := New(Max, symbolize.Options{})
 	defer s.Close()
@@ -100,8 +101,8 @@ func TestEvictedStacksGiveTheirPlacesBack(t *testing.T) {
 	}
 }
 
-// A million processes with ten stacks each, a few of which run at a time, take as much memory as the
-// first tenth of them did.
+// A million processes with ten stacks each, a few of which run at a time, take as much memory as
+// the first tenth of them did.
 func TestTheMemoryOfStacksIsFlatWithTenMillionOfThem(t *testing.T) {
 	processes := uint32(20_000)
 	if os.Getenv("VRAMPROF_SOAK_SERVE") == "full" {

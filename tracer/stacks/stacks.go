@@ -19,10 +19,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// Store keeps the frames of the stacks that the kernel has sent, until Evict drops those that nobody
-// uses. Add and AddFile are the stack reader's and the loader's; any goroutine may call the other
-// methods. Stack and Files may wait while another caller has a large file's names read; the others
-// never wait for long.
+// Store keeps the frames of the stacks that the kernel has sent, until Evict drops those that
+// nobody uses. Add and AddFile are the stack reader's and the loader's; any goroutine may call the
+// other methods. Stack and Files may wait while another caller has a large file's names read; the
+// others never wait for long.
 type Store struct {
 	// Locate, if it is set before the first stack, finds the file of a frame whose library was new
 	// when its stack was taken (unwind.Unwinder.Locate). See Place.
@@ -54,10 +54,10 @@ type stack struct {
 	since time.Time // when it was sent, or last found in use; of a forgotten one, when it was forgotten
 }
 
-// A stack that nobody uses goes in two steps, since the kernel half sends each stack only once: when
-// it was unused for a while, the kernel half forgets that it was sent, and sends it again with the
-// next allocation from there. When it was unused as long again, nothing that was on its way at the
-// first step can name it any more, and its frames go.
+// A stack that nobody uses goes in two steps, since the kernel half sends each stack only once:
+// when it was unused for a while, the kernel half forgets that it was sent, and sends it again with
+// the next allocation from there. When it was unused as long again, nothing that was on its way at
+// the first step can name it any more, and its frames go.
 type stage uint8
 
 const (
@@ -182,8 +182,8 @@ func (s *Store) Stack(id uint64) []callstack.Frame {
 	return s.setNames(id, raw, frames)
 }
 
-// get returns the named frames of a stack, or the raw ones if they are not named yet, and whether a frame of
-// those still waits for its file.
+// get returns the named frames of a stack, or the raw ones if they are not named yet, and whether a
+// frame of those still waits for its file.
 func (s *Store) get(id uint64) (named []callstack.Frame, raw *copied[unwind.Frame], waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 // maxUnplaced is of how many stacks, of all processes, the first frame may wait for its file.
 const maxUnplaced = 1 << 12
 
-// unplaced are stacks whose first frame is in no known file, by process. That frame is in a probed function,
-// so in a file: in a library that was loaded a moment before, and whose mapping is not read yet.
+// unplaced are stacks whose first frame is in no known file, by process. That frame is in a probed
+// function, so in a file: in a library that was loaded a moment before, and whose mapping is not
+// read yet.
 type unplaced struct {
 	by     map[uint32]map[uint64]bool
 	places quota.ByProcess // by process and user
@@ -54,8 +55,8 @@ func isUnplaced(frames []unwind.Frame) bool {
 	return len(frames) > 0 && frames[0].JIT && frames[0].Function == ""
 }
 
-// Place finds the files of first frames of a process whose mappings were just read. What is not found waits
-// for the next time.
+// Place finds the files of first frames of a process whose mappings were just read. What is not
+// found waits for the next time.
 func (s *Store) Place(pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +94,8 @@ func (s *Store) Unplaced() map[uint32]uint64 {
 	return list
 }
 
-// Ended is told that a process has ended, or executes another program: its mappings are read no more, and
-// another one may get its pid.
+// Ended is told that a process has ended, or executes another program: its mappings are read no
+// more, and another one may get its pid.
 func (s *Store) Ended(pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// model is an allocator that gives freed addresses out again at once, the latest first, and counts as PyTorch's does.
+// model is an allocator that gives freed addresses out again at once, the latest first, and counts
+// as PyTorch's does.
 type model struct {
 	rng    *rand.Rand
 	live   map[uint64]block
@@ -119,8 +120,8 @@ func (m *model) pause(style int) {
 	}
 }
 
-// TestNoBlockThatWasFreedIsKept: whatever a program does in a pause, a block that is said to have stayed is the same allocation as
-// before, though freed addresses are given out again at once.
+// TestNoBlockThatWasFreedIsKept: whatever a program does in a pause, a block that is said to have
+// stayed is the same allocation as before, though freed addresses are given out again at once.
 func TestNoBlockThatWasFreedIsKept(t *testing.T) {
 	const styles = 4
 	var kept, fooled [styles]int

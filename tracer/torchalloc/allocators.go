@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package torchalloc has the books told what PyTorch's caching allocators report: sampled blocks, the
-// totals of all, and which memory they lie in.
+// Package torchalloc has the books told what PyTorch's caching allocators report: sampled blocks,
+// the totals of all, and which memory they lie in.
 package torchalloc
 
 import (
@@ -46,8 +46,8 @@ type Options struct {
 	UsesCUDA func(pid uint32) (uses, sure bool)
 	// Begin returns when the first probe was set, in ns of CLOCK_MONOTONIC.
 	Begin func() uint64
-	// BlockMaps are the maps of live blocks to create, and Used returns how many entries of the far ones
-	// are taken.
+	// BlockMaps are the maps of live blocks to create, and Used returns how many entries of the far
+	// ones are taken.
 	BlockMaps bpf.BlockMaps
 	Used      func() uint64
 	// LeaveRoom gives the kernel half back the room of blocks that are gone.
@@ -58,12 +58,12 @@ type Options struct {
 	Details bool
 }
 
-// Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a transaction, or
-// with an argument b that is one, are for the goroutine that has the transaction: the one that
-// reads the events ring calls Handle, Disinherit, Leave and Drop for events, and others call Read
-// once per second. PlaceLeft and Forget are the worker's: they may take 0.5 s for a million blocks,
-// and take a transaction only to book them. Blocks takes as long, and must not be called in a transaction where
-// there are many.
+// Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a
+// transaction, or with an argument b that is one, are for the goroutine that has the transaction:
+// the one that reads the events ring calls Handle, Disinherit, Leave and Drop for events, and
+// others call Read once per second. PlaceLeft and Forget are the worker's: they may take 0.5 s for
+// a million blocks, and take a transaction only to book them. Blocks takes as long, and must not be
+// called in a transaction where there are many.
 type Allocators struct {
 	Options
 	event    ledger.Event // Handle's: one for each event would be garbage
@@ -87,7 +87,8 @@ type process struct {
 	count        budget.Count
 }
 
-// counted is what was counted of an allocator: the kernel half begins anew when it gets another number.
+// counted is what was counted of an allocator: the kernel half begins anew when it gets another
+// number.
 type counted struct {
 	number  uint32
 	reports uint64
@@ -177,7 +178,8 @@ func (a *Allocators) freeNumber(number uint32) {
 	_ = numbers.Put(nil, number)
 }
 
-// SetLayout tells the kernel half, which has maps, where the PyTorch of a process has the fields of a Block.
+// SetLayout tells the kernel half, which has maps, where the PyTorch of a process has the fields of
+// a Block.
 func SetLayout(maps map[string]*ebpf.Map, pid uint32, l BlockLayout) error {
 	return maps["block_layouts"].Put(pid, &l)
 }

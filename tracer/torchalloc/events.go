@@ -8,8 +8,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// Handle books an event of an allocator of a traced process, and the details that follow it, if any. It returns the allocator's device, and
-// false if that is neither a GPU nor the host: then nothing is booked.
+// Handle books an event of an allocator of a traced process, and the details that follow it, if
+// any. It returns the allocator's device, and false if that is neither a GPU nor the host: then
+// nothing is booked.
 func (a *Allocators) Handle(b ledger.Books, e *bpf.Event, details *bpf.Details) (device int32, ok bool) {
 	device, ok = tensorDevice(int(e.Result), int(e.Device))
 	if !ok {

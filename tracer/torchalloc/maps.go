@@ -22,7 +22,8 @@ type blockMaps struct {
 	far  []*ebpf.Map
 }
 
-// growInterval is how often Grow looks: the first map has space for the tensors that come meanwhile.
+// growInterval is how often Grow looks: the first map has space for the tensors that come
+// meanwhile.
 const growInterval = 50 * time.Millisecond
 
 // list returns the maps; near may be nil.
@@ -32,7 +33,8 @@ func (b *blockMaps) list() (near *ebpf.Map, far []*ebpf.Map) {
 	return b.near, slices.Clone(b.far)
 }
 
-// Prepare creates the first maps of live blocks, unless they exist. Probes on PyTorch come after it.
+// Prepare creates the first maps of live blocks, unless they exist. Probes on PyTorch come after
+// it.
 func (a *Allocators) Prepare() (err error) {
 	b := &a.maps
 	b.mu.Lock()

@@ -22,8 +22,9 @@ func classBound(class int) float64 {
 	return math.Ldexp(512, doubling) * (1 + float64(quarter)/4)
 }
 
-// sampling returns the probability of each size class to be sampled, so that on average one block in mean
-// bytes is. Sampling is Poisson over bytes at the middle of the class; classes from mean on are taken whole.
+// sampling returns the probability of each size class to be sampled, so that on average one block
+// in mean bytes is. Sampling is Poisson over bytes at the middle of the class; classes from mean on
+// are taken whole.
 func sampling(mean uint64) []float64 {
 	list := make([]float64, bpf.SizeClasses)
 	for class := range list {

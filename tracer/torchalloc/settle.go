@@ -19,12 +19,13 @@ type Allocator struct {
 type Known struct {
 	ledger.Stayed
 	Totals bool // the following are known, by its own counters
-	// Bytes in blocks and in segments, and the highest of the former in that time; 0 if it was reached before.
+	// Bytes in blocks and in segments, and the highest of the former in that time; 0 if it was
+	// reached before.
 	Allocated, Reserved, Peak uint64
 }
 
-// Smallest is the size of the smallest block that an allocator kept, of small and of large ones; ledger.Unknown for
-// none.
+// Smallest is the size of the smallest block that an allocator kept, of small and of large ones;
+// ledger.Unknown for none.
 type Smallest struct{ Small, Large uint64 }
 
 // Live returns the bytes of the blocks of allocators on GPUs that the kernel half takes for live.
@@ -38,9 +39,10 @@ func (a *Allocators) Live() map[Allocator]uint64 {
 	return live
 }
 
-// Settle has the kernel half forget all blocks of processes that may have been freed unseen, and take the totals that are
-// known. at is the time of the totals. Of allocators that are not in known all blocks may have been freed; with some, these
-// stay as they are. Settle returns what those that kept blocks kept. No probe in of may report meanwhile.
+// Settle has the kernel half forget all blocks of processes that may have been freed unseen, and
+// take the totals that are known. at is the time of the totals. Of allocators that are not in known
+// all blocks may have been freed; with some, these stay as they are. Settle returns what those that
+// kept blocks kept. No probe in of may report meanwhile.
 func (a *Allocators) Settle(of map[uint32]bool, at uint64, known map[Allocator]Known, some bool) (kept map[Allocator]Smallest) {
 	list := map[uint32]*settling{}
 	anyFar := false

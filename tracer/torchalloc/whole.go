@@ -14,8 +14,8 @@ import (
 type Table struct {
 	Device int32  // CUDA ordinal
 	Number uint32 // another one: the table began anew
-	// Of the latest report: its time, in ns of CLOCK_MONOTONIC, and the allocator's totals in bytes. Live is the part of
-	// Allocated that was allocated since the attach.
+	// Of the latest report: its time, in ns of CLOCK_MONOTONIC, and the allocator's totals in
+	// bytes. Live is the part of Allocated that was allocated since the attach.
 	Time, Allocated, Live, Reserved uint64
 	Given                           uint64 // blocks that were allocated since the attach
 	Reports                         uint64 // since the attach
@@ -25,8 +25,9 @@ type Table struct {
 	Blocks []ledger.Block // allocated since the attach, in any order
 }
 
-// Tables reads the tables of the allocators of a process on GPUs, again until no report comes meanwhile, at most for
-// patience. Any goroutine may call it. It takes longer with more blocks of all processes, 0.5 s for a million.
+// Tables reads the tables of the allocators of a process on GPUs, again until no report comes
+// meanwhile, at most for patience. Any goroutine may call it. It takes longer with more blocks of
+// all processes, 0.5 s for a million.
 func (a *Allocators) Tables(pid uint32, patience time.Duration) (list []Table) {
 	a.mu.Lock()
 	var keys []bpf.TensorKey

@@ -13,8 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
-// maxBytesOfFile is how much the profiler may read from one file; it reads 16 MiB of the largest library
-// of Debian's PyTorch.
+// maxBytesOfFile is how much the profiler may read from one file; it reads 16 MiB of the largest
+// library of Debian's PyTorch.
 const maxBytesOfFile = 256 << 20
 
 var errBudget = errors.New("the file has more to read than any library")
@@ -51,8 +51,8 @@ func (b *boundedFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// record has all further reads be noted, unless the file cannot be identified. code is the real file
-// below overlayfs, if it is known.
+// record has all further reads be noted, unless the file cannot be identified. code is the real
+// file below overlayfs, if it is known.
 func (b *boundedFile) record(name string, code CodeFile) {
 	if code.Inode != 0 {
 		b.identity = [...]uint64{uint64(code.Device), code.Inode, code.Size, code.Changed}

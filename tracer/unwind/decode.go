@@ -148,8 +148,9 @@ func (u *Unwinder) rawFrames() (list []libpf.EbpfFrame) {
 	return list
 }
 
-// findFiles sets the files of native frames that the profiler does not know: of processes whose files
-// are known from others, and of libraries that became known after the walk (see leave_new_library).
+// findFiles sets the files of native frames that the profiler does not know: of processes whose
+// files are known from others, and of libraries that became known after the walk (see
+// leave_new_library).
 func (u *Unwinder) findFiles(s *Stack) {
 	if !slices.ContainsFunc(s.Frames, func(f Frame) bool { return f.JIT }) {
 		return
@@ -213,8 +214,9 @@ func hasPython(frames []Frame) bool {
 	return false
 }
 
-// Locate sets the file of a frame whose code was in no known file when its stack was decoded, if the
-// process's mappings are known by now. Else it leaves the frame as it is. Any goroutine may call it.
+// Locate sets the file of a frame whose code was in no known file when its stack was decoded, if
+// the process's mappings are known by now. Else it leaves the frame as it is. Any goroutine may
+// call it.
 func (u *Unwinder) Locate(pid uint32, f *Frame) {
 	if !f.JIT {
 		return

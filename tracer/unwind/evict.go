@@ -25,8 +25,8 @@ type Sizes struct {
 	Layouts, Waiting, Files, Processes, Rows, Rules int
 }
 
-// Sizes returns how much is kept: layouts, those that wait for space, files that are known, processes
-// with a layout, rows of tables in the kernel, and the rules that they share.
+// Sizes returns how much is kept: layouts, those that wait for space, files that are known,
+// processes with a layout, rows of tables in the kernel, and the rules that they share.
 func (u *Unwinder) Sizes() (s Sizes) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -57,8 +57,8 @@ type Room struct {
 	Used, Size int
 }
 
-// Rooms returns how much is taken of each table that unwind tables share, how often a file had no room
-// since the start, and a sentence about a process that lacks tables now; "" if none does.
+// Rooms returns how much is taken of each table that unwind tables share, how often a file had no
+// room since the start, and a sentence about a process that lacks tables now; "" if none does.
 func (u *Unwinder) Rooms() (list []Room, refused uint64, example string) {
 	s := u.tables.shares
 	for i, n := range s.used() {

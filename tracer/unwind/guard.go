@@ -61,8 +61,8 @@ func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32
 		}
 		return 0, nil
 	}
-	// All are read first: the profiler would keep without end the tables of files that it was told of
-	// by a process which then ended while its mappings were read.
+	// All are read first: the profiler would keep without end the tables of files that it was told
+	// of by a process which then ended while its mappings were read.
 	n, list := 0, []process.RawMapping(nil)
 	failed, err := g.Process.IterateMappings(func(m process.RawMapping) bool {
 		if !m.IsExecutable() {

@@ -13,15 +13,15 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
-// leastKept is how many rows a table has at least that is kept on disk: to build a smaller one takes
-// about as long as to read it.
+// leastKept is how many rows a table has at least that is kept on disk: to build a smaller one
+// takes about as long as to read it.
 const leastKept = 4096
 
 // profilerVersion is that of the code that builds tables: another version may build other ones.
 const profilerVersion = "v0.0.202633"
 
-// kept reads tables from the cache, and writes new ones there. Without a cache, dir is nil. Only the
-// goroutine that holds Unwinder.mu calls its methods.
+// kept reads tables from the cache, and writes new ones there. Without a cache, dir is nil. Only
+// the goroutine that holds Unwinder.mu calls its methods.
 type kept struct {
 	dir    *unwindcache.Dir
 	opened *boundedFile // the latest file of the profiler's

@@ -122,8 +122,8 @@ func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 }
 
 // Forget releases the tables of processes that have ended. Their stacks cannot be decoded
-// afterwards. It returns the pids of processes that Load is to be called for again: their layouts had
-// to wait for space and are loaded, or there was no room for the tables of their files.
+// afterwards. It returns the pids of processes that Load is to be called for again: their layouts
+// had to wait for space and are loaded, or there was no room for the tables of their files.
 func (u *Unwinder) Forget() (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -87,8 +87,8 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 	}
 }
 
-// filesWith returns how many files an outer map, such as exe_id_to_8_stack_deltas of tables with 2^8
-// rows, must hold: maxRows bounds those with large tables.
+// filesWith returns how many files an outer map, such as exe_id_to_8_stack_deltas of tables with
+// 2^8 rows, must hold: maxRows bounds those with large tables.
 func filesWith(outer string) uint32 {
 	size, ok := rowsIn(outer)
 	if !ok {

@@ -49,8 +49,8 @@ func readMemory(pid uint32, address uint64, b []byte) error {
 	return nil
 }
 
-// memories holds the memory of each process. Its zero value is empty, and any goroutine may call its
-// methods.
+// memories holds the memory of each process. Its zero value is empty, and any goroutine may call
+// its methods.
 type memories struct {
 	mu    sync.Mutex // held briefly
 	byPID map[uint32]*memory

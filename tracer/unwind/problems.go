@@ -10,8 +10,8 @@ import (
 // maxProblems limits the list of problems.
 const maxProblems = 16
 
-// problems collects sentences for Unwinder.Problems, each once. Its zero value is empty, and any goroutine
-// may call its methods.
+// problems collects sentences for Unwinder.Problems, each once. Its zero value is empty, and any
+// goroutine may call its methods.
 type problems struct {
 	mu   sync.Mutex // held briefly
 	list []problem
@@ -23,8 +23,8 @@ type problem struct {
 	text string
 }
 
-// add adds a text about a process, or about none with pid 0, unless there are maxProblems. Texts about a
-// process stay until forget finds that it has ended.
+// add adds a text about a process, or about none with pid 0, unless there are maxProblems. Texts
+// about a process stay until forget finds that it has ended.
 func (p *problems) add(pid uint32, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

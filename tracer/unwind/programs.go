@@ -46,7 +46,8 @@ func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
 
 // LoadSteps loads the programs of walk.bpf.c into the chain. They record their reads in the map
 // "recording" of probes. With multi, the programs have the attach type of uprobe_multi links: all
-// programs of a chain must have one attach type. direct is how they read pages that NUMA balancing has marked.
+// programs of a chain must have one attach type. direct is how they read pages that NUMA balancing
+// has marked.
 func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache, direct bpf.DirectMap) error {
 	spec, err := bpf.LoadWalk(kernel)
 	if err != nil {
@@ -89,9 +90,10 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 	return cmp.Or(native, err)
 }
 
-// pythonFrames is how many frames of Python the step walks per tail call, the preferred number first.
-// The verifier's limit is a million instructions. Linux 6.1 needs 571,245 for 6 frames, and 607,397 where it reads marked pages;
-// before that, 5.10 and 6.1 needed 539,507 for 6 frames, 206,470 for 3 and 94,348 for 2; Ubuntu's 5.15.0-204 needs more than a million for 6.
+// pythonFrames is how many frames of Python the step walks per tail call, the preferred number
+// first. The verifier's limit is a million instructions. Linux 6.1 needs 571,245 for 6 frames, and
+// 607,397 where it reads marked pages; before that, 5.10 and 6.1 needed 539,507 for 6 frames,
+// 206,470 for 3 and 94,348 for 2; Ubuntu's 5.15.0-204 needs more than a million for 6.
 var pythonFrames = [...]uint32{6, 3, 2}
 
 // withFewerFrames calls load with the numbers of pythonFrames until the verifier does not give up.

@@ -44,9 +44,9 @@ func namedPython(file string) bool {
 	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "libpython")
 }
 
-// cLibraryFirst moves the library with pthread_getspecific to the front: for Python 3.13 and newer, the
-// profiler takes what it needs to find a thread's state from the first C library only. Since glibc
-// 2.34, libpthread.so.0 is empty, and CUDA's libraries load it below libc.so.6.
+// cLibraryFirst moves the library with pthread_getspecific to the front: for Python 3.13 and newer,
+// the profiler takes what it needs to find a thread's state from the first C library only. Since
+// glibc 2.34, libpthread.so.0 is empty, and CUDA's libraries load it below libc.so.6.
 func cLibraryFirst(mappings []process.RawMapping) {
 	rank := func(m process.RawMapping) int {
 		for _, prefix := range []string{"libc.so.6", "libpthread-", "ld-musl-"} {
@@ -65,8 +65,8 @@ type pythonFile struct {
 	mapping process.RawMapping
 }
 
-// pythons judges new files that may contain CPython. Only the goroutine that holds Unwinder.mu calls its
-// methods.
+// pythons judges new files that may contain CPython. Only the goroutine that holds Unwinder.mu
+// calls its methods.
 type pythons struct {
 	supported map[host.FileID]bool // files with an interpreter that the profiler supports
 	found     []pythonFile         // new files of the process being loaded
@@ -91,9 +91,9 @@ func (p *pythons) note(id libpf.FileID, m process.RawMapping) {
 	}
 }
 
-// unsupported returns a sentence about each new file with a CPython that the profiler does not support,
-// by a function that reports whether a file holds one. The profiler supports the default build of
-// versions up to 3.14.
+// unsupported returns a sentence about each new file with a CPython that the profiler does not
+// support, by a function that reports whether a file holds one. The profiler supports the default
+// build of versions up to 3.14.
 func (p *pythons) unsupported(holdsPython func(*process.RawMapping) bool) (texts []string) {
 	for _, f := range p.found {
 		if !p.supported[f.id] && holdsPython(&f.mapping) {

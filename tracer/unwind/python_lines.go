@@ -76,8 +76,8 @@ type lineCache struct {
 	size   int // bytes of the younger tables
 }
 
-// of reads a code object from the memory of its process. It returns the cached one if the read fails; nil
-// if there is none.
+// of reads a code object from the memory of its process. It returns the cached one if the read
+// fails; nil if there is none.
 func (l *lineCache) of(from *memories, key codeKey, layout *codeLayout) *codeLines {
 	known, _ := l.tables.get(key)
 	if known != nil && time.Since(known.read) < trusted {

@@ -18,8 +18,8 @@ import (
 const maxRelocations = 1 << 19
 
 // relocated is a file whose relative relocations are applied. GNU ld writes the pointers into the
-// data as well; lld leaves zeros there, where the profiler reads CPython's tables of members. On arm64
-// it has keyStub's code too.
+// data as well; lld leaves zeros there, where the profiler reads CPython's tables of members. On
+// arm64 it has keyStub's code too.
 type relocated struct {
 	process.ReadAtCloser
 	pointers []pointer // by offset in the file
@@ -96,10 +96,10 @@ func (f relocated) ReadAt(p []byte, off int64) (int, error) {
 // Debian 12's Python 3.11, whose _PyRuntime is at ….008, it reads the key 8 bytes too far.
 const keyFunction = "PyGILState_GetThisThreadState"
 
-// keyStub returns 8 bytes of code in place of the first ones of keyFunction, which lead the profiler
-// to the right key: "ldr w0, [x0, #offset]; b ." or "add x0, x0, #offset; b .", and their offset in
-// the file. It returns false where the key's address cannot be followed: then the profiler decodes the
-// function itself.
+// keyStub returns 8 bytes of code in place of the first ones of keyFunction, which lead the
+// profiler to the right key: "ldr w0, [x0, #offset]; b ." or "add x0, x0, #offset; b .", and their
+// offset in the file. It returns false where the key's address cannot be followed: then the
+// profiler decodes the function itself.
 func keyStub(file *elf.File) (pointer, bool) {
 	if file.Machine != elf.EM_AARCH64 {
 		return pointer{}, false
@@ -142,9 +142,9 @@ func keyStub(file *elf.File) (pointer, bool) {
 	return pointer{at, instruction | branch<<32}, true
 }
 
-// firstArgument follows arm64 code from an address to its first branch, and returns the address that
-// x0 was loaded from or, if not loaded, its value. It returns false if that is unknown. Encodings are
-// those of the Arm Architecture Reference Manual, C6.2.
+// firstArgument follows arm64 code from an address to its first branch, and returns the address
+// that x0 was loaded from or, if not loaded, its value. It returns false if that is unknown.
+// Encodings are those of the Arm Architecture Reference Manual, C6.2.
 func firstArgument(code []byte, at uint64) (address uint64, loaded, ok bool) {
 	type register struct {
 		value         uint64

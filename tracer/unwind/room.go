@@ -37,8 +37,8 @@ func newRoom() room {
 		pythons: quota.New(maxPythons), pythonsBy: map[uint32]int{}}
 }
 
-// take counts n prefixes of a user's process, and its Python if it has one, or returns the limit that
-// they would exceed.
+// take counts n prefixes of a user's process, and its Python if it has one, or returns the limit
+// that they would exceed.
 func (r *room) take(user uint32, n int, python bool) error {
 	switch {
 	case python && !r.pythons.Room(0, r.pythonsBy[user]):

@@ -18,8 +18,9 @@ var (
 	errRules = errors.New("the file has more different unwind rules than the kernel's table")
 )
 
-// tableOf returns the table that the kernel half needs for the intervals of a file, at least one: the
-// profiler would number their rules for as long as it runs. So it gets the intervals withoutRules.
+// tableOf returns the table that the kernel half needs for the intervals of a file, at least one:
+// the profiler would number their rules for as long as it runs. So it gets the intervals
+// withoutRules.
 func tableOf(data *stackdeltatypes.IntervalData) (*unwindcache.Table, error) {
 	begin, end := data.Blocks[0].Start, data.Blocks[len(data.Blocks)-1].End
 	count := end>>support.StackDeltaPageBits - begin>>support.StackDeltaPageBits + 1
@@ -94,8 +95,8 @@ func (b *tableBuilder) row(address uint64, info stackdeltatypes.UnwindInfo) erro
 	return nil
 }
 
-// mergeOpcode returns how the row of d includes the next one: one or two bytes later, 8 bytes of stack
-// more or fewer. 0 means that it does not.
+// mergeOpcode returns how the row of d includes the next one: one or two bytes later, 8 bytes of
+// stack more or fewer. 0 means that it does not.
 func mergeOpcode(d, next stackdeltatypes.StackDelta) uint8 {
 	distance := next.Offset - d.Offset
 	a, b := d.Info, next.Info

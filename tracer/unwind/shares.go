@@ -20,8 +20,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
-// Sizes of the kernel's tables that the unwind tables of all files share. The tables of PyTorch with
-// CUDA have some 6 million rows, and the libraries of Debian's PyTorch some 3,400 different rules.
+// Sizes of the kernel's tables that the unwind tables of all files share. The tables of PyTorch
+// with CUDA have some 6 million rows, and the libraries of Debian's PyTorch some 3,400 different
+// rules.
 const (
 	maxFiles = 16384
 	maxRows  = 64 << 20 // rounded up to a power of two for each file
@@ -46,8 +47,8 @@ const (
 var amountNames = [...]string{ofFiles: "files", ofRows: "rows", ofPages: "pages of code", ofRules: "rules"}
 
 // shares gives each file's unwind table its part of the kernel's tables, by quota.Quota, and counts
-// it for the process in which the file was first seen, and for its user, until the table is removed.
-// A rule counts for the process that needed it first, until no table has it.
+// it for the process in which the file was first seen, and for its user, until the table is
+// removed. A rule counts for the process that needed it first, until no table has it.
 type shares struct {
 	put func(number uint16, rule stackdeltatypes.UnwindInfo) error // writes a rule into the kernel
 
@@ -99,8 +100,8 @@ func newShares(put func(uint16, stackdeltatypes.UnwindInfo) error) *shares {
 	return s
 }
 
-// take reserves the part of a file's table that a process of a user needs, and returns the numbers of
-// its rules, which are in the kernel then. It takes all or nothing.
+// take reserves the part of a file's table that a process of a user needs, and returns the numbers
+// of its rules, which are in the kernel then. It takes all or nothing.
 func (s *shares) take(file host.FileID, pid, user uint32, n amounts, list []unwindcache.Rule) ([]uint16, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +167,8 @@ func (s *shares) ruleFor(x unwindcache.Rule, h *holder) (*rule, error) {
 	return r, nil
 }
 
-// give releases what a file's table takes. The kernel half must no longer read the table: other rules
-// get the numbers of its rules.
+// give releases what a file's table takes. The kernel half must no longer read the table: other
+// rules get the numbers of its rules.
 func (s *shares) give(file host.FileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,8 +217,8 @@ func (s *shares) count(h *holder, taken amounts, n int) {
 	}
 }
 
-// forget has the next process with a pid begin with nothing. What the one that has ended still holds
-// is its user's.
+// forget has the next process with a pid begin with nothing. What the one that has ended still
+// holds is its user's.
 func (s *shares) forget(pid uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +226,8 @@ func (s *shares) forget(pid uint32) {
 	delete(s.waiting, pid)
 }
 
-// tryAgain is how long after a refusal a process may get its tables: the profiler does not ask again
-// for 90 seconds.
+// tryAgain is how long after a refusal a process may get its tables: the profiler does not ask
+// again for 90 seconds.
 const tryAgain = 100 * time.Second
 
 // retry returns the processes that were refused a table before others were removed.
@@ -268,8 +269,8 @@ func (s *shares) used() (n amounts) {
 // noUser is the user of processes that ended before their user was read.
 const noUser = math.MaxUint32
 
-// userOf returns the real user of a process from /proc/PID/status, or noUser if the process has ended.
-// The owner of /proc/PID is root if the process is not dumpable.
+// userOf returns the real user of a process from /proc/PID/status, or noUser if the process has
+// ended. The owner of /proc/PID is root if the process is not dumpable.
 func userOf(pid uint32) uint32 {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -80,8 +80,8 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	return size, nil
 }
 
-// rowsFor returns the rows of the table at hand with the numbers of its rules, and reserves room for
-// it in the kernel, with so many rows.
+// rowsFor returns the rows of the table at hand with the numbers of its rules, and reserves room
+// for it in the kernel, with so many rows.
 func (t *tables) rowsFor(file host.FileID, deltas []ebpfapi.StackDeltaEBPF, reserved int) ([]support.StackDelta, error) {
 	pid := t.u.loading
 	table := t.kept.table

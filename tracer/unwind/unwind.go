@@ -72,8 +72,8 @@ type Unwinder struct {
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
 
 // New loads the unwinder's maps and programs into the kernel. Load calls onFile for each new
-// executable file. kernel is the running kernel's BTF. cache keeps tables for later sessions; it may
-// be nil.
+// executable file. kernel is the running kernel's BTF. cache keeps tables for later sessions; it
+// may be nil.
 func New(kernel *btf.Spec, cache *unwindcache.Dir, onFile func(NewFile)) (*Unwinder, error) {
 	startMetrics()
 	cpus, err := ebpf.PossibleCPU()

@@ -3,8 +3,8 @@
 // Package unwindcache keeps unwind tables of files on disk between sessions.
 //
 // An entry also has a hash of all that its table was built from: the caller uses it only for a file
-// that has the same bytes in the same places. So a forged file gets no other file's table, and gives
-// none to another file, whatever its name, build ID, device and inode are.
+// that has the same bytes in the same places. So a forged file gets no other file's table, and
+// gives none to another file, whatever its name, build ID, device and inode are.
 package unwindcache
 
 import (
@@ -57,9 +57,9 @@ type Dir struct {
 	max  int64
 }
 
-// Open opens a folder, and creates it with mode 0700 if its parent exists. The folder must belong to
-// this user, and no other one may have rights to it: else the error is untrusted.ErrUnsafe. A link is
-// refused.
+// Open opens a folder, and creates it with mode 0700 if its parent exists. The folder must belong
+// to this user, and no other one may have rights to it: else the error is untrusted.ErrUnsafe. A
+// link is refused.
 func Open(path string) (*Dir, error) {
 	root, err := untrusted.OwnFolder(path, untrusted.NoRights)
 	if err != nil {

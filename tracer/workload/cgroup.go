@@ -40,8 +40,8 @@ func parseCgroup(text []byte) group {
 }
 
 // parsePath finds the innermost container of a path. Containers can be nested, such as pods of a
-// Kubernetes node that is itself a container. Below user-1000.slice the names are that user's choice:
-// rootless containers are there, but neither pods nor jobs, and nobody else's containers.
+// Kubernetes node that is itself a container. Below user-1000.slice the names are that user's
+// choice: rootless containers are there, but neither pods nor jobs, and nobody else's containers.
 func parsePath(path string) group {
 	var g group
 	var before string // the segment before

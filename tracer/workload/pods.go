@@ -4,8 +4,8 @@ package workload
 
 import "strings"
 
-// maxPods and maxContainers are the most entries read from a log folder; the kubelet keeps those of running pods and
-// of some that have ended. Each start of a container has an entry.
+// maxPods and maxContainers are the most entries read from a log folder; the kubelet keeps those of
+// running pods and of some that have ended. Each start of a container has an entry.
 const maxPods, maxContainers = 4096, 8192
 
 // pods names pods and their containers by the folders in which the kubelet keeps their logs.

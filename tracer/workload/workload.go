@@ -16,7 +16,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// maxCgroup limits the bytes of /proc/PID/cgroup: 13 hierarchies of version 1 with the longest path.
+// maxCgroup limits the bytes of /proc/PID/cgroup: 13 hierarchies of version 1 with the longest
+// path.
 const maxCgroup = 64 << 10
 
 // Host reads the workloads of this machine's processes. It is not safe for concurrent use.

@@ -217,7 +217,8 @@ func runs(list []manual.Run) string {
 	return strings.TrimSpace(b.String())
 }
 
-// escape returns text as roff reads it: characters beyond ASCII by number, and "-" as users type it.
+// escape returns text as roff reads it: characters beyond ASCII by number, and "-" as users type
+// it.
 func escape(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -68,7 +68,8 @@ func TestACommandThatHangsIsKilledWithItsChildren(t *testing.T) {
 	}
 }
 
-// A process that runs out of memory in a loop, and a user who starts such programs, leave runs to others.
+// A process that runs out of memory in a loop, and a user who starts such programs, leave runs to
+// others.
 func TestALoopLeavesRunsForOthers(t *testing.T) {
 	r, results := start(t, Options{Commands: map[string]string{"oom": "exit 3"}, Limit: 6})
 	told := map[uint32]int{} // by user

@@ -92,8 +92,8 @@ func readable(t *testing.T, w *httptest.ResponseRecorder) string {
 	return p.String()
 }
 
-// TestAUserOfThisMachineSeesOnlyItsOwnProcesses: alice asks for everything, beside bob, who gets what
-// is his, and root, who gets all.
+// TestAUserOfThisMachineSeesOnlyItsOwnProcesses: alice asks for everything, beside bob, who gets
+// what is his, and root, who gets all.
 func TestAUserOfThisMachineSeesOnlyItsOwnProcesses(t *testing.T) {
 	s := usersServer(Config{})
 	for _, path := range sharedPaths {

@@ -71,8 +71,8 @@ func (c *Client) Books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 	return s, c.learn(ctx, func(f func(id uint64)) { eachStack(s, f) })
 }
 
-// TensorBlocks returns the live tensors of a process that have an event of their own, as of now, and whether the server
-// traces it. Their stacks take the place of those of the latest Books.
+// TensorBlocks returns the live tensors of a process that have an event of their own, as of now,
+// and whether the server traces it. Their stacks take the place of those of the latest Books.
 func (c *Client) TensorBlocks(ctx context.Context, pid uint32) (list []ledger.TensorBlock, traced bool, err error) {
 	var x remoteTensors
 	if err := c.ask(ctx, http.MethodGet, fmt.Sprint(tensorsPath, "?pid=", pid), nil, &x); err != nil {

@@ -35,10 +35,11 @@ type Config struct {
 	Version string
 	Ready   func() bool // reports whether tracing has begun and has not ended
 	Archive Archive     // nil: none
-	// TensorBlocks returns the live tensors of a process, and whether it is traced; nil: there are none.
+	// TensorBlocks returns the live tensors of a process, and whether it is traced; nil: there are
+	// none.
 	TensorBlocks func(pid uint32) (list []ledger.TensorBlock, traced bool)
-	// Names besides the machine's that clients may ask for, with or without a port: those of a reverse
-	// proxy or a DNS server.
+	// Names besides the machine's that clients may ask for, with or without a port: those of a
+	// reverse proxy or a DNS server.
 	Hosts []string
 	// Users of this machine besides root and the one of this process who see the processes of all
 	// users.
@@ -59,7 +60,8 @@ type Archive interface {
 
 // Past is what an Archive may have besides the books of moments.
 type Past interface {
-	// Chart returns what At returns, and the timeline until then, which is about so long or shorter.
+	// Chart returns what At returns, and the timeline until then, which is about so long or
+	// shorter.
 	Chart(ctx context.Context, t time.Time, length time.Duration) (s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeline, done io.Closer, err error)
 	// Span returns the first and the last moment; false: there is none.
 	Span() (from, to time.Time, ok bool)
@@ -69,8 +71,8 @@ type Past interface {
 
 // Overview is what an Archive may have besides the books of moments.
 type Overview interface {
-	// Overview lists the processes, out-of-memory errors and records of the archive, of one process,
-	// by pid or name, and of one pod; "" is all.
+	// Overview lists the processes, out-of-memory errors and records of the archive, of one
+	// process, by pid or name, and of one pod; "" is all.
 	Overview(process, pod string) (*report.Archive, error)
 }
 

@@ -65,8 +65,8 @@ type remoteFrame struct {
 // whose books look the same.
 var types = layout(reflect.TypeFor[remoteBooks]()) + layout(reflect.TypeFor[remoteStacks]()) + layout(reflect.TypeFor[remoteTensors]())
 
-// Connect returns the handler for the socket of --connect, which only root may connect to. It serves
-// the books as they are.
+// Connect returns the handler for the socket of --connect, which only root may connect to. It
+// serves the books as they are.
 func (s *Server) Connect() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+booksPath, s.serveBooks)

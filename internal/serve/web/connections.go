@@ -127,8 +127,8 @@ type clients struct {
 
 func newClients() *clients { return &clients{connections: newConnections(), ownerOf: owner.Of} }
 
-// peerAt returns who is at the other end of a connection. One from an address of this machine is its
-// user's, whatever the address that it was made to.
+// peerAt returns who is at the other end of a connection. One from an address of this machine is
+// its user's, whatever the address that it was made to.
 func (c *clients) peerAt(local, remote net.Addr) peer {
 	from := addressOf(remote)
 	if !from.IsValid() { // a Unix socket: OwnerOnly admits root and this user

@@ -32,8 +32,8 @@ func ownersByAddress(_, remote netip.AddrPort) (uint32, error) {
 	return 0, nil
 }
 
-// TestBusyClientsKeepOutNobody: 300 clients of one user ask for profiles as fast as they can, beside
-// the probes of Kubernetes, Prometheus and another user, who all get their answers.
+// TestBusyClientsKeepOutNobody: 300 clients of one user ask for profiles as fast as they can,
+// beside the probes of Kubernetes, Prometheus and another user, who all get their answers.
 func TestBusyClientsKeepOutNobody(t *testing.T) {
 	s := New(Config{Session: &slowSession{named: torchSession()}, Ready: func() bool { return true }, Users: []uint32{alice}})
 	s.ownerOf = ownersByAddress

@@ -11,10 +11,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
-// gate lets so many requests pass at a time. Each peer has its share of the places, as a process has
-// of a table of the ledger: at most a quarter, at least one, and the last quarter is for newcomers.
-// Of those that wait, the peer that was served longest ago is next, so a peer with many requests
-// waits for itself.
+// gate lets so many requests pass at a time. Each peer has its share of the places, as a process
+// has of a table of the ledger: at most a quarter, at least one, and the last quarter is for
+// newcomers. Of those that wait, the peer that was served longest ago is next, so a peer with many
+// requests waits for itself.
 type gate struct {
 	mu     sync.Mutex
 	shares quota.Quota

@@ -84,8 +84,8 @@ func crossSite(r *http.Request) bool {
 	}
 }
 
-// ownHost reports whether the Host header can be this server's. In a browser that can connect, a name
-// of another site may lead here (DNS rebinding), whatever the address is.
+// ownHost reports whether the Host header can be this server's. In a browser that can connect, a
+// name of another site may lead here (DNS rebinding), whatever the address is.
 func (s *Server) ownHost(r *http.Request) bool {
 	name := hostOf(r.Host)
 	if name == "" || net.ParseIP(name) != nil || name == "localhost" || strings.HasSuffix(name, ".localhost") {

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// hostOf returns the name in a Host header: "[::1%25lo]:9836" is "::1", "LOCALHOST." is "localhost".
+// hostOf returns the name in a Host header: "[::1%25lo]:9836" is "::1", "LOCALHOST." is
+// "localhost".
 func hostOf(header string) string {
 	name := header
 	if host, _, err := net.SplitHostPort(header); err == nil {
@@ -21,8 +22,8 @@ func hostOf(header string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// ownNames returns the names that the machine answers to: its own, and the given ones, which may have
-// a port.
+// ownNames returns the names that the machine answers to: its own, and the given ones, which may
+// have a port.
 func ownNames(external []string) (names []string) {
 	if host, err := os.Hostname(); err == nil && host != "" {
 		names = namesOf(hostOf(host), textOf("/etc/hosts"), textOf("/etc/resolv.conf"))
@@ -33,8 +34,8 @@ func ownNames(external []string) (names []string) {
 	return names
 }
 
-// namesOf returns the names of a machine: its host name, whole and up to the first dot, those beside
-// it in /etc/hosts, and it with the domains that resolv.conf searches. No server is asked.
+// namesOf returns the names of a machine: its host name, whole and up to the first dot, those
+// beside it in /etc/hosts, and it with the domains that resolv.conf searches. No server is asked.
 func namesOf(host, hosts, resolv string) []string {
 	short, _, _ := strings.Cut(host, ".")
 	names := []string{host, short}

@@ -37,8 +37,8 @@ func newLimits(of *clients) *limits {
 	}
 }
 
-// expensive runs compose when it is its turn, and passes its result to write, which may wait for the
-// client. Errors of compose go to fail.
+// expensive runs compose when it is its turn, and passes its result to write, which may wait for
+// the client. Errors of compose go to fail.
 func (l *limits) expensive(r *http.Request, compose func() ([]byte, error), write func([]byte), fail func(error)) {
 	p := l.clients.peerOf(r)
 	if err := l.writing.enter(r.Context(), p, composeWait); err != nil {

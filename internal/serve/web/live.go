@@ -229,8 +229,8 @@ func (p *page) leave(x *watcher) {
 	p.watchers.mu.Unlock()
 }
 
-// follow composes updates as long as anybody watches. For some time afterwards it only takes moments
-// for the chart, so that a page that is opened again has them.
+// follow composes updates as long as anybody watches. For some time afterwards it only takes
+// moments for the chart, so that a page that is opened again has them.
 func (p *page) follow() {
 	for goOn := true; goOn; goOn = p.goesOn() {
 		pause := longestUpdate

@@ -15,8 +15,9 @@ import (
 	"github.com/vramprof/vramprof/report/metrics"
 )
 
-// maxScrapes is how many scrapes are composed at once, and maxScraping how many there are with those
-// that wait, for composeWait, and that are being written. Other requests take none of these places.
+// maxScrapes is how many scrapes are composed at once, and maxScraping how many there are with
+// those that wait, for composeWait, and that are being written. Other requests take none of these
+// places.
 const maxScrapes, maxScraping = 4, 32
 
 const metricsPath = "/metrics"

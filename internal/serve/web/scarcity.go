@@ -60,8 +60,8 @@ func (x *scarcity) bound(ctx context.Context) (context.Context, func()) {
 	return ctx, sync.OnceFunc(func() { close(over); cancel(nil) })
 }
 
-// begin refuses answers from now on, and reports whether any may still hold memory: one is composed,
-// or was within refuseTime.
+// begin refuses answers from now on, and reports whether any may still hold memory: one is
+// composed, or was within refuseTime.
 func (x *scarcity) begin() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -59,8 +59,8 @@ type Call struct {
 type Trait struct {
 	Phase  Phase
 	Object Object
-	// The modules whose forward pass runs, innermost first; of Recompute without those outside of the
-	// backward pass.
+	// The modules whose forward pass runs, innermost first; of Recompute without those outside of
+	// the backward pass.
 	Calls []Call
 	// PyTorch's operator that Python or own code called: "softmax_int" of
 	// at::_ops::softmax_int::call; "" without one.
@@ -197,8 +197,8 @@ func (r *reader) finish() Trait {
 	return r.Trait
 }
 
-// Module returns the innermost module of the program's own code, for which own reports true; else the
-// innermost; false without one.
+// Module returns the innermost module of the program's own code, for which own reports true; else
+// the innermost; false without one.
 func (t *Trait) Module(own func(frame int) bool) (Call, bool) {
 	for _, c := range t.Calls {
 		if own(c.Frame) {

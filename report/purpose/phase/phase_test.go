@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// stackOf returns a stack from lines, leaf first: "torch/nn/modules/linear.py Linear.forward" is a frame of
-// Python, "at::_ops::linear::call" one of C++.
+// stackOf returns a stack from lines, leaf first: "torch/nn/modules/linear.py Linear.forward" is a
+// frame of Python, "at::_ops::linear::call" one of C++.
 func stackOf(lines string) (list []callstack.Frame) {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimSpace(line)

@@ -48,7 +48,8 @@ var rules = []rule{
 	{regexp.MustCompile(`(^|/)torch/autograd/(__init__|graph)\.py$`), "backward grad _engine_run_backward", evidence{phase: Backward}, "torch/autograd/graph.py _engine_run_backward"},
 	{regexp.MustCompile(`(^|/)torch/_tensor\.py$`), "backward", evidence{phase: Backward}, "torch/_tensor.py Tensor.backward"},
 
-	// An optimizer's step. The wrapper is around the step of each class of optimizers, also the user's.
+	// An optimizer's step. The wrapper is around the step of each class of optimizers, also the
+	// user's.
 	{regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`), "_init_group _init_state load_state_dict", evidence{phase: Step, object: OptimizerState}, "torch/optim/adamw.py AdamW._init_group"},
 	{regexp.MustCompile(`(^|/)(bitsandbytes/optim|apex/optimizers)/`), "init_state init_state_8bit", evidence{phase: Step, object: OptimizerState}, "bitsandbytes/optim/optimizer.py Optimizer2State.init_state"},
 	{regexp.MustCompile(`(^|/)torch/(optim/optimizer|nn/modules/module)\.py$`), "zero_grad", evidence{phase: ZeroGrad}, "torch/optim/optimizer.py Optimizer.zero_grad"},
@@ -79,7 +80,8 @@ var rules = []rule{
 }
 
 var (
-	// torch::autograd::Engine::evaluate_function, torch::autograd::generated::AddmmBackward0::apply.
+	// torch::autograd::Engine::evaluate_function,
+	// torch::autograd::generated::AddmmBackward0::apply.
 	engine  = regexp.MustCompile(`^torch::autograd::(python::Python)?Engine::|(^|::)\w+Backward\d*::apply(\(|$)|^torch::autograd::PyNode::apply`)
 	forward = regexp.MustCompile(`^torch::nn::\w+Impl::forward(\(|$)`)
 	step    = regexp.MustCompile(`^torch::optim::\w+::step(\(|$)`)
@@ -87,7 +89,9 @@ var (
 	// at::_ops::softmax_int::call, …::redispatch.
 	operator = regexp.MustCompile(`(?:^| )at::_ops::(\w+)::(?:call|redispatch)(?:\(|$)`)
 
-	// at::cuda::getNewWorkspace (a local symbol in wheels; its caller at::cuda::getCurrentCUDABlasHandle is not), at::cuda::getCUDABlasLtWorkspace, at::cuda::blas::parseChosenWorkspaceSize.
+	// at::cuda::getNewWorkspace (a local symbol in wheels; its caller
+	// at::cuda::getCurrentCUDABlasHandle is not), at::cuda::getCUDABlasLtWorkspace,
+	// at::cuda::blas::parseChosenWorkspaceSize.
 	workspace = regexp.MustCompile(`(?i)(^|::)get\w*workspace\w*(\(|$)|(^|::)\w*cublas\w*workspace\w*(\(|$)`)
 )
 
@@ -128,7 +132,8 @@ func ruleOf(f *callstack.Frame) int {
 	return -1
 }
 
-// method returns the function of a Python frame without its class: "_init_group" of "Adam._init_group".
+// method returns the function of a Python frame without its class: "_init_group" of
+// "Adam._init_group".
 func method(f *callstack.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
 
 // ruleMethods has the methods of each rule; nil: all.
@@ -143,7 +148,8 @@ var ruleMethods = func() (list []map[string]bool) {
 	return list
 }()
 
-// native returns what a function of C++ shows. Most names are answered without a regular expression.
+// native returns what a function of C++ shows. Most names are answered without a regular
+// expression.
 func native(function string) (e evidence) {
 	switch {
 	case strings.Contains(function, "at::_ops::"):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Benchtable writes BENCHMARKS.md, its pictures and scripts/bench/results/README.md from results of scripts/bench.sh. Each kind of
-// result has its own files, so it can be measured again alone.
+// Benchtable writes BENCHMARKS.md, its pictures and scripts/bench/results/README.md from results of
+// scripts/bench.sh. Each kind of result has its own files, so it can be measured again alone.
 //
 //	benchtable page REPOSITORY          writes them from scripts/bench/results
 //	benchtable print TEMPLATE FOLDER    prints the tables of a folder of results

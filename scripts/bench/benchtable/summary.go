@@ -63,8 +63,8 @@ func (r *results) budgetSummary() string {
 // maxLoad is the load average above which other work may have disturbed a measurement.
 const maxLoad = 4
 
-// conditions returns which results need to be measured again: those of a tree that was not committed, or beside
-// other work.
+// conditions returns which results need to be measured again: those of a tree that was not
+// committed, or beside other work.
 func (r *results) conditions() string {
 	var dirty, busy []string
 	for _, name := range r.names {

@@ -60,7 +60,8 @@ static int init(void)
 	return 0;
 }
 
-// The stack of each of these allocations must be main, gpucheck_outer, gpucheck_inner, cuMemAlloc_v2.
+// The stack of each of these allocations must be main, gpucheck_outer, gpucheck_inner,
+// cuMemAlloc_v2.
 __attribute__((noipa)) int gpucheck_inner(size_t bytes)
 {
 	int result = CALL("cuMemAlloc_v2", (address *, size_t), &list[count], bytes);

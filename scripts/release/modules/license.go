@@ -39,7 +39,8 @@ func identify(text string) (names []string) {
 	return names
 }
 
-// apacheText matches the text of the Apache license, which Debian wants to be named and not repeated.
+// apacheText matches the text of the Apache license, which Debian wants to be named and not
+// repeated.
 var apacheText = regexp.MustCompile(`(?s)[ \t]*Apache License\s+Version 2\.0, January 2004.*?(END OF TERMS AND CONDITIONS|of your accepting any such warranty or additional liability\.)(\s+APPENDIX: How to apply.*?limitations under the License\.)?`)
 
 func withoutApache(text string) string {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Modules writes what a binary of vramprof consists of: an SBOM in the format SPDX 2.3, and Debian's
-// file of copyrights and licenses. It runs in the module that the binary was built from.
+// Modules writes what a binary of vramprof consists of: an SBOM in the format SPDX 2.3, and
+// Debian's file of copyrights and licenses. It runs in the module that the binary was built from.
 package main
 
 import (

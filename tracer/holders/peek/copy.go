@@ -131,7 +131,8 @@ func (c *Copy) take(p *Process, batch []Span) error {
 	return nil
 }
 
-// place enters copied pages. It returns what is left of the batch, without the page that could not be read.
+// place enters copied pages. It returns what is left of the batch, without the page that could not
+// be read.
 func (c *Copy) place(from []byte, batch []Span) []Span {
 	for i, s := range batch {
 		for at := s.Start; at < s.End; at += PageSize {
@@ -347,8 +348,8 @@ func (c *Copy) Refresh() {
 	}
 }
 
-// VariablesEnd returns where the variables of a mapped library end that its file does not have; 0 if it
-// cannot be told, as of what does not run.
+// VariablesEnd returns where the variables of a mapped library end that its file does not have; 0
+// if it cannot be told, as of what does not run.
 func (c *Copy) VariablesEnd(r Region) uint64 {
 	if p, is := c.mem.(*Process); is {
 		return p.variablesEnd(r)

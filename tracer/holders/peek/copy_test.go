@@ -31,7 +31,8 @@ func resident(t *testing.T, pid int) int {
 }
 
 func TestCopyTouchesNothing(t *testing.T) {
-	// A reservation that is not used, one of which a page is used, and a list that leads into nowhere.
+	// A reservation that is not used, one of which a page is used, and a list that leads into
+	// nowhere.
 	const job = `import mmap, os, sys
 reserved = mmap.mmap(-1, 256 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 partly = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -60,7 +61,8 @@ sys.stdin.read()`
 	}
 }
 
-// TestRenewPutsLaterPagesInPlace: what was read again replaces what was copied, and what was not stays.
+// TestRenewPutsLaterPagesInPlace: what was read again replaces what was copied, and what was not
+// stays.
 func TestRenewPutsLaterPagesInPlace(t *testing.T) {
 	const job = `import ctypes, mmap, sys
 m = mmap.mmap(-1, 8192, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

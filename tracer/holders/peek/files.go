@@ -45,8 +45,8 @@ func (p *Process) File(r Region) (*os.File, error) {
 	return f.File, f.err
 }
 
-// open opens the file of a mapping: by the mapping, which needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN,
-// or by a name.
+// open opens the file of a mapping: by the mapping, which needs CAP_CHECKPOINT_RESTORE or
+// CAP_SYS_ADMIN, or by a name.
 func (p *Process) open(r Region) (*os.File, error) {
 	if f, err := untrusted.OpenRegular(p.proc(fmt.Sprintf("map_files/%x-%x", r.Start, r.End))); err == nil {
 		return f, nil
@@ -54,8 +54,9 @@ func (p *Process) open(r Region) (*os.File, error) {
 	return p.openByName(r)
 }
 
-// openByName opens the file of a mapping as the process's program, by its path as the process sees it, as
-// in a container, or by its path as the caller sees it, as in a chroot. What it opens is the mapped file.
+// openByName opens the file of a mapping as the process's program, by its path as the process sees
+// it, as in a container, or by its path as the caller sees it, as in a chroot. What it opens is the
+// mapped file.
 func (p *Process) openByName(r Region) (*os.File, error) {
 	if f, err := untrusted.OpenRegular(p.proc("exe")); err == nil {
 		if r.isOf(f, true) {
@@ -87,9 +88,9 @@ func (p *Process) openByName(r Region) (*os.File, error) {
 	return nil, err
 }
 
-// isOf reports whether a file is the one that a region maps. The kernel shows other device numbers for
-// mappings than for files of btrfs, and of an overlay also other inodes: unless the check is strict, the
-// same path is enough there.
+// isOf reports whether a file is the one that a region maps. The kernel shows other device numbers
+// for mappings than for files of btrfs, and of an overlay also other inodes: unless the check is
+// strict, the same path is enough there.
 func (r Region) isOf(f *os.File, strict bool) bool {
 	var st unix.Stat_t
 	var fs unix.Statfs_t

@@ -89,8 +89,8 @@ func chroot(t *testing.T, program string) (root string) {
 	return root
 }
 
-// Below another root, a path of the process leads elsewhere: the program of a chroot is not in the chroot's
-// chroot.
+// Below another root, a path of the process leads elsewhere: the program of a chroot is not in the
+// chroot's chroot.
 func TestPagesOfFilesInAChrootAreRead(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("chroot needs root")
@@ -157,7 +157,8 @@ sys.stdin.read()`
 	if os.Getuid() == 0 {
 		checkFiles(t, p, p.ReadFile, contents)
 	}
-	// By name, it is not read at all: neither as the map has it now, nor as it was before the replacement.
+	// By name, it is not read at all: neither as the map has it now, nor as it was before the
+	// replacement.
 	for _, regions := range [][]peek.Region{before, p.Regions()} {
 		for _, r := range regions {
 			if path, _ := procmaps.CutDeleted(r.Path); path != library {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peek reads the memory of another process, which is neither stopped nor changed: only pages that are
-// resident, by process_vm_readv, and pages of mapped files. It copies memory in one sweep, and records it for tests.
+// Package peek reads the memory of another process, which is neither stopped nor changed: only
+// pages that are resident, by process_vm_readv, and pages of mapped files. It copies memory in one
+// sweep, and records it for tests.
 package peek
 
 import (
@@ -20,7 +21,8 @@ const (
 // Memory reads one process. Addresses are the process's own. Implementations need not be safe for
 // concurrent use.
 type Memory interface {
-	// Regions returns what is mapped, sorted by address, without overlaps. The caller does not change it.
+	// Regions returns what is mapped, sorted by address, without overlaps. The caller does not
+	// change it.
 	Regions() []Region
 	// ReadAt fills p from an address and returns how many bytes it could read from there on. It
 	// returns an error whenever it reads less than len(p).
@@ -49,12 +51,14 @@ var (
 	errAbsent = errors.New("not resident")
 )
 
-// File reports whether a region maps a regular file: "/usr/lib/libtorch_cpu.so", not "/dev/nvidia0".
+// File reports whether a region maps a regular file: "/usr/lib/libtorch_cpu.so", not
+// "/dev/nvidia0".
 func (r Region) File() bool {
 	return strings.HasPrefix(r.Path, "/") && !strings.HasPrefix(r.Path, "/dev/") && !strings.HasPrefix(r.Path, "/memfd:")
 }
 
-// Forbidden reports whether a region must never be read: memory of devices, and the kernel's own pages.
+// Forbidden reports whether a region must never be read: memory of devices, and the kernel's own
+// pages.
 func (r Region) Forbidden() bool {
 	if !r.Readable {
 		return true

@@ -68,8 +68,8 @@ func (m *residency) readable(address uint64) bool {
 	return m.page(address)
 }
 
-// Scatter reads many ranges of a process in few system calls. It remembers which pages are resident: a page
-// that is swapped out meanwhile may be brought in, so use it for a short time.
+// Scatter reads many ranges of a process in few system calls. It remembers which pages are
+// resident: a page that is swapped out meanwhile may be brought in, so use it for a short time.
 type Scatter struct {
 	residency
 	to    []byte // where the next ranges go, one after the other
@@ -83,9 +83,10 @@ func (p *Process) Scatter() *Scatter {
 	return &Scatter{residency: residency{Process: p, runs: map[uint64]*run{}}}
 }
 
-// ReadSpans copies ranges of memory to b, one after the other, 512 of them in a system call. Pages that
-// are not resident or may not be read are zero in b. It returns the numbers of bytes and of system calls;
-// nothing is read if b is too small. Ranges in the order of their addresses take the least time.
+// ReadSpans copies ranges of memory to b, one after the other, 512 of them in a system call. Pages
+// that are not resident or may not be read are zero in b. It returns the numbers of bytes and of
+// system calls; nothing is read if b is too small. Ranges in the order of their addresses take the
+// least time.
 func (s *Scatter) ReadSpans(b []byte, spans []Span) (bytes, calls int) {
 	var size uint64
 	for _, r := range spans {

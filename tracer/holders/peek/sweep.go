@@ -17,8 +17,8 @@ func (c *Copy) Whole() bool {
 	return c.whole || image
 }
 
-// Sweep visits all resident memory that is the process's own, copied or not. What was copied it skips
-// once it is late.
+// Sweep visits all resident memory that is the process's own, copied or not. What was copied it
+// skips once it is late.
 func (c *Copy) Sweep(ctx context.Context, late func() bool, look func(base uint64, p []byte)) error {
 	if p, is := c.mem.(*Process); is && !c.whole {
 		return p.sweep(ctx, look)

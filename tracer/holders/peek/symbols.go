@@ -120,8 +120,8 @@ func (p *Process) bias(object *elf.File, name string) (uint64, bool) {
 	return 0, false
 }
 
-// variablesEnd returns where the variables of a mapped library end that its file does not have, since
-// they are 0 at first; 0 if it cannot be told.
+// variablesEnd returns where the variables of a mapped library end that its file does not have,
+// since they are 0 at first; 0 if it cannot be told.
 func (p *Process) variablesEnd(r Region) (end uint64) {
 	name := r.Path
 	if end, known := p.variables[name]; known || len(p.variables) >= maxLibraries {

@@ -37,8 +37,9 @@ func (p *Process) stackPointers() (pointers []uint64) {
 	return pointers
 }
 
-// parseSyscall returns the stack pointer of "0 0x3 0x7f10 0x400 0x0 0x0 0x0 0x7ffd10 0x7f20": the number
-// of the call, arguments, the stack pointer, the program counter. It says "running" of a thread that runs.
+// parseSyscall returns the stack pointer of "0 0x3 0x7f10 0x400 0x0 0x0 0x0 0x7ffd10 0x7f20": the
+// number of the call, arguments, the stack pointer, the program counter. It says "running" of a
+// thread that runs.
 func parseSyscall(text string) (uint64, bool) {
 	fields := strings.Fields(text)
 	if len(fields) < 3 {
@@ -48,8 +49,8 @@ func parseSyscall(text string) (uint64, bool) {
 	return sp, err == nil && sp > 1<<16 && sp < AddressEnd
 }
 
-// LiveStacks returns the parts of the threads' stacks that are in use: from the stack pointer on, and
-// of threads that ran all that is resident.
+// LiveStacks returns the parts of the threads' stacks that are in use: from the stack pointer on,
+// and of threads that ran all that is resident.
 func (c *Copy) LiveStacks() (stacks []Span) {
 	var known []uint64 // ends
 	for _, sp := range c.pointers {
@@ -83,8 +84,8 @@ func cutStacks(stacks []Span) []Span {
 	return stacks
 }
 
-// isStack reports whether a mapping can be a thread's stack: anonymous, behind pages that may not be
-// touched.
+// isStack reports whether a mapping can be a thread's stack: anonymous, behind pages that may not
+// be touched.
 func isStack(guard, r Region) bool {
 	return r.Own() && r.Path == "" && r.End-r.Start <= stackRoom && r.Start%arenaStart != 0 &&
 		guard.End == r.Start && !guard.Readable && !guard.Writable && guard.End-guard.Start <= guardRoom

@@ -34,8 +34,8 @@ func Program(t *testing.T) string {
 	return programs[0]
 }
 
-// Programs returns the programs to test, of all versions that the machine has: those in PATH, pyenv's
-// and those that scripts/fetch-python.sh has unpacked.
+// Programs returns the programs to test, of all versions that the machine has: those in PATH,
+// pyenv's and those that scripts/fetch-python.sh has unpacked.
 func Programs(t *testing.T) (programs []string) {
 	t.Helper()
 	repository := repository(t)
@@ -53,8 +53,8 @@ func Programs(t *testing.T) (programs []string) {
 	return programs
 }
 
-// AwaitInput waits until a thread of a job that has printed its line waits for input, at most for some
-// seconds: a job that trains does not wait.
+// AwaitInput waits until a thread of a job that has printed its line waits for input, at most for
+// some seconds: a job that trains does not wait.
 func AwaitInput(pid int) {
 	for range 30 {
 		time.Sleep(100 * time.Millisecond)

@@ -23,8 +23,8 @@ type Cache struct {
 	Requested           uint64 // part of Allocated that the program asked for; the rest is rounding
 	Cached              uint64
 
-	// Whole segments, or pages of expandable ones, without a live block: empty_cache() gives them back,
-	// and the allocator does before it runs out of memory.
+	// Whole segments, or pages of expandable ones, without a live block: empty_cache() gives them
+	// back, and the allocator does before it runs out of memory.
 	Idle uint64
 	// Freed by the program; a stream that it was recorded on may still use it.
 	Pending uint64
@@ -62,8 +62,8 @@ type divider struct {
 // parts are the free bytes of an arena that neither go back nor wait.
 type parts struct{ held, small, pending, requested uint64 }
 
-// Divide divides the cache of each device, in the order of Devices. Its figures are those of the blocks, not of
-// the counters: they differ where a device is not Exact.
+// Divide divides the cache of each device, in the order of Devices. Its figures are those of the
+// blocks, not of the counters: they differ where a device is not Exact.
 func (r *Reading) Divide() (list []Cache) {
 	d := divider{Reading: r, arenas: make([]ArenaCache, len(r.Arenas)), parts: make([]parts, len(r.Arenas))}
 	for i := range r.Arenas {
@@ -79,7 +79,8 @@ func (r *Reading) Divide() (list []Cache) {
 	return list
 }
 
-// segment sums a segment, whose blocks begin at index at or later. It returns where the next begins.
+// segment sums a segment, whose blocks begin at index at or later. It returns where the next
+// begins.
 func (d *divider) segment(s *Segment, at int) int {
 	end := s.Address + s.Size
 	for at < len(d.Blocks) && d.Blocks[at].Address < s.Address {
@@ -132,8 +133,8 @@ func (d *divider) free(s *Segment, b *Block, live bool) {
 	}
 }
 
-// NextPage returns where the page of an expandable segment ends that an address lies in, and the end of
-// other segments.
+// NextPage returns where the page of an expandable segment ends that an address lies in, and the
+// end of other segments.
 func (s *Segment) NextPage(address uint64, small bool) uint64 {
 	if s.Base == 0 || address < s.Base {
 		return s.Address + s.Size

@@ -60,10 +60,10 @@ type Counters struct {
 // Device is the allocator of one device.
 type Device struct {
 	Index int32 // CUDA ordinal
-	// Exact: the allocator was at rest while it was read: all sums, chains and counts agree. Settled: it was not, but its
-	// blocks and segments are those after a report of it, and their sums agree; Counters are a moment older, and so
-	// is what is PendingFree. Otherwise OffBlocks and OffBytes bound how far the live blocks' number and
-	// bytes may be off.
+	// Exact: the allocator was at rest while it was read: all sums, chains and counts agree.
+	// Settled: it was not, but its blocks and segments are those after a report of it, and their
+	// sums agree; Counters are a moment older, and so is what is PendingFree. Otherwise OffBlocks
+	// and OffBytes bound how far the live blocks' number and bytes may be off.
 	Exact, Settled      bool
 	OffBlocks, OffBytes uint64
 	Counters            Counters

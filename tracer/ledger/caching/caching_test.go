@@ -12,12 +12,12 @@ import (
 
 const mib = 1 << 20
 
-// arenas of the tests: large and small blocks of the default stream, large ones of another stream, of a
-// private pool, and of another device.
+// arenas of the tests: large and small blocks of the default stream, large ones of another stream,
+// of a private pool, and of another device.
 var arenas = []Arena{{}, {Small: true}, {Stream: 7}, {Pool: PoolID{3, 0}}, {Device: 1}}
 
-// lay returns a segment with blocks one after the other, each a state and a size, and adds them to a
-// reading.
+// lay returns a segment with blocks one after the other, each a state and a size, and adds them to
+// a reading.
 func (r *Reading) lay(arena uint16, base uint64, blocks ...any) {
 	at := uint64(0x7f0000000000) + uint64(len(r.Segments))<<32
 	s := Segment{Address: at, Arena: arena}

@@ -17,8 +17,8 @@ const (
 	partBytes = 256 << 10 // a part is little longer, but for its list of segments
 )
 
-// Carry carries a part of a reading. A writer begins with next 0, and calls it until Done; a reader calls it for
-// each part in order. What is read has at most the limits, and valid indexes.
+// Carry carries a part of a reading. A writer begins with next 0, and calls it until Done; a reader
+// calls it for each part in order. What is read has at most the limits, and valid indexes.
 func (r *Reading) Carry(c *codec.Codec, next *int) {
 	first := *next == 0
 	c.Flags(&first)
@@ -102,8 +102,8 @@ func (b *Block) carry(c *codec.Codec, end *uint64, arenas int) {
 	c.Check(int(b.Arena) < arenas)
 }
 
-// carryRange carries an address as the distance from the end of the range before, which is mostly 0.
-// Ranges must not overlap, so that no sum of sizes exceeds the address space.
+// carryRange carries an address as the distance from the end of the range before, which is mostly
+// 0. Ranges must not overlap, so that no sum of sizes exceeds the address space.
 func carryRange(c *codec.Codec, address, size, end *uint64) {
 	distance := *address - *end
 	codec.Most(c, &distance, MaxAddress)

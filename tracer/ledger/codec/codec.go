@@ -32,8 +32,8 @@ func NewWriter() *Codec {
 	return &Codec{stackOf: map[uint64]uint64{}, textOf: map[string]uint64{}}
 }
 
-// NewReader returns a codec that reads data. It calls spend with 8 steps for each byte of memory that
-// a list takes.
+// NewReader returns a codec that reads data. It calls spend with 8 steps for each byte of memory
+// that a list takes.
 func NewReader(data []byte, stacks []uint64, texts []string, spend func(steps int)) *Codec {
 	return &Codec{Rest: data, Stacks: stacks, Texts: texts, reading: true, spend: spend}
 }

@@ -194,8 +194,8 @@ func (c *cohorts) fall(size uint64) {
 	}
 }
 
-// merge adds the live bytes of other cohorts, which must not be used afterwards. The windows of both
-// begin at the same time then, and are equally long; the counts in them stay apart.
+// merge adds the live bytes of other cohorts, which must not be used afterwards. The windows of
+// both begin at the same time then, and are equally long; the counts in them stay apart.
 func (c *cohorts) merge(o *cohorts, begin uint64) {
 	switch {
 	case o.base == noBase:

@@ -76,8 +76,8 @@ func TestWindowsOfARecentPastAreTheLongerTheOlder(t *testing.T) {
 	}
 }
 
-// TestCarryKnowsEveryField: whoever adds a field decides here whether Carry and CarryRecent carry it.
-// Fields after a bar follow from others.
+// TestCarryKnowsEveryField: whoever adds a field decides here whether Carry and CarryRecent carry
+// it. Fields after a bar follow from others.
 func TestCarryKnowsEveryField(t *testing.T) {
 	for of, known := range map[reflect.Type]string{
 		reflect.TypeFor[Track]():   "History own shared |",

@@ -33,8 +33,8 @@ type Horizon struct {
 	Record      Record // of windows of that length before
 }
 
-// Horizon returns the horizon of a level, from 0 on: the higher, the longer. It returns false if that
-// is longer than the session. High is set in windows whose Floor is higher than ever.
+// Horizon returns the horizon of a level, from 0 on: the higher, the longer. It returns false if
+// that is longer than the session. High is set in windows whose Floor is higher than ever.
 func (r *Recent) Horizon(level int) (Horizon, bool) {
 	if r == nil || len(r.Windows) == 0 || RecentStart(r.Newest, level) == 0 {
 		return Horizon{}, false
@@ -87,7 +87,8 @@ func (r *Recent) first() uint64 {
 	return 0
 }
 
-// Add adds the record of another site: that of the sum is at most as high, and varies at most as much.
+// Add adds the record of another site: that of the sum is at most as high, and varies at most as
+// much.
 func (r *Record) Add(y Record) {
 	if r.Lowest == math.MaxUint64 || y.Lowest == math.MaxUint64 {
 		r.Lowest = min(r.Lowest, y.Lowest)

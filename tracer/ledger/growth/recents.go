@@ -13,8 +13,8 @@ const (
 	// than CohortLen, its cohorts are as fine.
 	RecentShift = 36
 
-	// Windows of level k are 4^k of the finest ones. Of each level 9 to 12 are counted back from the
-	// newest event, so each horizon is three to four times as long as the one before.
+	// Windows of level k are 4^k of the finest ones. Of each level 9 to 12 are counted back from
+	// the newest event, so each horizon is three to four times as long as the one before.
 	RecentStep = 2
 	RecentKept = 8
 
@@ -43,13 +43,14 @@ type low struct {
 	area  float32 // bytes times ns; of the newest window, recents.now has it
 }
 
-// Record is what windows that are older than a horizon had. Growth that breaks no record is what the
-// site always does.
+// Record is what windows that are older than a horizon had. Growth that breaks no record is what
+// the site always does.
 type Record struct {
 	Floor  uint64 // highest Floor
 	Lowest uint64 // lowest Floor; 2^64-1 if nothing has left the horizon
-	// Most bytes of one window that lived when it left the horizon, and when it was a quarter to a third
-	// as old, of windows that have left the next longer one. Young is of windows of the level below.
+	// Most bytes of one window that lived when it left the horizon, and when it was a quarter to a
+	// third as old, of windows that have left the next longer one. Young is of windows of the level
+	// below.
 	Kept, Young uint64
 }
 
@@ -66,8 +67,8 @@ func RecentStart(newest uint64, level int) uint64 {
 	return (n - RecentKept) &^ (1<<RecentStep - 1) << (RecentStep * level)
 }
 
-// recentLevel returns the level of the window with the finest window n: the lowest one whose horizon
-// n is in, where n and newest differ by at most two of the windows of the next level.
+// recentLevel returns the level of the window with the finest window n: the lowest one whose
+// horizon n is in, where n and newest differ by at most two of the windows of the next level.
 func recentLevel(newest, n uint64) int {
 	if n >= newest {
 		return 0
@@ -80,8 +81,8 @@ func recentLevel(newest, n uint64) int {
 }
 
 // RecentPlace returns how many windows are newer than the one with the finest window n. A level has
-// RecentKept windows without those that the level below covers, and as many more as the level's digit of
-// newest to the base 4 says.
+// RecentKept windows without those that the level below covers, and as many more as the level's
+// digit of newest to the base 4 says.
 func RecentPlace(newest, n uint64) int {
 	if n > newest {
 		return 0
@@ -132,7 +133,8 @@ func (w *window) freed(size uint64) {
 	w.liveObjects -= min(w.liveObjects, 1)
 }
 
-// startRecents begins the recent past: with the cohorts, if they are as fine as its windows or finer.
+// startRecents begins the recent past: with the cohorts, if they are as fine as its windows or
+// finer.
 func (c *cohorts) startRecents(newest uint64) {
 	if c.shift > RecentShift {
 		c.levels.recents = &recents{newest: newest, first: newest, lows: []low{{floor: c.live}}}
@@ -245,8 +247,8 @@ func (r *recents) advance(begin, newest, live uint64, parts *windows) {
 // floor notes what a window that leaves the horizon had at least.
 func (r *Record) floor(x uint64) { r.Floor, r.Lowest = max(r.Floor, x), min(r.Lowest, x) }
 
-// keep notes how much was kept of a window of some length that leaves the horizon of a level, in the
-// record of the level below. After a pause it may leave both horizons at once.
+// keep notes how much was kept of a window of some length that leaves the horizon of a level, in
+// the record of the level below. After a pause it may leave both horizons at once.
 func (r *Record) keep(x *low, level int, size uint64) {
 	switch size {
 	case 1 << (RecentStep * level):

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package growth follows the live bytes of sites over time: cohorts of what was allocated together, a
-// recent past in windows that are the longer, the older they are, and a history for charts. It knows
-// nothing of processes and stacks. Times are ns of CLOCK_MONOTONIC; begin is that of the session.
+// Package growth follows the live bytes of sites over time: cohorts of what was allocated together,
+// a recent past in windows that are the longer, the older they are, and a history for charts. It
+// knows nothing of processes and stacks. Times are ns of CLOCK_MONOTONIC; begin is that of the
+// session.
 package growth
 
 import (
@@ -240,8 +241,8 @@ type View struct {
 	Recent      *Recent  // nil if it is unknown
 }
 
-// View returns what the track shows of a site at a time, and its recent past up to a window; list has
-// room for CohortLen. It returns false before the first allocation.
+// View returns what the track shows of a site at a time, and its recent past up to a window; list
+// has room for CohortLen. It returns false before the first allocation.
 func (t *Track) View(begin, time, recent uint64, list []Cohort) (v View, ok bool) {
 	c := t.group()
 	if c.base == noBase {

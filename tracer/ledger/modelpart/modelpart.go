@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package modelpart names which part of a model and its training a storage is, as references prove it: a
-// parameter, a gradient, the state of an optimizer. Kinds are codes, which captures keep.
+// Package modelpart names which part of a model and its training a storage is, as references prove
+// it: a parameter, a gradient, the state of an optimizer. Kinds are codes, which captures keep.
 package modelpart
 
-// Kind is what a storage is. Where several apply, as to a weight that the autograd graph has saved too, the
-// first does.
+// Kind is what a storage is. Where several apply, as to a weight that the autograd graph has saved
+// too, the first does.
 type Kind uint8
 
 const (
@@ -65,7 +65,8 @@ func (b *Bytes) Sum() (sum uint64) {
 // mostBytes is the most bytes of all kinds together, so that sums never overflow.
 const mostBytes = 1 << 56
 
-// Read returns the bytes of a list by kind, as a capture has it. What this version does not know is left out.
+// Read returns the bytes of a list by kind, as a capture has it. What this version does not know is
+// left out.
 func Read(list []uint64) (b Bytes) {
 	most := uint64(mostBytes)
 	copy(b[:], list)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota shares tables and work among processes and their users, so that none of them can use up
-// what all need.
+// Package quota shares tables and work among processes and their users, so that none of them can
+// use up what all need.
 package quota
 
 // Quota rations the places of a table that all processes use, so that one process, or all
@@ -79,8 +79,8 @@ func (q *Quota) Shrink(limit int) { q.limit = max(min(limit, q.limit), q.size/le
 // Resize makes a table smaller that has no places taken.
 func (q *Quota) Resize(size int) { q.size, q.limit = min(size, q.size), min(size, q.size) }
 
-// ByProcess is a Quota that counts what each process holds, for callers that keep no such counts. It
-// must not be used concurrently.
+// ByProcess is a Quota that counts what each process holds, for callers that keep no such counts.
+// It must not be used concurrently.
 type ByProcess struct {
 	Quota
 	processes map[uint32]int // by pid
@@ -93,8 +93,8 @@ func NewByProcess(size int) ByProcess {
 	return ByProcess{Quota: New(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
 }
 
-// Take takes a place for a process, and reports whether there was room. User is as in ledger.Process;
-// processes of unknown users count as one user's.
+// Take takes a place for a process, and reports whether there was room. User is as in
+// ledger.Process; processes of unknown users count as one user's.
 func (p *ByProcess) Take(pid, user uint32) bool {
 	if before, ok := p.userOf[pid]; ok {
 		user = before // a process does not escape its share by changing its user

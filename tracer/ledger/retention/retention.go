@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package retention names the ways in which a path of references keeps memory alive: through an
-// autograd graph, a traceback, a cache. Advice depends on them, so they travel beside the path, which is
-// a text for people.
+// autograd graph, a traceback, a cache. Advice depends on them, so they travel beside the path,
+// which is a text for people.
 package retention
 
 import "strings"
@@ -32,8 +32,8 @@ const (
 // Has reports whether the set has all of want.
 func (s Set) Has(want Set) bool { return s&want == want }
 
-// Read returns a set as a capture has it, with the path beside it. A capture of an older version has no
-// set; what its path contains stands for it.
+// Read returns a set as a capture has it, with the path beside it. A capture of an older version
+// has no set; what its path contains stands for it.
 func Read(s Set, path string) Set {
 	if !s.Has(Known) {
 		return ofPath(path)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oomevent has the one type of an out-of-memory error, for what finds, records and reports it.
+// Package oomevent has the one type of an out-of-memory error, for what finds, records and reports
+// it.
 package oomevent
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
-// Event is an out-of-memory error: a failed allocation of a process, and NVML's reading right after it.
+// Event is an out-of-memory error: a failed allocation of a process, and NVML's reading right after
+// it.
 type Event struct {
 	PID       uint32
 	Comm      string // at most 15 bytes, untrusted

@@ -77,8 +77,8 @@ func parseAllocated(t *testing.T, lines []string) []allocated {
 	return list
 }
 
-// sameFrames compares names from main on, in full and simple, and which frames share a location with
-// the frame into which they are inlined.
+// sameFrames compares names from main on, in full and simple, and which frames share a location
+// with the frame into which they are inlined.
 func sameFrames(s *profile.Sample, w allocated) bool {
 	var names, signatures []string
 	var inlined []int

@@ -19,7 +19,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// killsVariable is how often TestArchiveSurvivesKills kills serve: scripts/archive-kills.sh sets it.
+// killsVariable is how often TestArchiveSurvivesKills kills serve: scripts/archive-kills.sh sets
+// it.
 const killsVariable = "VRAMPROF_KILLS"
 
 // lostByKill is the most that a kill may cost: inputs are written every 0.75 s.
@@ -62,7 +63,8 @@ func TestArchiveSurvivesKills(t *testing.T) {
 	}
 }
 
-// checkKilled checks the last capture of a server that was killed: what came up to its end is in it.
+// checkKilled checks the last capture of a server that was killed: what came up to its end is in
+// it.
 func checkKilled(t *testing.T, n int, last *archive.Capture, ready uint64, pid uint32) {
 	t.Helper()
 	r, err := capture.Open(last.Path)

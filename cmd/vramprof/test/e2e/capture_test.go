@@ -72,7 +72,8 @@ func TestCaptureReproducesTheReportsOfTheLiveRun(t *testing.T) {
 	}
 }
 
-// recordPath is where the summary of a run names the record of an error, which a capture does not know.
+// recordPath is where the summary of a run names the record of an error, which a capture does not
+// know.
 var recordPath = regexp.MustCompile(`\n +what all processes held then is in\s+\S+\n`)
 
 func checkSameReports(t *testing.T, env []string, program, script string) {
@@ -110,7 +111,8 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	}
 }
 
-// together is how many tries random tests make, all at once. Each run of the suite adds other tries.
+// together is how many tries random tests make, all at once. Each run of the suite adds other
+// tries.
 const together = 2
 
 // busy starts a program that allocates and frees continuously.

@@ -15,7 +15,8 @@ import (
 	"github.com/vramprof/vramprof/internal/simdriver"
 )
 
-// What docs/ci.md promises for machines without a GPU: NVIDIA's own libraries allocate, and the gate compares.
+// What docs/ci.md promises for machines without a GPU: NVIDIA's own libraries allocate, and the
+// gate compares.
 func TestAGateWorksOnTheSimulatedDriver(t *testing.T) { onEachDriver(t, checkGate) }
 
 func checkGate(t *testing.T, driver string) {

@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/internal/realtorch"
 )
 
-// gated is the program of the repository, in which the tensors of one line are the peak. Each second run has a
-// MiB more.
+// gated is the program of the repository, in which the tensors of one line are the peak. Each
+// second run has a MiB more.
 const gated = `import os
 import torch
 
@@ -37,8 +37,9 @@ def main(layers):
 main(4)
 `
 
-// The gate of docs/ci.md with the real PyTorch and a real git bisect run: lines that move are the same, growth within
-// the spread of repeated runs is none, a commit that fails is skipped, and the commit that grows is found.
+// The gate of docs/ci.md with the real PyTorch and a real git bisect run: lines that move are the
+// same, growth within the spread of repeated runs is none, a commit that fails is skipped, and the
+// commit that grows is found.
 func TestAGateFindsTheCommitThatGrows(t *testing.T) {
 	setup(t)
 	if _, err := exec.LookPath("git"); err != nil {

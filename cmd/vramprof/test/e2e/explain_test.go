@@ -16,9 +16,10 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// TestExplainSaysWhatTheJobSays: four trainings print what their memory is for, from their parameters, gradients,
-// optimizers, buffers and the tensors that autograd saves. A capture since the start, one that begins in the middle of
-// a step, and the reading of the running process agree with them: all to the byte, activations within 2 %.
+// TestExplainSaysWhatTheJobSays: four trainings print what their memory is for, from their
+// parameters, gradients, optimizers, buffers and the tensors that autograd saves. A capture since
+// the start, one that begins in the middle of a step, and the reading of the running process agree
+// with them: all to the byte, activations within 2 %.
 func TestExplainSaysWhatTheJobSays(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
@@ -61,9 +62,10 @@ func TestExplainSaysWhatTheJobSays(t *testing.T) {
 	}
 }
 
-// TestExplainAtAPeakSaysWhatTheJobSays: trainings print what their memory was for when they had most of it, from PyTorch's own
-// record of allocations. Walks found them between two steps, before and after: weights, buffers and the optimizer's state are
-// right to the byte, activations within 2 %, and the gradients of a backward pass are not told from its temporaries.
+// TestExplainAtAPeakSaysWhatTheJobSays: trainings print what their memory was for when they had
+// most of it, from PyTorch's own record of allocations. Walks found them between two steps, before
+// and after: weights, buffers and the optimizer's state are right to the byte, activations within 2
+// %, and the gradients of a backward pass are not told from its temporaries.
 func TestExplainAtAPeakSaysWhatTheJobSays(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)

@@ -15,8 +15,9 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// Of the real PyTorch: a helper allocates for three callers, of which one leaks. The leak has the line of that
-// caller, the rest that of the helper. What two modules keep below one line of the model is one row with their names.
+// Of the real PyTorch: a helper allocates for three callers, of which one leaks. The leak has the
+// line of that caller, the rest that of the helper. What two modules keep below one line of the
+// model is one row with their names.
 func TestALeakOfAHelperIsTheLineOfTheCallerThatLeaks(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)

@@ -78,7 +78,8 @@ func TestHoldersNameEveryGigabyteFromBeforeTheAttach(t *testing.T) {
 	}
 	t.Logf("%v, the job says %v, walk of %v", parts, truth, time.Duration(r.TookNS))
 
-	// The job goes on between two walks: when the first has ended, which takes long on a busy machine.
+	// The job goes on between two walks: when the first has ended, which takes long on a busy
+	// machine.
 	first := max(1500*time.Millisecond, 2*time.Duration(r.TookNS))
 	time.AfterFunc(first, p.next)
 	grown, err := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", (2 * first).String(), "--json").Output()

@@ -38,7 +38,8 @@ func heldPart(path string) string {
 }
 
 // TestASessionThatBeginsLateNamesWhoKeepsEveryGigabyte: the job allocates one more tensor while it
-// is traced, so that its allocator's total is known. It runs alone, for the walk at the end to have time.
+// is traced, so that its allocator's total is known. It runs alone, for the walk at the end to have
+// time.
 func TestASessionThatBeginsLateNamesWhoKeepsEveryGigabyte(t *testing.T) {
 	setupAlone(t)
 	root := realtorch.Prepare(t)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAHeldProcessDelaysNoOther has an unprivileged process hold its mmap_lock while a session begins
-// and while another user's job runs. The session began when the hold ended.
+// TestAHeldProcessDelaysNoOther has an unprivileged process hold its mmap_lock while a session
+// begins and while another user's job runs. The session began when the hold ended.
 func TestAHeldProcessDelaysNoOther(t *testing.T) {
 	dir := setupAlone(t) // every other session would have a thread that waits for the process
 	env := dir.Env(t, 1, 8<<30)

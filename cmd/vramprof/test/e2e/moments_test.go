@@ -221,8 +221,8 @@ func (r *momentsRun) compare(s *ledger.Snapshot, m moment, after uint64) string 
 	return ""
 }
 
-// isOfModules reports whether bytes may be those of the modules that NVIDIA's cuBLAS and PyTorch load, which no
-// call reports. The fake CUDA has none.
+// isOfModules reports whether bytes may be those of the modules that NVIDIA's cuBLAS and PyTorch
+// load, which no call reports. The fake CUDA has none.
 func isOfModules(bytes int64) bool {
 	const most = 96 << 20
 	return fakecuda.OnNVIDIA() && bytes > 0 && bytes <= most

@@ -19,8 +19,9 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// recorded runs a program that prints "loaded" when it has its libraries, and "ready" when it has memory, each time
-// waiting for a line. It returns what the memory is for, and what the program wrote to stderr.
+// recorded runs a program that prints "loaded" when it has its libraries, and "ready" when it has
+// memory, each time waiting for a line. It returns what the memory is for, and what the program
+// wrote to stderr.
 func recorded(t *testing.T, cmd *exec.Cmd) (*reportjson.ExplainedPart, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.vram")
@@ -61,7 +62,8 @@ func rowNamed(b *reportjson.ExplainedPart, name string) reportjson.PurposeRow {
 	return reportjson.PurposeRow{}
 }
 
-// TestLlamasContextIsSplitAsItsLogSays: weights, KV cache and compute buffers of llama.cpp, for two sizes of the context.
+// TestLlamasContextIsSplitAsItsLogSays: weights, KV cache and compute buffers of llama.cpp, for two
+// sizes of the context.
 func TestLlamasContextIsSplitAsItsLogSays(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
@@ -120,7 +122,8 @@ func checkPart(t *testing.T, b *reportjson.ExplainedPart, row, part, line string
 	t.Errorf("%s: %+v, want %s by %s", row, rowNamed(b, row).Parts, part, line)
 }
 
-// TestNamesOfNVIDIAsLibraries: what each takes has its name, its part, and the line of the program that called it.
+// TestNamesOfNVIDIAsLibraries: what each takes has its name, its part, and the line of the program
+// that called it.
 func TestNamesOfNVIDIAsLibraries(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
@@ -148,8 +151,8 @@ func TestNamesOfNVIDIAsLibraries(t *testing.T) {
 	}
 }
 
-// TestTheKVCacheIsNamedAndItsUseIsAsked: which tensors the cache is, by who keeps them, and on request how much of it the
-// engine reports as used. Without the flag nobody is asked.
+// TestTheKVCacheIsNamedAndItsUseIsAsked: which tensors the cache is, by who keeps them, and on
+// request how much of it the engine reports as used. Without the flag nobody is asked.
 func TestTheKVCacheIsNamedAndItsUseIsAsked(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
@@ -182,8 +185,8 @@ func TestTheKVCacheIsNamedAndItsUseIsAsked(t *testing.T) {
 	}
 }
 
-// TestNamesOfPython: arrays of Numba, and the memory of PyTorch's backend cudaMallocAsync, which reports no tensors, on the
-// fake CUDA.
+// TestNamesOfPython: arrays of Numba, and the memory of PyTorch's backend cudaMallocAsync, which
+// reports no tensors, on the fake CUDA.
 func TestNamesOfPython(t *testing.T) {
 	setup(t)
 	file := filepath.Join(t.TempDir(), "run.vram")

@@ -37,8 +37,8 @@ func driverNamed(t *testing.T, dir fakecuda.Dir, shape, name string) (path strin
 	return path
 }
 
-// patchedTargets prepares a test of programs that overwrite functions of the driver. All have a name
-// by which they are traced.
+// patchedTargets prepares a test of programs that overwrite functions of the driver. All have a
+// name by which they are traced.
 func patchedTargets(t *testing.T) (dir fakecuda.Dir, program, name string) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -53,7 +53,8 @@ func (p *target) round(want string) { p.t.Helper(); p.next(); p.expect(want) }
 
 func (p *target) kill() { _ = p.Process.Kill(); _ = p.Wait() }
 
-// The kernel has probes in single processes whose threads all count, before Linux 6.6 and from 6.10 on.
+// The kernel has probes in single processes whose threads all count, before Linux 6.6 and from 6.10
+// on.
 func TestFunctionsThatAProcessHasPatchedAreNotProbedThereButInAllOthers(t *testing.T) {
 	dir, program, name := patchedTargets(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -120,7 +121,8 @@ func TestFunctionsThatAProcessHasPatchedAreNotProbedThereButInAllOthers(t *testi
 			calls[label(x, "api")] += x.Value[0]
 		}
 	}
-	// One call of the runtime in each round, and six of the driver in those of the neighbors but one.
+	// One call of the runtime in each round, and six of the driver in those of the neighbors but
+	// one.
 	rounds := int64(len(neighbors) + 1)
 	if n, driver := int64(len(all))+rounds, 6*(rounds-1); calls["cudaMalloc"] != n || calls["cuMemAlloc_v2"] != driver {
 		t.Errorf("%v allocations, want %d by cudaMalloc and %d by cuMemAlloc_v2", calls, n, driver)

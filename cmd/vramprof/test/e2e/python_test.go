@@ -132,7 +132,8 @@ func TestProfileOfRunningPythonEqualsItsAllocations(t *testing.T) {
 	tracePython(t, env, startTarget(t, env, "/usr/bin/python3", dir.Program("leak.py"), "--stdin", "--threads", "8"))
 }
 
-// The command lives for a second after its calls: see "The last moments of Python programs" in docs/limits.md.
+// The command lives for a second after its calls: see "The last moments of Python programs" in
+// docs/limits.md.
 func TestRecordedPythonCommandLosesNoStack(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -55,8 +55,8 @@ func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 	}
 }
 
-// TestAClassIsCalledOnOneLineInEachPythonVersion: where a line calls a class, CPython 3.12 and later put
-// a frame of their own below that of __init__, but only after some calls.
+// TestAClassIsCalledOnOneLineInEachPythonVersion: where a line calls a class, CPython 3.12 and
+// later put a frame of their own below that of __init__, but only after some calls.
 func TestAClassIsCalledOnOneLineInEachPythonVersion(t *testing.T) {
 	dir := setup(t)
 	installed := pythons()

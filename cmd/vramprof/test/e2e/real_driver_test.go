@@ -86,8 +86,9 @@ func checkBooksOnNVIDIAsDriver(t *testing.T, driver string) {
 	}
 }
 
-// From the first call of CUDA to the last, at each moment, all memory has a plane: the driver's rounding
-// is known to the byte, and a context counts as such while it is built, also on a second GPU.
+// From the first call of CUDA to the last, at each moment, all memory has a plane: the driver's
+// rounding is known to the byte, and a context counts as such while it is built, also on a second
+// GPU.
 func TestSimulatedDriverExplainsAllBytes(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, driver string) { checkNothingIsUnexplained(t, driver) })
 }
@@ -151,8 +152,8 @@ func checkNothingIsUnexplained(t *testing.T, driver string, flags ...string) {
 			if len(flags) > 0 {
 				seen[x.UUID] = x.Internal
 			}
-			// A reading of the driver while the process allocates is off by its doubt. While the context is
-			// built, it takes less.
+			// A reading of the driver while the process allocates is off by its doubt. While the
+			// context is built, it takes less.
 			doubt := snapshot.Balances[i].Doubt
 			if x.Unplaced > 0 && x.Unexplained < 0 { // until NVML lists the process on the second GPU, soon after the first allocation there
 				unplaced++
@@ -183,8 +184,8 @@ func checkNothingIsUnexplained(t *testing.T, driver string, flags ...string) {
 	}
 }
 
-// What PyTorch, cuBLAS and NCCL make the driver take is under the lines that called them, and nothing is
-// unexplained.
+// What PyTorch, cuBLAS and NCCL make the driver take is under the lines that called them, and
+// nothing is unexplained.
 func TestDriverObjectsExplainLibraries(t *testing.T) {
 	setup(t)
 	if !fakecuda.OnNVIDIA() {

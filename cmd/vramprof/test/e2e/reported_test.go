@@ -54,8 +54,9 @@ func readReported(t *testing.T, path string) *reported {
 	return r
 }
 
-// TestReportedProgramsAreToldWhatIsTrue attaches to programs after public reports while they run, and
-// compares the sentences with their headers: lines, holders, advice, and what must not be advised.
+// TestReportedProgramsAreToldWhatIsTrue attaches to programs after public reports while they run,
+// and compares the sentences with their headers: lines, holders, advice, and what must not be
+// advised.
 func TestReportedProgramsAreToldWhatIsTrue(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)

@@ -44,9 +44,9 @@ func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 	}
 }
 
-// With --name, the kernel half sends the events of a new process until the tracer has read its name.
-// No unwind tables are loaded for it yet, so its stacks are truncated. If the name does not match,
-// these are no losses of the session.
+// With --name, the kernel half sends the events of a new process until the tracer has read its
+// name. No unwind tables are loaded for it yet, so its stacks are truncated. If the name does not
+// match, these are no losses of the session.
 func TestNewProcessesWithOtherNamesAddNoLosses(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestServeClosesNVMLOnASignalUntilAProcessUsesCUDA counts how often NVML is initialized and shut down,
-// and looks at what serve has open, as whoever unloads the driver does.
+// TestServeClosesNVMLOnASignalUntilAProcessUsesCUDA counts how often NVML is initialized and shut
+// down, and looks at what serve has open, as whoever unloads the driver does.
 func TestServeClosesNVMLOnASignalUntilAProcessUsesCUDA(t *testing.T) {
 	dir := setupAlone(t) // a process that uses CUDA opens NVML again
 	log := filepath.Join(t.TempDir(), "nvml")

@@ -24,8 +24,8 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
-// churn starts and ends short CUDA processes: of stacks of their own, with libraries of their own as
-// containers have, and forked by dozens.
+// churn starts and ends short CUDA processes: of stacks of their own, with libraries of their own
+// as containers have, and forked by dozens.
 type churn struct {
 	t      *testing.T
 	dir    fakecuda.Dir

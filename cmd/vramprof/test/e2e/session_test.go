@@ -232,7 +232,8 @@ func (s *session) after(d time.Duration) {
 	})
 }
 
-// hasWork reports whether a thread of a process runs, waits for a processor, or cannot be interrupted.
+// hasWork reports whether a thread of a process runs, waits for a processor, or cannot be
+// interrupted.
 func hasWork(pid int) bool {
 	list, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return slices.ContainsFunc(list, func(path string) bool {

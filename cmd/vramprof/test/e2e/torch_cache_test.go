@@ -15,8 +15,9 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// TestWhatKeepsPyTorchsCacheGoesBackWhenItIsFreed: a line keeps 2 MiB of each segment. The report names
-// it, and when the job frees what it names, torch.cuda.empty_cache() gives back as much as it shows.
+// TestWhatKeepsPyTorchsCacheGoesBackWhenItIsFreed: a line keeps 2 MiB of each segment. The report
+// names it, and when the job frees what it names, torch.cuda.empty_cache() gives back as much as it
+// shows.
 func TestWhatKeepsPyTorchsCacheGoesBackWhenItIsFreed(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)

@@ -47,8 +47,9 @@ func (j *oomJob) until(points ...string) {
 }
 
 // TestOutOfMemoryInPyTorchIsRecorded checks that memory that PyTorch got after a retry leaves no
-// record, that a failed request leaves a record naming who holds how much, also if the error is uncaught, so
-// that the process frees its tensors while it is walked, and that a flood leaves a limited number.
+// record, that a failed request leaves a record naming who holds how much, also if the error is
+// uncaught, so that the process frees its tensors while it is walked, and that a flood leaves a
+// limited number.
 func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	setupAlone(t) // a process that has ended is walked no more
 	root := realtorch.Prepare(t)
@@ -192,8 +193,9 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 			}
 		}
 	}
-	// At the error the cache is empty: PyTorch freed it before it gave up, except for the rest of the segment
-	// in which NVIDIA's cuBLAS has its workspace. Requests of other libraries are not PyTorch's.
+	// At the error the cache is empty: PyTorch freed it before it gave up, except for the rest of
+	// the segment in which NVIDIA's cuBLAS has its workspace. Requests of other libraries are not
+	// PyTorch's.
 	d := j.before.Devices[0]
 	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 && !isOfModules(planes["unexplained"]) || j.way != "foreign" && planes["cache"] != 0 && !(fakecuda.OnNVIDIA() && planes["cache"] < 20<<20) {
 		j.t.Errorf("%s: planes %v, want %d bytes of tensors and nothing unexplained", j.way, planes, want)

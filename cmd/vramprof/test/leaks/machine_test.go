@@ -223,8 +223,8 @@ func (m *machine) trace(t *testing.T, capture ledger.Books) (tr *tracer.Tracer) 
 	return tr
 }
 
-// logCost logs how much of their time tracing would have taken of the programs, and for how much of the time it did not
-// trace their tensors.
+// logCost logs how much of their time tracing would have taken of the programs, and for how much of
+// the time it did not trace their tensors.
 func logCost(t *testing.T, s *ledger.Snapshot) {
 	c, over := s.Stats.Cost, 0
 	span := float64(s.End - s.Begin)

@@ -136,13 +136,14 @@ type totalsKey struct {
 }
 
 // testMonths judges a month of each program that does not leak. Real are its allocations in the ten
-// seconds after the attach: their lines, sizes, order and lifetimes relative to each other, as the tracer
-// booked them. All else is a rule, the same for all programs: the first half of that, slowed down to three
-// days, comes once, the second half again and again, each time at another pace, until the month is over.
-// What the excerpt does not free lives until its copy of the next round is there. Of a line that allocates
-// more often, a random sample of 200 is repeated, and sampled tensors count as if they were all. So nothing is
-// tested that the program does in a month and not in ten seconds. Levels repeat from the second round on, and
-// are judged after one and a half of such. Since each run records anew, a few verdicts may be wrong.
+// seconds after the attach: their lines, sizes, order and lifetimes relative to each other, as the
+// tracer booked them. All else is a rule, the same for all programs: the first half of that, slowed
+// down to three days, comes once, the second half again and again, each time at another pace, until
+// the month is over. What the excerpt does not free lives until its copy of the next round is
+// there. Of a line that allocates more often, a random sample of 200 is repeated, and sampled
+// tensors count as if they were all. So nothing is tested that the program does in a month and not
+// in ten seconds. Levels repeat from the second round on, and are judged after one and a half of
+// such. Since each run records anew, a few verdicts may be wrong.
 func testMonths(t *testing.T, seen []*observation) {
 	var programs, judged, alarms atomic.Int64
 	t.Run("each", func(t *testing.T) {
@@ -276,8 +277,8 @@ func (m *replay) snapshot(segments ledger.Segments, now uint64) *ledger.Snapshot
 	return m.books.Snapshot(now, time.Time{})
 }
 
-// run goes through the month and judges it now and then. It returns how often, and how often it found a
-// leak.
+// run goes through the month and judges it now and then. It returns how often, and how often it
+// found a leak.
 func (m *replay) run(t *testing.T, o *observation) (judged, alarms int) {
 	var segments ledger.Segments
 	for _, x := range o.Moments[0].Snapshot.Sites {

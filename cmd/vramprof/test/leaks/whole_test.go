@@ -10,12 +10,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// cachesThatGrow are the programs whose cache grows to many times their tensors, besides the leak: as pieces of
-// another size stay between large ones, or as a growing tensor is made anew at each step.
+// cachesThatGrow are the programs whose cache grows to many times their tensors, besides the leak:
+// as pieces of another size stay between large ones, or as a growing tensor is made anew at each
+// step.
 var cachesThatGrow = []string{"kv_cache.py", "long_prompt.py", "predictions.py"}
 
-// TestPlanesOnStoredRun: of a healthy program no plane grows for certain, unless a line is called leaking, which judge
-// counts; and of those that leak one does.
+// TestPlanesOnStoredRun: of a healthy program no plane grows for certain, unless a line is called
+// leaking, which judge counts; and of those that leak one does.
 func TestPlanesOnStoredRun(t *testing.T) {
 	path, _ := seenFile()
 	seen, err := load(path)

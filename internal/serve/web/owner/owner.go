@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owner finds the user at the other end of a TCP connection from this machine, by asking the
-// kernel for that socket (sock_diag(7)).
+// Package owner finds the user at the other end of a TCP connection from this machine, by asking
+// the kernel for that socket (sock_diag(7)).
 package owner
 
 import (

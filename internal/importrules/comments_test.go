@@ -17,7 +17,7 @@ const maxColumns = 100
 
 var commentLine = regexp.MustCompile(`^\s*// \S`)
 
-// TestCommentsWrap: comment lines of Go and C have at most 100 columns, except what is preformatted.
+// TestCommentsWrap: comments of Go and C have at most 100 columns, except what is preformatted.
 // Programs of tests are left out, since expectations have their line numbers.
 func TestCommentsWrap(t *testing.T) {
 	out, err := exec.Command("git", "-C", "../..", "ls-files", "*.go", "*.c", "*.h").Output()

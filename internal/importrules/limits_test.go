@@ -34,7 +34,7 @@ var topFolders = strings.Fields("bpf cmd docs internal packaging report scripts 
 // fails if one differs, and shows what its line should be. A figure within its limit has no line.
 var exceptions = map[string]int{
 	"files in cmd/vramprof":  28,
-	"lines in cmd/vramprof":  3300,
+	"lines in cmd/vramprof":  3400,
 	"files in tracer/ledger": 66,
 	"lines of code":          144000,
 }

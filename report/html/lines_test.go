@@ -50,3 +50,29 @@ func TestThePageHasOneRowForEachLine(t *testing.T) {
 	}
 	p.clean()
 }
+
+// A narrow column cuts the name of a file, and never the number of the line.
+func TestSitesKeepTheLineNumberAtEveryWidth(t *testing.T) {
+	s, stacks := reporttest.Helper(), reporttest.HelperStacks{}
+	page := written(t, Input{Snapshot: s, Stacks: stacks, Title: "helper", Verdicts: report.Judge(s, stacks).Sites()})
+	b := openBrowser(t)
+	for _, width := range []int{400, 700, 950, 1200} {
+		p := b.open(t, page, width, 1000, "light")
+		p.T = t
+		var cut []string
+		p.eval(`[...document.querySelectorAll("#sites .place")].flatMap((place) => {
+			const number = place.children[1], n = number.getBoundingClientRect(), cell = place.closest("td").getBoundingClientRect();
+			return /^:\d+$/.test(number.textContent) && n.width > 8 && n.right <= cell.right + 0.5 && n.right <= place.getBoundingClientRect().right + 0.5 ? [] :
+				[place.textContent + " " + n.left + " to " + n.right + " in a cell to " + cell.right];
+		})`, &cut)
+		if len(cut) > 0 {
+			t.Errorf("%d px: %q", width, cut)
+		}
+		var places int
+		p.eval(`document.querySelectorAll("#sites .place").length`, &places)
+		if places != 3 {
+			t.Errorf("%d px: %d places", width, places)
+		}
+		p.clean()
+	}
+}

@@ -47,7 +47,14 @@ function siteButton(e) {
   return element("button", { type: "button", class: "link site", "aria-pressed": String(lineOf(e).includes(state.entry)), onclick: (event) => {
     event.stopPropagation();
     select(e);
-  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame] + callsText(e)));
+  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), placeOf(book.places[frame], callsText(e)));
+}
+
+// placeOf shows "train.py:25, in GELU.forward": where there is too little room, not the line number is cut.
+function placeOf(place, calls) {
+  const at = place.search(/:[0-9]+$/), end = at < 0 ? place.length : at;
+  return element("span", { class: "soft place", title: place + calls }, element("span", { class: "cut" }, place.slice(0, end)), element("span", {}, place.slice(end)),
+    calls ? element("span", { class: "cut" }, calls) : null);
 }
 
 // callsText returns ", in GELU.forward, Linear.forward", by which the stacks of a row differ.

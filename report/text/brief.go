@@ -274,6 +274,21 @@ func (p *brief) shortened(sign string, list []string, most int) {
 	}
 }
 
+// clauses writes "+12.0 MiB/min over 8.0s, 383 survivors, up to 8.0s old" without the last clauses
+// that do not fit into so many lines.
+func (p *brief) clauses(sign, text string, most int) {
+	list, room := strings.Split(text, ", "), p.width-format.Width(sign)
+	if p.width < defaultWidth*3/4 {
+		most++
+	}
+	for n := len(list); n > 0; n-- {
+		if words := strings.Fields(strings.Join(list[:n], ", ")); n == 1 || len(broken(room, " ", words)) <= most {
+			p.shortened(sign, words, most)
+			return
+		}
+	}
+}
+
 // shownVerdict is a line whose holder and callers are written; the lines of one kept graph share
 // both.
 type shownVerdict struct {
@@ -293,7 +308,7 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	}
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	sign := strings.Repeat(" ", siteIndent)
-	p.shortened(sign, strings.Fields(untrusted.Clean(g.Evidence)), p.evidence)
+	p.clauses(sign, untrusted.Clean(g.Evidence), p.evidence)
 
 	x := &p.s.Sites[g.Sites[0]]
 	stack, own := frames.Visible(p.st, x.Stack, x.API), g.Head

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,12 +46,10 @@ const (
 // in them. An error means that nothing is known; it has a mark for the exit code.
 func Process(ctx context.Context, pid uint32, hideNames bool) (*ledger.Snapshot, error) {
 	started := procfs.StartTicks(pid)
-	r := reader{pid: pid, begin: clock.Now()}
-	var wait sync.WaitGroup
-	wait.Go(func() { r.readUsage(ctx) })
-	r.readAllocator()
+	now := clock.Now()
+	r := reader{pid: pid, begin: now, usageAt: now}
+	r.readConsistently(ctx)
 	r.walk(ctx, hideNames)
-	wait.Wait()
 	if procfs.StartTicks(pid) != started {
 		return nil, fmt.Errorf("process %d ended while it was read", pid)
 	}
@@ -73,6 +70,7 @@ type reader struct {
 	usage     []ledger.Usage // of the process
 	uuids     []string       // of CUDA's ordinals
 	listed    error          // why NVML gave nothing
+	usageAt   uint64         // when NVML was read
 	at        uint64         // when the allocator was read
 	reading   *allocator.Snapshot
 	blocks    []holders.Range
@@ -82,33 +80,49 @@ type reader struct {
 	holders   error // why it was not walked
 }
 
-// readUsage asks NVML, and finds the GPUs that the process sees.
-func (r *reader) readUsage(ctx context.Context) {
+// agreements is how often NVML and the allocator are read until they are of one moment. The figures
+// of a process that grows meanwhile would contradict each other: less in use than its tensors have.
+const agreements = 4
+
+// readConsistently reads NVML before and after the allocator, until nothing has changed between.
+func (r *reader) readConsistently(ctx context.Context) {
 	driver, err := nvml.OpenHost(ctx)
 	if err != nil {
 		r.listed = err
+		r.readAllocator()
 		return
 	}
 	defer driver.Close(ctx)
-	if r.gpus, err = driver.GPUs(ctx); err != nil {
-		r.listed = err
+	if r.gpus, r.listed = driver.GPUs(ctx); r.listed == nil {
+		r.usage, r.listed = r.usageOf(ctx, driver)
+	}
+	r.readAllocator()
+	if r.listed != nil {
 		return
 	}
-	all, err := driver.Usage(ctx)
-	if err != nil {
-		r.listed = err
-		return
-	}
-	r.usage = slices.DeleteFunc(all, func(u ledger.Usage) bool { return u.PID != r.pid })
 	variables, _ := procenv.Read(r.pid) // without them, the GPUs that it has open tell
 	of := workload.NewHost().Read(r.pid, variables, procfs.CommandLine(r.pid))
 	view := gpuusage.Look(r.pid, variables, of.Container != "")
 	r.uuids = view.Ordinals(r.gpus, driver)
+	for range agreements {
+		after, err := r.usageOf(ctx, driver)
+		if err != nil || slices.Equal(after, r.usage) || ctx.Err() != nil {
+			return
+		}
+		r.usage, r.usageAt = after, clock.Now()
+		r.readAllocator()
+	}
+}
+
+// usageOf asks NVML what the process uses.
+func (r *reader) usageOf(ctx context.Context, driver *nvml.Driver) ([]ledger.Usage, error) {
+	all, err := driver.Usage(ctx)
+	return slices.DeleteFunc(all, func(u ledger.Usage) bool { return u.PID != r.pid }), err
 }
 
 // readAllocator reads PyTorch's allocator until all devices are exact, or for some time.
 func (r *reader) readAllocator() {
-	r.at = clock.Now()
+	r.at, r.blocks = clock.Now(), nil
 	r.reading, r.allocator = deadline.Call(patience, func() (*allocator.Snapshot, error) {
 		process, err := peek.Open(int(r.pid))
 		if err != nil {
@@ -183,7 +197,7 @@ func (r *reader) books() *ledger.Snapshot {
 		l.Tell(ledger.Devices{PID: r.pid, UUIDs: r.uuids})
 	}
 	if r.listed == nil {
-		l.Tell(ledger.UsageReading{Time: r.begin, Usages: r.usage})
+		l.Tell(ledger.UsageReading{Time: r.usageAt, Usages: r.usage})
 	}
 	if r.reading != nil {
 		l.Tell(ledger.AllocatorReading{PID: r.pid, Time: r.at, Reading: allocscan.ReadingOf(r.reading)})

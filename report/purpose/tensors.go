@@ -73,7 +73,7 @@ func (d *divider) older(x *part, w *ledger.Walked, all sums) {
 			}
 		}
 		if sum > rest {
-			held = apportion(rest, held)
+			held = fitted(rest, held, w.Held)
 		}
 		for i, bytes := range held {
 			rest -= bytes
@@ -85,6 +85,30 @@ func (d *divider) older(x *part, w *ledger.Walked, all sums) {
 		}
 	}
 	all[share{kind: Tensors}] += rest
+}
+
+// fitted divides a total among what holders have, which is more: what comes and goes in a step
+// makes room for what lasts.
+func fitted(total uint64, held []uint64, of []ledger.Held) []uint64 {
+	list := make([]uint64, len(held))
+	for _, lasts := range []bool{true, false} {
+		some := make([]uint64, len(held))
+		var sum uint64
+		for i, n := range held {
+			if of[i].Lasts() == lasts {
+				some[i] = n
+				sum += n
+			}
+		}
+		if sum > total {
+			some = apportion(total, some)
+		}
+		for i, n := range some {
+			list[i] += n
+			total -= n
+		}
+	}
+	return list
 }
 
 // byPart returns what a part of a model is for, by its holder alone.

@@ -169,14 +169,15 @@ func (j *joined) fit(totals WalkTotals) {
 	newest := totals.Allocated - totals.Older
 	var at []int
 	var older, newer []rankedBytes
+	var lasting []bool
 	for i := range j.walked.Held {
 		if h := &j.walked.Held[i]; h.Device == totals.Device {
 			at = append(at, i)
-			older, newer = append(older, j.older[i]), append(newer, j.newer[i])
+			older, newer, lasting = append(older, j.older[i]), append(newer, j.newer[i]), append(lasting, h.Lasts())
 		}
 	}
-	olderFit, heldOlder, excessOlder := fitRanks(older, totals.Older)
-	newerFit, heldNewer, excess := fitRanks(newer, newest)
+	olderFit, heldOlder, excessOlder := fitRanks(older, lasting, totals.Older)
+	newerFit, heldNewer, excess := fitRanks(newer, lasting, newest)
 	totals.HeldOlder, totals.ExcessOlder = heldOlder, excessOlder
 	totals.Held, totals.Excess = totals.HeldOlder+heldNewer, excess+totals.ExcessOlder
 	for k, i := range at {

@@ -5,6 +5,8 @@ package ledger
 import (
 	"cmp"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
 // A walk sees memory that stays, and memory that the running step takes and gives back while it is
@@ -39,22 +41,33 @@ func (p *process) keepOlder(j *joined) {
 	p.walks.older = set
 }
 
-// fitRanks makes parts add up to at most a total: what is less sure makes room for what is surer.
-// It returns their sum, and by how much they exceeded the total.
-func fitRanks(parts []rankedBytes, total uint64) (fitted []uint64, sum, excess uint64) {
+// fitRanks makes parts add up to at most a total: what is less sure makes room for what is surer,
+// and, of what is as sure, what comes and goes in a step for what lasts. It returns their sum, and
+// by how much they exceeded the total.
+func fitRanks(parts []rankedBytes, lasting []bool, total uint64) (fitted []uint64, sum, excess uint64) {
 	fitted = make([]uint64, len(parts))
 	bytes := make([]uint64, len(parts))
 	for rank := range foundRanks {
-		for i := range parts {
-			bytes[i] = parts[i][rank]
+		for _, lasts := range []bool{true, false} {
+			for i := range parts {
+				if bytes[i] = 0; lasting[i] == lasts {
+					bytes[i] = parts[i][rank]
+				}
+			}
+			some, n, over := fitTo(bytes, total-sum)
+			for i := range some {
+				fitted[i] += some[i]
+			}
+			sum, excess = sum+n, excess+over
 		}
-		some, n, over := fitTo(bytes, total-sum)
-		for i := range some {
-			fitted[i] += some[i]
-		}
-		sum, excess = sum+n, excess+over
 	}
 	return fitted, sum, excess
+}
+
+// Lasts reports whether most of what a holder keeps stays from step to step: weights, an
+// optimizer's state or buffers.
+func (h *Held) Lasts() bool {
+	return h.Parts[modelpart.Weight]+h.Parts[modelpart.State]+h.Parts[modelpart.Buffer] > h.Parts.Sum()/2
 }
 
 // ranks returns what a walk took for memory from before the attach, by index in its Held: by rank
@@ -127,6 +140,7 @@ func (p *process) divideOlder(s *Snapshot, index int) {
 		live := s.placeOlder(index, t)
 		var at []int
 		var parts []rankedBytes
+		var lasting []bool
 		for k := range x.Held {
 			if x.Held[k].Device != t.Device {
 				continue
@@ -137,9 +151,9 @@ func (p *process) divideOlder(s *Snapshot, index int) {
 					part[rank] = minus(part[rank], w.older.gone[k][rank])
 				}
 			}
-			at, parts = append(at, k), append(parts, part)
+			at, parts, lasting = append(at, k), append(parts, part), append(lasting, x.Held[k].Lasts())
 		}
-		fitted, _, _ := fitRanks(parts, live)
+		fitted, _, _ := fitRanks(parts, lasting, live)
 		for k, i := range at {
 			x.Left[i] = fitted[k]
 		}

@@ -181,11 +181,7 @@ func playTorch(s Session) (func(io.Writer) error, error) {
 const pageGPUs = 8
 
 func playHTML(s Session) (func(io.Writer) error, error) {
-	snapshot, t, _, err := replay.Timeline(s.Capture, replay.First(s.Capture), s.At)
-	if err != nil {
-		return nil, err
-	}
-	trainings, err := replay.Steps(s.Capture, snapshot, steps.MaxEvents)
+	snapshot, t, trainings, err := replay.TimelineAndSteps(s.Capture, s.At, steps.MaxEvents)
 	if err != nil {
 		return nil, err
 	}

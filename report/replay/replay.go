@@ -21,20 +21,26 @@ func First(r *capture.Reader) uint64 { return max(r.Begin(), r.Opened()) }
 // r.Snapshot would return for the later one, and all sizes that were allocated until then. Errors
 // are those of reading the capture.
 func Timeline(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
+	return played(r, from, at, func(l ledger.Books, _ *ledger.Snapshot) ledger.Books { return l })
+}
+
+// played is Timeline for books that are made around the ledger and the snapshot.
+func played(r *capture.Reader, from, at uint64, around func(ledger.Books, *ledger.Snapshot) ledger.Books) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.NewLedger(), r.Player(), min(max(at, r.Begin()), r.End())
 	last, err := r.Snapshot(at)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	moments := timeline.Moments{Begin: from, End: end, Steps: chartSteps, Peaks: ledger.PeakTimes(last, timeline.MaxPeaks)}
-	t, sizes, err := timeline.Play(player, r.Player(), moments, l, func(at uint64) *ledger.Snapshot {
+	books := around(l, last)
+	t, sizes, err := timeline.Play(player, r.Player(), moments, books, func(at uint64) *ledger.Snapshot {
 		if at == end {
 			return r.SnapshotOf(l, at)
 		}
 		return r.LevelsOf(l, at)
 	})
 	if err == nil && at >= r.End() { // some of the last readings are later
-		err = player.PlayTo(math.MaxUint64, l)
+		err = player.PlayTo(math.MaxUint64, books)
 	}
 	if err != nil {
 		return nil, nil, nil, err

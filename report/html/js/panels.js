@@ -179,14 +179,17 @@ function showParts() {
   byId("parts").querySelector("tbody").replaceChildren(...body);
 }
 
+const openPurposes = 2; // that are open at first, the largest
+
 // fillPurposes shows what the memory of each process and GPU is for at the end. The rows add up to NVML's figure.
 function fillPurposes() {
+  const was = new Map([...byId("purposes").querySelectorAll("details")].map((d) => [d.dataset.of, d.open]));
   const list = data.parts.purposes;
   byId("purpose-section").hidden = list.length === 0;
   byId("purpose-head").textContent = "What the memory is for " + endText();
   const line = (name, bytes, all, known) => element("tr", {}, name, element("td", { class: "number" }, bytes < 0 ? signedText(bytes) : bytesText(bytes)),
     element("td", { class: "number soft" }, all > 0 ? Math.round(100 * bytes / all) + " %" : ""), element("td", { class: "soft" }, known ? "by " + known : ""));
-  byId("purposes").replaceChildren(...list.flatMap((p) => {
+  byId("purposes").replaceChildren(...list.map((p, i) => {
     const bar = element("div", { class: "stack-bar", "aria-hidden": "true" }), sum = p.rows.reduce((n, r) => n + Math.max(r.bytes, 0), 0);
     for (const r of p.rows) {
       if (r.bytes <= 0) continue;
@@ -197,8 +200,8 @@ function fillPurposes() {
     const rows = p.rows.flatMap((r) => [
       line(element("th", { scope: "row" }, element("i", { class: "swatch for-" + r.kind }), r.name), r.bytes, p.bytes, r.known),
       ...(r.pieces || []).map((x) => line(element("td", { class: "soft piece" }, x.name), x.bytes, 0, ""))]);
-    return [element("h3", {}, `${p.title}: ${bytesText(p.bytes)}`), bar, element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows))),
-      ...p.notes.map((text) => element("p", { class: "soft" }, text))];
+    return element("details", { "data-of": p.title, open: was.get(p.title) ?? i < openPurposes }, element("summary", {}, `${p.title}: ${bytesText(p.bytes)}`, bar),
+      element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows))), ...p.notes.map((text) => element("p", { class: "soft" }, text)));
   }));
 }
 

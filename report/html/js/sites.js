@@ -50,10 +50,11 @@ function siteButton(e) {
   } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), placeOf(book.places[frame], callsText(e)));
 }
 
-// placeOf shows "train.py:25, in GELU.forward": where there is too little room, not the line number is cut.
+// placeOf shows "/src/train.py:25, in GELU.forward" as "train.py:25, in GELU.forward": where there is too little room,
+// not the line number is cut.
 function placeOf(place, calls) {
-  const at = place.search(/:[0-9]+$/), end = at < 0 ? place.length : at;
-  return element("span", { class: "soft place", title: place + calls }, element("span", { class: "cut" }, place.slice(0, end)), element("span", {}, place.slice(end)),
+  const at = place.search(/:[0-9]+$/), end = at < 0 ? place.length : at, begin = at < 0 ? 0 : place.lastIndexOf("/", at) + 1;
+  return element("span", { class: "soft place", title: place + calls }, element("span", { class: "cut" }, place.slice(begin, end)), element("span", {}, place.slice(end)),
     calls ? element("span", { class: "cut" }, calls) : null);
 }
 

@@ -49,11 +49,14 @@ var PartTerms = []PartTerm{
 // In returns what the term is called for processes. Of one that began within the session nothing is
 // older than the attach: what it had before its first allocation is its CUDA context.
 func (t *PartTerm) In(s *ledger.Snapshot, processes ...int) string {
-	if t.Name == MarkName(MarkForeign) && !slices.ContainsFunc(processes, func(p int) bool { return s.Processes[p].Begin <= s.Begin }) {
+	if t.Name == MarkName(MarkForeign) && !slices.ContainsFunc(processes, func(p int) bool { return !BeganWithin(s, p) }) {
 		return contextName
 	}
 	return t.Name
 }
+
+// BeganWithin reports whether a process began within the session.
+func BeganWithin(s *ledger.Snapshot, process int) bool { return s.Processes[process].Begin > s.Begin }
 
 const contextName = "CUDA context"
 

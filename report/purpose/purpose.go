@@ -111,7 +111,11 @@ func (d *divider) balance(x *part) (b Balance, ok bool) {
 	d.cache(x, rows, &b.Doubt)
 	d.driver(x, rows)
 	rows.add(Rounding, "", x.Rounding)
-	rows.add(Before, "", x.Foreign)
+	foreign := Before
+	if report.BeganWithin(d.s, x.Process) { // nothing of it is older than the attach
+		foreign = Context
+	}
+	rows.add(foreign, "", x.Foreign)
 	rows.add(Unknown, "", x.Unplaced)
 	if x.Unexplained != 0 {
 		rows.row(Unexplained, "").Bytes += x.Unexplained

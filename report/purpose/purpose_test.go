@@ -326,3 +326,16 @@ func TestAProcessWithoutAFigureOfNVMLHasABalance(t *testing.T) {
 		checkRows(t, "no figure", &list[i])
 	}
 }
+
+// TestACommandThatWasStartedHasNothingFromBeforeTheAttach: what it had first is its context.
+func TestACommandThatWasStartedHasNothingFromBeforeTheAttach(t *testing.T) {
+	s, _ := books(nil)
+	before, _ := bytesOf(t, s)
+	for i := range s.Processes {
+		s.Processes[i].Begin = s.Begin + 1
+	}
+	started, _ := bytesOf(t, s)
+	if before[Before] == 0 || started[Before] != 0 || started[Context] != before[Context]+before[Before] {
+		t.Errorf("attached late %d and %d MiB, started %d and %d", before[Before], before[Context], started[Before], started[Context])
+	}
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 )
 
-// The first section says what the memory is for, the two largest in full; a closed one keeps its bar.
+// The first section is the purposes of the memory, those of the two largest in full.
 func TestThePageBeginsWithWhatTheMemoryIsFor(t *testing.T) {
 	b := openBrowser(t)
 	p := b.open(t, written(t, Input{Snapshot: reporttest.Explained(), Stacks: reporttest.HeldStacks(), Title: "explained"}), 1200, 1000, "light")

@@ -41,8 +41,9 @@ func Example() {
 		fmt.Printf("%s:%d %s is %s\n", line.Line.File, line.Line.Line, line.Line.Function, line.Class)
 		fmt.Println(line.Evidence)
 	}
-	// Output: /srv/serve.py:20 Server.remember is leaking +959 MiB/min over 2m00s (923 to 996
-	// MiB/min), 120 survivors in 14 of 14 windows, up to 2m00s old, 100% of allocated bytes never
-	// freed, 14 high-water marks /srv/serve.py:40 Server.answer is steady 0% of allocated bytes
-	// never freed, 1 high-water mark
+	// Output:
+	// /srv/serve.py:20 Server.remember is leaking
+	// +959 MiB/min over 2m00s (923 to 996 MiB/min), 120 survivors in 14 of 14 windows, up to 2m00s old, 100% of allocated bytes never freed, 14 high-water marks
+	// /srv/serve.py:40 Server.answer is steady
+	// 0% of allocated bytes never freed, 1 high-water mark
 }

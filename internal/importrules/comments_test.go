@@ -18,7 +18,7 @@ const maxColumns = 100
 var commentLine = regexp.MustCompile(`^\s*// \S`)
 
 // TestCommentsWrap: comments of Go and C have at most 100 columns, except what is preformatted.
-// Programs of tests are left out, since expectations have their line numbers, and outputs of examples.
+// Programs of tests, whose line numbers are expected, and outputs of examples are left out.
 func TestCommentsWrap(t *testing.T) {
 	out, err := exec.Command("git", "-C", "../..", "ls-files", "*.go", "*.c", "*.h").Output()
 	if err != nil {

@@ -338,10 +338,10 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 	return list
 }
 
-// AsOfText returns "holders of python3 [4242] are as of 58s: 62.3 GiB of 62.8 GiB".
+// AsOfText returns "holders of python3 [4242] at 58s: 62.3 GiB of 62.8 GiB".
 func (k *Kept) AsOfText(s *ledger.Snapshot) string {
 	sum := SumHolders(k.Lines)
-	return fmt.Sprintf("holders of %s are as of %s: %s of %s", format.Process(&s.Processes[k.Process]), format.Span(k.At), format.Bytes(sum.Found), format.Bytes(sum.Bytes))
+	return fmt.Sprintf("holders of %s at %s: %s of %s", format.Process(&s.Processes[k.Process]), format.Span(k.At), format.Bytes(sum.Found), format.Bytes(sum.Bytes))
 }
 
 // leastShare is the least share of memory for which its largest holder is named. Of less, another

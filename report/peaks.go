@@ -145,14 +145,14 @@ func HeldText(x *ledger.Peak) string {
 	return b.String()
 }
 
-// SitesAsOfText returns "sites as of 3.2s, when it had 98 % of the peak" if a process reached its
+// SitesAsOfText returns "sites at 3.2s, when it had 98 % of the peak" if a process reached its
 // peak with a block that is not in the sample, and some time after the latest one that is; else "".
 func SitesAsOfText(s *ledger.Snapshot, x *ledger.Peak) string {
 	const near = 10e6 // ns
 	if x.SitesBytes >= x.Bytes || x.SitesTime+near > x.Time && x.Time+near > x.SitesTime {
 		return ""
 	}
-	return fmt.Sprintf("sites as of %s, when it had %d %% of the peak", format.Span(Minus(x.SitesTime, s.Begin)), x.SitesBytes*100/max(x.Bytes, 1))
+	return fmt.Sprintf("sites at %s, when it had %d %% of the peak", format.Span(Minus(x.SitesTime, s.Begin)), x.SitesBytes*100/max(x.Bytes, 1))
 }
 
 // RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB",

@@ -142,7 +142,7 @@ func (c *StuckCache) Doubts(s *ledger.Snapshot) (list []string) {
 	case c.Listed == 0:
 		list = append(list, "tensors that were not sampled were not listed before this moment: they may hold more")
 	case c.Unsampled+c.Unlisted+c.Outdated > 0 && age >= uint64(2*time.Second):
-		list = append(list, fmt.Sprintf("tensors that were not sampled are as of %s before", format.Span(age)))
+		list = append(list, fmt.Sprintf("tensors that were not sampled are from %s before", format.Span(age)))
 	}
 	if n := max(c.Unlisted, c.Outdated); n > max(c.Cached/100, 1<<20) {
 		list = append(list, fmt.Sprintf("%s of tensors were allocated or freed since, or are not listed, so segments can be missing here or free by now", format.Bytes(n)))

@@ -110,11 +110,11 @@ func (a *Applied) say() string {
 	case remedy.NoGradient:
 		return fmt.Sprintf("gradients of %s stay until the next backward pass: call optimizer.zero_grad(set_to_none=True) right after optimizer.step()", format.Bytes(e.Bytes))
 	case remedy.EightBits:
-		return fmt.Sprintf("the optimizer's state is %s in %s: %s in 8 bits, as of bitsandbytes, if its elements have 4 bytes now", format.Bytes(e.Bytes), count("tensor"), format.Bytes(e.After))
+		return fmt.Sprintf("the optimizer's state is %s in %s: %s in 8 bits, as with bitsandbytes, if its elements have 4 bytes now", format.Bytes(e.Bytes), count("tensor"), format.Bytes(e.After))
 	case remedy.Sharded:
-		return fmt.Sprintf("the optimizer's state is %s: at most %s on each of %d ranks, as of ZeroRedundancyOptimizer", format.Bytes(e.Bytes), format.Bytes(e.After), r.Ranks)
+		return fmt.Sprintf("the optimizer's state is %s: at most %s on each of %d ranks, as with ZeroRedundancyOptimizer", format.Bytes(e.Bytes), format.Bytes(e.After), r.Ranks)
 	case remedy.HalfFloat:
-		return "weights, activations, gradients and state in 2 bytes, as of model.bfloat16(), if they have 4 now: check that it still learns"
+		return "weights, activations, gradients and state in 2 bytes, as with model.bfloat16(), if they have 4 now: check that it still learns"
 	case remedy.ToHost:
 		return fmt.Sprintf("%s saves %s on average for each of %s, which torch.autograd.graph.save_on_cpu(pin_memory=True) around it keeps on the host: that much is copied there and back",
 			r.Code, format.Bytes(e.Bytes/uint64(max(e.Count, 1))), format.Count(uint64(e.Count), "backward pass"))

@@ -99,7 +99,7 @@ func (p *tab) heldDownload(in Input) {
 		p.Fatal(err)
 	}
 	got, _ := p.downloaded()
-	if text := strings.Join(got.Comments, "\n"); !strings.Contains(text, "holders of python3 [4242] are as of 58s") || !strings.Contains(text, "doubt: no holders of infer [4300]: no Python") {
+	if text := strings.Join(got.Comments, "\n"); !strings.Contains(text, "holders of python3 [4242] at 58s") || !strings.Contains(text, "doubt: no holders of infer [4300]: no Python") {
 		p.Errorf("the comments lack the walks: %s", text)
 	}
 	names := map[string]bool{}

@@ -112,7 +112,7 @@ func heldPage(t *testing.T, b *browser) {
 		t.Errorf("the graph has %.0f bytes, want %.0f", got, total)
 	}
 	p.says(map[string]string{
-		"#kept-head":  "Who keeps it, as of 58s",
+		"#kept-head":  "Who keeps it at 58s",
 		"#kept-when":  "Not of the moment chosen above (1m00s): memory was walked 2.0s before it. Choose 58s",
 		"#kept-notes": "No holders of infer [4300]: no Python interpreter in the process",
 		"#kept-sum":   "63.8 GiB of GPU memory 4.78 GiB since the attach 58.0 GiB before the attach 1.00 GiB other CUDA Growth is since the walk at 1.0s.",
@@ -124,7 +124,7 @@ func heldPage(t *testing.T, b *browser) {
 		t.Errorf("at the walk: %q, range %q", text, range_)
 	}
 	p.click("#at-all")
-	p.says(map[string]string{"#kept-head": "Who keeps it, as of 58s", "#kept-when": "holders are of all memory in use at that time"})
+	p.says(map[string]string{"#kept-head": "Who keeps it at 58s", "#kept-when": "holders are of all memory in use at that time"})
 	p.press("Escape")
 
 	p.eval(`document.getElementById("kept-flame").focus()`, nil)
@@ -161,7 +161,7 @@ func heldPage(t *testing.T, b *browser) {
 	}
 	p.screenshot("held")
 	p.click("#keeper-sites li:last-child button")
-	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by, as of 58s"})
+	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by, at 58s"})
 	p.press("Escape")
 
 	p.click("#planes [data-plane='4']") // what is older

@@ -99,7 +99,7 @@ func TestPprofOfHolders(t *testing.T) {
 	for _, c := range []pprofCase{
 		{"by holder", []string{"-top", "-nodefraction=0", "-unit=mb", "-tagroot=holder", b},
 			[]string{"14336MB 20.01%  model.layers.*.weight\n", "6162.76MB  8.60%  local ”trainer”.history[*] of main() (train.py:7)", "256MB  0.36%  no holder found",
-				"accounting for 71632MB, 100% of 71632MB", "28672MB 40.03%  state[*]", "holders of python3 [4242] are as of 58s: 63.0 GiB of 63.8 GiB"}, nil},
+				"accounting for 71632MB, 100% of 71632MB", "28672MB 40.03%  state[*]", "holders of python3 [4242] at 58s: 63.0 GiB of 63.8 GiB"}, nil},
 		{"tags", []string{"-tags", "-unit=mb", b}, []string{"holder: Total 65208MB of 71632MB", "1024MB ( 1.43%): pool.buffer"}, nil},
 		{"one holder", []string{"-top", "-unit=mb", "-tagfocus=holder=history", b}, []string{"accounting for 6162.76MB", "Trainer.step", "main() (train.py:7)"}, []string{"optimizer"}},
 		{"the path of older memory", []string{"-traces", "-unit=mb", b},

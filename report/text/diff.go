@@ -57,7 +57,7 @@ func holderChanges(p *page, d *compare.Difference, names [2]string, o report.Opt
 		p.text(bold, 0, "All holders keep the same")
 		return
 	}
-	p.text(bold, 0, "Who keeps more or less, each as of the latest walk")
+	p.text(bold, 0, "Who keeps more or less, each at the latest walk")
 	p.line(plain, 0, "")
 	indent := min(12, p.width/6)
 	for _, c := range d.Holders[:min(len(d.Holders), o.Limit())] {

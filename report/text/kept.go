@@ -29,7 +29,7 @@ func keptParts(p *page, s *ledger.Snapshot, n *notes, o report.Options) {
 
 func keptPart(p *page, s *ledger.Snapshot, n *notes, o report.Options, k *report.Kept) {
 	p.line(plain, 0, "")
-	p.text(bold, 0, format.Join("Who keeps it, as of", format.Span(k.At)+":", format.Process(&s.Processes[k.Process]), n.mark(report.AtHolders), n.mark(report.AtNoHolders)))
+	p.text(bold, 0, format.Join("Who keeps it at", format.Span(k.At)+":", format.Process(&s.Processes[k.Process]), n.mark(report.AtHolders), n.mark(report.AtNoHolders)))
 	p.text(plain, 0, keptText(k.Lines))
 	p.line(plain, 0, "")
 	if k.Between >= time.Second {

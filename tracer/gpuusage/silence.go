@@ -50,7 +50,7 @@ func (s *silence) text(begin uint64) string {
 	case s.missed == 0:
 		return ""
 	case s.asked != 0:
-		return fmt.Sprintf("NVML has been silent since %v after the begin (%s): usage and what is unexplained are as of then", after(s.heard), missing)
+		return fmt.Sprintf("NVML has been silent since %v after the begin (%s): usage and what is unexplained are from then", after(s.heard), missing)
 	case s.times == 1:
 		return fmt.Sprintf("NVML was silent from %v after the begin on, for %v (%s): it answers again", after(s.first), time.Duration(s.sum).Round(10*time.Millisecond), missing)
 	}

@@ -123,7 +123,7 @@ func (s *Snapshot) placeOlder(index int, t *WalkTotals) uint64 {
 	return older
 }
 
-// WalkOpened marks the begin of a walk of a process's memory, whose figures are as of then. The
+// WalkOpened marks the begin of a walk of a process's memory, whose figures are from then. The
 // next Walk of the process ends it.
 type WalkOpened struct {
 	PID  uint32

@@ -99,7 +99,7 @@ const walksShown = () => data.kept.walks.filter((w) => !w.failure && processChos
 
 function asOf(walks) {
   const times = walks.map((w) => w.time), first = whenText(Math.min(...times)), last = whenText(Math.max(...times));
-  return "as of " + (first === last ? first : `${first} to ${last}`);
+  return "at " + (first === last ? first : `${first} to ${last}`);
 }
 
 // showKept shows the time of the walk, and how it relates to the chosen moment.
@@ -203,7 +203,7 @@ function showKeepersOf(entry) {
   box.replaceChildren();
   if (!book.kept) return;
   const walk = book.walks.get(data.entries.process[entry]);
-  fillLinks(box, "Kept by" + (walk ? `, as of ${whenText(walk.time)}` : ""), "entry", entry, (i) => keeperButton(data.kept.links.keeper[i]));
+  fillLinks(box, "Kept by" + (walk ? `, at ${whenText(walk.time)}` : ""), "entry", entry, (i) => keeperButton(data.kept.links.keeper[i]));
 }
 
 // fillLinks lists what is linked with an entry or a keeper, the largest first.

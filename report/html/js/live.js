@@ -51,11 +51,11 @@ function showLive() {
   byId("past").hidden = !data.live.from;
 }
 
-// ageText returns "as of 14:05:12" and, of data that should have been replaced, its age.
+// ageText returns "at 14:05:12" and, of data that should have been replaced, its age.
 function ageText() {
-  if (live.state === "past") return "as of " + dateText(data.wall);
+  if (live.state === "past") return "at " + dateText(data.wall);
   const age = live.age + performance.now() - live.heard;
-  return "as of " + clockText(data.wall) + (age >= 3000 || live.state !== "live" ? `, ${spanText(age * 1e6)} ago` : "");
+  return "at " + clockText(data.wall) + (age >= 3000 || live.state !== "live" ? `, ${spanText(age * 1e6)} ago` : "");
 }
 
 // fillPast fits the controls of the archive to it. A control that is used stays as it is.

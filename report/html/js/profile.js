@@ -152,7 +152,7 @@ function profileTexts() {
 
 function walkTexts(w) {
   const of = "holders of " + data.processes[w.process].name;
-  return w.failure ? [`doubt: no ${of}: ${w.failure}`] : [`${of} are as of ${spanText(w.time)} (-tagroot=holder)`, ...(w.notes || []).map((text) => `doubt: ${of}: ${text}`)];
+  return w.failure ? [`doubt: no ${of}: ${w.failure}`] : [`${of} at ${spanText(w.time)} (-tagroot=holder)`, ...(w.notes || []).map((text) => `doubt: ${of}: ${text}`)];
 }
 
 // encodeProfile returns the profile without compression.

@@ -161,7 +161,7 @@ func heldPage(t *testing.T, b *browser) {
 	}
 	p.screenshot("held")
 	p.click("#keeper-sites li:last-child button")
-	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by, at 58s"})
+	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by at 58s"})
 	p.press("Escape")
 
 	p.click("#planes [data-plane='4']") // what is older

@@ -106,7 +106,7 @@ function asOf(walks) {
 function showKept() {
   if (!data.kept) return;
   const walks = walksShown();
-  byId("kept-head").textContent = "Who keeps it" + (walks.length ? ", " + asOf(walks) : "");
+  byId("kept-head").textContent = "Who keeps it" + (walks.length ? " " + asOf(walks) : "");
   const when = byId("kept-when");
   when.replaceChildren(...(walks.length ? whenTexts(walks) : []));
   when.dataset.same = walks.length > 0 && isOfWalk(walks);
@@ -203,7 +203,7 @@ function showKeepersOf(entry) {
   box.replaceChildren();
   if (!book.kept) return;
   const walk = book.walks.get(data.entries.process[entry]);
-  fillLinks(box, "Kept by" + (walk ? `, at ${whenText(walk.time)}` : ""), "entry", entry, (i) => keeperButton(data.kept.links.keeper[i]));
+  fillLinks(box, "Kept by" + (walk ? ` at ${whenText(walk.time)}` : ""), "entry", entry, (i) => keeperButton(data.kept.links.keeper[i]));
 }
 
 // fillLinks lists what is linked with an entry or a keeper, the largest first.

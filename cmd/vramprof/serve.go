@@ -75,7 +75,7 @@ func archiveFlags() []cli.Flag {
 func alertFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "on-oom", Usage: "run `COMMAND` with sh -c for each out-of-memory error, which it gets as JSON on its standard input"},
-		&cli.StringFlag{Name: "on-leak", Usage: "run `COMMAND` likewise when a line of code is found to leak, or a GPU fills without such a line"},
+		&cli.StringFlag{Name: "on-leak", Usage: "run `COMMAND` in the same way when a line of code is found to leak, or a GPU fills without such a line"},
 		&cli.StringFlag{Name: "alert-user", Value: "nobody", Usage: "run these commands as `USER`"},
 		&cli.IntFlag{Name: "alert-limit", Value: 6, Usage: "run each of them at most `N` times per minute"},
 	}

@@ -71,6 +71,7 @@ type reader struct {
 	uuids     []string       // of CUDA's ordinals
 	listed    error          // why NVML gave nothing
 	usageAt   uint64         // when NVML was read
+	apart     bool           // NVML's figure changed each time that the allocator was read
 	at        uint64         // when the allocator was read
 	reading   *allocator.Snapshot
 	blocks    []holders.Range
@@ -112,6 +113,7 @@ func (r *reader) readConsistently(ctx context.Context) {
 		r.usage, r.usageAt = after, clock.Now()
 		r.readAllocator()
 	}
+	r.apart = true
 }
 
 // usageOf asks NVML what the process uses.
@@ -220,6 +222,9 @@ func (r *reader) books() *ledger.Snapshot {
 func (r *reader) warnings() (list []string) {
 	if r.listed != nil {
 		list = append(list, "NVML gave no figures: "+r.listed.Error())
+	}
+	if r.apart {
+		list = append(list, "the process grew or shrank while it was read: NVML's figure and the allocator's are of different moments")
 	}
 	var cannot *allocator.Error
 	if r.allocator != nil && !(errors.As(r.allocator, &cannot) && cannot.Code == allocator.NoLibrary) {

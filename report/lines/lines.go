@@ -101,6 +101,7 @@ func (b *Book) sum(r *Row) {
 	slices.SortStableFunc(r.Sites, func(a, b ledger.Site) int { return cmp.Compare(b.LiveBytes, a.LiveBytes) })
 	r.Site = r.Sites[0]
 	r.Owners = slices.Clone(r.Owners)
+	r.Peak = 0 // sites have theirs at different moments
 	apis := []string{r.API}
 	for i := range r.Sites {
 		x := &r.Sites[i]
@@ -119,7 +120,6 @@ func (b *Book) sum(r *Row) {
 		r.Tensors += x.Tensors
 		r.Asleep += x.Asleep
 		r.Growth += x.Growth
-		r.Peak += x.Peak
 		if r.Oldest == 0 || x.Oldest != 0 && x.Oldest < r.Oldest {
 			r.Oldest = x.Oldest
 		}

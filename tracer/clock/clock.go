@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock reads the clock of the kernel half's events.
+// Package clock reads the clock of the kernel half's events, and calls what is due at intervals.
 package clock
 
 import (
+	"context"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +22,21 @@ func Now() uint64 {
 		return 0
 	}
 	return uint64(ts.Nano() - Offset())
+}
+
+// Every calls do once per period, which must be above 0, until ctx ends: first after one period.
+// No two calls overlap: a period that a call outlasts is left out.
+func Every(ctx context.Context, period time.Duration, do func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
 }
 
 // Offset returns by how many ns CLOCK_MONOTONIC of our time namespace is ahead.

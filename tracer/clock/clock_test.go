@@ -2,7 +2,11 @@
 
 package clock
 
-import "testing"
+import (
+	"context"
+	"testing"
+	"time"
+)
 
 func TestClockIsThatOfTheKernelInATimeNamespaceToo(t *testing.T) {
 	for text, want := range map[string]int64{
@@ -19,5 +23,18 @@ func TestClockIsThatOfTheKernelInATimeNamespaceToo(t *testing.T) {
 	}
 	if a, b := Now(), Now(); a == 0 || b < a {
 		t.Errorf("%d, then %d", a, b)
+	}
+}
+
+func TestEveryCallsAgainUntilItsContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	began, calls := time.Now(), 0
+	Every(ctx, time.Millisecond, func() {
+		if calls++; calls == 3 {
+			cancel()
+		}
+	})
+	if took := time.Since(began); calls < 3 || took < 3*time.Millisecond {
+		t.Errorf("%d calls in %v, want at least 3, a millisecond apart", calls, took)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // MaxStuck is the most threads of this process that all traced processes together can block. At the
-// limit, Call returns ErrFull at once: Go ends the program at 10,000 threads.
+// limit, Call and Walk return ErrFull at once: Go ends the program at 10,000 threads.
 const MaxStuck = 128
 
 // ErrStuck means that a call timed out, or was not made because too many are stuck: ErrFull.
@@ -35,25 +35,11 @@ const turns = 8
 // Call runs f and waits at most limit, in which this process runs. After a timeout, f keeps
 // running, so it must not touch data that the caller uses. A panic of f becomes an error.
 func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	if stuck.Load() >= MaxStuck {
-		var none T
+	var none T
+	answers := start(f)
+	if answers == nil {
 		return none, ErrFull
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() {
-			if r := recover(); r != nil {
-				a = answer{err: fmt.Errorf("panic: %v", r)}
-			}
-			answers <- a
-		}()
-		a.value, a.err = f()
-	}()
 	timer := time.NewTimer(limit / turns)
 	defer timer.Stop()
 	for range turns {
@@ -64,11 +50,39 @@ func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 			timer.Reset(limit / turns)
 		}
 	}
+	abandon(answers)
+	return none, ErrStuck
+}
+
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// start runs f in a goroutine; nil: too many are stuck.
+func start[T any](f func() (T, error)) <-chan answer[T] {
+	if stuck.Load() >= MaxStuck {
+		return nil
+	}
+	answers := make(chan answer[T], 1)
+	go func() {
+		var a answer[T]
+		defer func() {
+			if r := recover(); r != nil {
+				a = answer[T]{err: fmt.Errorf("panic: %v", r)}
+			}
+			answers <- a
+		}()
+		a.value, a.err = f()
+	}()
+	return answers
+}
+
+// abandon counts a call as stuck until it returns.
+func abandon[T any](answers <-chan answer[T]) {
 	stuck.Add(1)
 	go func() {
 		<-answers
 		stuck.Add(-1)
 	}()
-	var none T
-	return none, ErrStuck
 }

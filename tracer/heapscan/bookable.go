@@ -4,11 +4,16 @@ package heapscan
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
@@ -25,12 +30,17 @@ const (
 // as blocks of PyTorch's allocator is no memory from the driver, also where no storage was found.
 func WalkOf(r *holders.Result, blocks []holders.Range) ledger.Walk {
 	walk := bookable(r, nil)
-	known := make(map[uint64]bool, len(blocks))
-	for _, b := range blocks {
-		known[b.Address] = true
-	}
+	allocations := map[uint64]*ledger.Storage{}
 	for i := range walk.Storages {
-		if s := &walk.Storages[i]; known[s.Address] {
+		if s := &walk.Storages[i]; s.Allocation {
+			allocations[s.Address] = s
+		}
+	}
+	if len(allocations) == 0 {
+		return walk
+	}
+	for _, b := range blocks {
+		if s := allocations[b.Address]; s != nil {
 			s.Allocation = false
 		}
 	}
@@ -63,20 +73,29 @@ func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 	for _, text := range r.Problems {
 		walk.Problems = append(walk.Problems, untrusted.Clean(text))
 	}
+	walk.Saved = savedOf(r)
 	left := 0
-	patterns := map[*holders.Holder]string{}
+	type same struct { // storages of one holder and device are of one line
+		holder       *holders.Holder
+		kind, device int
+	}
+	const none = ^uint32(0)
+	of := map[same]uint32{}
+	walk.Storages = make([]ledger.Storage, 0, min(len(r.Storages), mostStorages))
 	for i := range r.Storages {
 		s := &r.Storages[i]
-		path, known := patterns[s.Holder]
-		if !known {
-			path = s.Holder.Pattern()
-			patterns[s.Holder] = path
-		}
-		n, known := at[key{path, s.DeviceName()}]
 		if s.DeviceType == hostDevice {
 			continue
 		}
-		if !known || len(walk.Storages) >= mostStorages {
+		one := same{s.Holder, s.DeviceType, s.Device}
+		n, known := of[one]
+		if !known {
+			if n, known = at[key{s.Holder.Pattern(), s.DeviceName()}]; !known {
+				n = none
+			}
+			of[one] = n
+		}
+		if n == none || len(walk.Storages) >= mostStorages {
 			left++
 			continue
 		}
@@ -93,6 +112,51 @@ func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 	}
 	slices.SortFunc(walk.Storages, func(a, b ledger.Storage) int { return cmp.Compare(a.Address, b.Address) })
 	return walk
+}
+
+// savedOf sums what the autograd graph has saved by module, the most bytes first.
+func savedOf(r *holders.Result) (list []ledger.Saved) {
+	type key struct {
+		module string
+		device int
+	}
+	at := map[key]int{}
+	for i := range r.Storages {
+		s := &r.Storages[i]
+		if s.Module.Name == "" || s.Part != modelpart.Saved || s.DeviceType == hostDevice || s.Allocation {
+			continue
+		}
+		k := key{blockOf(s.Module.Name), s.Device}
+		n, known := at[k]
+		if !known {
+			n = len(list)
+			at[k] = n
+			list = append(list, ledger.Saved{Device: int32(s.Device), Module: bounded(k.module)})
+		}
+		bytes := holders.BlockBytes(s.Bytes)
+		list[n].Bytes += bytes
+		if s.Module.Sure {
+			list[n].Sure += bytes
+		}
+	}
+	slices.SortFunc(list, func(a, b ledger.Saved) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Module, b.Module), cmp.Compare(a.Device, b.Device))
+	})
+	return list[:min(len(list), ledger.MaxSaved)]
+}
+
+// blockOf returns the part of a module's name up to its first number, "model.blocks.3" of
+// "model.blocks.3.mlp.0": models repeat blocks, and people know them by their number.
+func blockOf(name string) string {
+	end := 0
+	for part := range strings.SplitSeq(name, ".") {
+		end += len(part)
+		if _, err := strconv.ParseUint(part, 10, 64); err == nil {
+			return name[:end]
+		}
+		end++
+	}
+	return name
 }
 
 // hostDevice is c10::DeviceType of memory on the host.
@@ -129,4 +193,33 @@ func bounded(text string) string {
 		cut--
 	}
 	return text[:cut] + "…"
+}
+
+// errNoTime is the cause that ends a walk when all of them have taken their time.
+var errNoTime = errors.New("there was no time to read its memory")
+
+// failures are the codes for errors of walks, the first that fits.
+var failures = []struct {
+	err  error
+	code string
+}{
+	{peek.ErrNoPython, ledger.WalkNoPython},
+	{holders.ErrNoTensors, ledger.WalkNoTensors},
+	{context.Canceled, ledger.WalkCanceled},
+	{context.DeadlineExceeded, ledger.WalkNoTime},
+	{errNoTime, ledger.WalkNoTime},
+}
+
+// failureOf returns the code of an error, or its text: "cannot read this Python 3.13.5: it is a
+// free-threaded build".
+func failureOf(err error) string {
+	for _, known := range failures {
+		if errors.Is(err, known.err) {
+			return known.code
+		}
+	}
+	if walk := (*holders.WalkError)(nil); errors.As(err, &walk) {
+		err = walk.Err
+	}
+	return untrusted.Clean(err.Error())
 }

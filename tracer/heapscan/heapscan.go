@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heapscan reads the memory of traced processes for who keeps their GPU memory, and books
-// what it finds: when a process is first traced, at the end, and in between if that is asked for.
+// Package heapscan walks the memory of traced processes to find who keeps their GPU memory, and
+// books what it finds: when a process is first traced, at the end, and on request in between.
 package heapscan
 
 import (
@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders"
@@ -33,6 +32,7 @@ type Options struct {
 	LastTime  time.Duration // of all walks at the end, see Last; 0: DefaultLastTime
 
 	Progress func(done, of int) // is told of the walks at the end; nil: nobody
+	Note     func(string)       // is told of each walk, for --verbose; nil: nobody
 
 	Sequencer *sequence.Sequencer
 	Defects   *panics.List
@@ -59,6 +59,7 @@ type Walker struct {
 type target struct {
 	first time.Time // when it was first seen
 	tried int       // walks in a row that found nothing
+	found int       // walks that found holders
 	next  time.Time // when to walk it again
 	never bool      // it has no Python that can be read
 }
@@ -71,12 +72,20 @@ const (
 
 	// Where Options.Every is 0, a process is walked again after as long as it is known, at least
 	// leastPause, and at least costPause times as long as the walk took: one that ends by itself
-	// has a walk of its later half, which costs little.
+	// has a walk of its later half, which costs little. Growth takes some walks to show, so up to
+	// soonWalks in the first soonTime have the pauses soonPause and soonCost.
 	leastPause = 3 * time.Second
 	costPause  = 20
+	soonWalks  = 4
+	soonPause  = 2 * time.Second
+	soonCost   = 8
+	soonTime   = time.Minute
 
-	// walkTime is the longest that one walk takes.
-	walkTime = 10 * time.Second
+	// What one walk takes at most: of a processor, of time in which its reads wait for the process,
+	// and on the clock.
+	walkTime    = 10 * time.Second
+	walkWaiting = 10 * time.Second
+	walkTotal   = time.Minute
 
 	// DefaultMemory is the most that a walk of a session copies by default.
 	DefaultMemory = 256 << 20
@@ -101,6 +110,8 @@ const (
 	// nice is how much less urgent than the traced processes the search in a copy is.
 	nice = 5
 )
+
+var limits = deadline.Limits{Processor: walkTime, Waiting: walkWaiting, Total: walkTotal}
 
 // New returns a Walker.
 func New(o Options) *Walker {
@@ -240,7 +251,7 @@ func (w *Walker) Now(tx *sequence.Tx, pid uint32, at uint64, blocks []ledger.Blo
 	}
 }
 
-// Walk walks a process, at most for 10 s, and books what it finds.
+// Walk walks a process, at most for 10 s on the clock, and books what it finds.
 func (w *Walker) Walk(pid uint32) {
 	ctx, cancel := context.WithTimeout(context.Background(), urgentTime)
 	defer cancel()
@@ -257,7 +268,7 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 	defer w.Defects.Recovered(looking)
 	w.one.Lock()
 	defer w.one.Unlock()
-	if err := findPython(pid); err != nil {
+	if err := findPython(ctx, pid); err != nil {
 		w.note(pid, 0, err) // there is nothing to book
 		return
 	}
@@ -287,7 +298,7 @@ const looking = "a look for holders"
 func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block, urgent bool) ledger.Walk {
 	began := time.Now()
 	result, err := w.look(ctx, pid, driver, urgent)
-	for try := 1; try < tries && err != nil && inMotion(err) && len(blocks) > 0; try++ {
+	for try := 1; try < tries && err != nil && inMotion(err) && len(blocks) > 0 && time.Since(began) < walkTime; try++ {
 		result, err = w.look(ctx, pid, driver, urgent) // its lists of objects changed while they were read
 	}
 	if cause := context.Cause(ctx); cause != nil && cause != context.DeadlineExceeded {
@@ -300,13 +311,17 @@ func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, bl
 	} else {
 		walk.Failure = failureOf(err)
 	}
-	w.note(pid, time.Since(began), err)
+	took := time.Since(began)
+	w.note(pid, took, err)
+	if w.Note != nil {
+		w.Note(outcome(pid, took, result, err))
+	}
 	return walk
 }
 
 // findPython returns an error if a process runs no CPython, or has ended.
-func findPython(pid uint32) error {
-	_, err := deadline.Call(walkTime, func() (struct{}, error) {
+func findPython(ctx context.Context, pid uint32) error {
+	_, err := deadline.Walk(ctx, limits, func(context.Context) (struct{}, error) {
 		process, err := peek.Open(int(pid))
 		if err != nil {
 			return struct{}{}, err
@@ -321,11 +336,11 @@ func findPython(pid uint32) error {
 // look walks a process. It copies the memory at full priority, and then is less urgent than others
 // unless a record of an out-of-memory error waits for it.
 func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block, urgent bool) (*holders.Result, error) {
-	o := holders.Options{MaxMemory: w.MaxMemory, MaxObjects: int(w.MaxMemory / bytesPerObject), MaxTime: walkTime, HideNames: w.HideNames}
+	o := holders.Options{MaxMemory: w.MaxMemory, MaxObjects: int(w.MaxMemory / bytesPerObject), HideNames: w.HideNames}
 	for _, b := range driver {
 		o.Addresses = append(o.Addresses, holders.Range{Address: b.Address, Bytes: b.Size, Device: int(max(b.Device, 0))})
 	}
-	return deadline.Call(walkTime+time.Second, func() (*holders.Result, error) {
+	return deadline.Walk(ctx, limits, func(ctx context.Context) (*holders.Result, error) {
 		process, err := peek.Open(int(pid))
 		if err != nil {
 			return nil, err
@@ -358,9 +373,14 @@ func (w *Walker) note(pid uint32, took time.Duration, err error) {
 	if t == nil {
 		return
 	}
+	if err == nil {
+		t.found++
+	}
 	switch {
 	case err == nil && w.Every > 0:
 		t.tried, t.next = 0, now.Add(w.Every)
+	case err == nil && t.found < soonWalks && now.Sub(t.first) < soonTime:
+		t.tried, t.next = 0, now.Add(max(soonPause, soonCost*took))
 	case err == nil:
 		t.tried, t.next = 0, now.Add(max(leastPause, costPause*took, now.Sub(t.first)))
 	case errors.Is(err, peek.ErrNoPython), errors.Is(err, unix.EPERM):
@@ -369,30 +389,4 @@ func (w *Walker) note(pid uint32, took time.Duration, err error) {
 		t.next = now.Add(min(firstPause<<min(t.tried, 10), lastPause))
 		t.tried++
 	}
-}
-
-// failures are the codes for errors of walks, the first that fits.
-var failures = []struct {
-	err  error
-	code string
-}{
-	{peek.ErrNoPython, ledger.WalkNoPython},
-	{holders.ErrNoTensors, ledger.WalkNoTensors},
-	{context.Canceled, ledger.WalkCanceled},
-	{context.DeadlineExceeded, ledger.WalkNoTime},
-	{errNoTime, ledger.WalkNoTime},
-}
-
-// failureOf returns the code of an error, or its text: "cannot read this Python 3.13.5: it is a
-// free-threaded build".
-func failureOf(err error) string {
-	for _, known := range failures {
-		if errors.Is(err, known.err) {
-			return known.code
-		}
-	}
-	if walk := (*holders.WalkError)(nil); errors.As(err, &walk) {
-		err = walk.Err
-	}
-	return untrusted.Clean(err.Error())
 }

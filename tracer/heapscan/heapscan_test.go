@@ -147,6 +147,12 @@ func TestAProcessIsReadEverMoreSeldomOrAtIntervals(t *testing.T) {
 	}
 	w = walker(0, 1)
 	w.due(now)
+	w.note(1, time.Second, nil)
+	if early, late := w.due(now.Add(soonCost*time.Second-time.Second)), w.due(now.Add(soonCost*time.Second+time.Second)); len(early) != 0 || len(late) != 1 {
+		t.Errorf("the second walk: due %v before and %v after %d s", early, late, soonCost)
+	}
+	w = walker(0, 1)
+	w.due(now)
 	w.note(1, 0, nil)
 	if early, late := w.due(now.Add(leastPause/2)), w.due(now.Add(2*leastPause)); len(early) != 0 || len(late) != 1 {
 		t.Errorf("known since now: due %v, then %v", early, late)

@@ -5,7 +5,6 @@ package heapscan
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,19 +15,16 @@ import (
 // DefaultLastTime is how long the walks at the end take together by default.
 const DefaultLastTime = 2 * time.Second
 
-// errNoTime is the cause that ends a walk when all of them have taken their time.
-var errNoTime = errors.New("there was no time to read its memory")
-
 // Last walks all processes once more, the users in turn and of each the one with the most GPU
 // memory first, until ctx ends or they have taken Options.LastTime. The first walk may take longer,
-// as any walk may: a large process is walked, too. A warning counts the processes that were left
-// out.
+// as any walk may: a large process is walked, too, also on a busy machine. A warning counts the
+// processes that were left out.
 func (w *Walker) Last(ctx context.Context) {
 	begin, pids, left := time.Now(), w.largestFirst(), 0
 	for i, pid := range pids {
 		limit := max(w.LastTime-time.Since(begin), 0)
 		if i == 0 {
-			limit = max(limit, walkTime+time.Second)
+			limit = max(limit, walkTotal)
 		}
 		w.progress(i, len(pids))
 		within, cancel := context.WithTimeoutCause(ctx, limit, errNoTime)

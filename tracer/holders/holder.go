@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 const (
@@ -44,7 +45,7 @@ type Root struct {
 	Line     int    // where the function begins: the name of a path stays the same while it runs
 	Now      int    // the line that the function executed when it was read; 0: unknown, as before Python 3.11
 	Ended    bool   // an error has ended the function: the error's traceback keeps its variables until the next error
-	Class    string // of the object in the variable, of RootLocal and RootTemporary
+	Class    string // of the object in the variable, of RootLocal and RootTemporary; of RootNone and RootNative that of an object in Python that only C++ has
 	Classes  string // of RootCycle: "Cyc, list"; of RootNative: what holds it
 
 	own bool // of the program, not of a library
@@ -115,6 +116,11 @@ type Holder struct {
 	relation Relation
 	object   string // class of the object that holds an allocation: "numba DeviceNDArray"
 	named    bool
+
+	// Of the steps up to this one, which many storages share.
+	owner *Step         // the last one that is not of the graph; of the root its class
+	ways  retention.Set // how the path keeps what it leads to
+	cache bool          // a name or a class is that of a cache of keys and values
 }
 
 // Root returns where the path begins.
@@ -214,6 +220,9 @@ func (r *Root) begin(b *strings.Builder, named bool) {
 		b.WriteString(r.Classes)
 	case RootNone:
 		b.WriteString("no holder found")
+	}
+	if (r.Kind == RootNone || r.Kind == RootNative) && r.Class != "" {
+		b.WriteString(": " + r.Class)
 	}
 }
 

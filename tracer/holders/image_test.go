@@ -107,7 +107,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		"free-threaded": {free, ErrPython, "find holders: cannot read this Python 3.13.5: it is a free-threaded build"},
 		"3.15":          {other, ErrPython, "find holders: cannot read this Python 3.15.0: this version is not known"},
 		"2.7":           {two, ErrPython, "find holders: cannot read this Python: version 2.7.0"},
-		"no tensors":    {empty, ErrNoTensors, "find holders: no PyTorch tensor in the process (7 objects of Python 3.13.5)"},
+		"no tensors":    {empty, ErrNoTensors, "find holders: no PyTorch tensor in its Python (7 objects of Python 3.13.5)"},
 	} {
 		if _, err := Walk(context.Background(), c.Memory, Options{}); !errors.Is(err, c.want) || err.Error() != c.text {
 			t.Errorf("%s: %v, want %s", name, err, c.text)
@@ -180,7 +180,9 @@ const fuzzedObjects = 10000
 // the walk's limits or the sum of its parts.
 func walkCopy(c *peek.Copy) {
 	_, ranges := nativeJob()
-	r, err := Walk(context.Background(), c, Options{MaxObjects: fuzzedObjects, MaxTime: time.Second, Host: true, Addresses: ranges})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	r, err := Walk(ctx, c, Options{MaxObjects: fuzzedObjects, Host: true, Addresses: ranges})
 	if err != nil {
 		return
 	}

@@ -2,11 +2,7 @@
 
 package holders
 
-import (
-	"slices"
-
-	"github.com/vramprof/vramprof/internal/untrusted"
-)
+import "slices"
 
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
@@ -14,8 +10,17 @@ type namer struct {
 	privacy
 	libraries map[string]bool
 	known     map[link]*Holder
-	paths     map[int32]*Holder // of nodes
+	elements  map[element]*Holder // the same of elements without a name, of which there are most
+	paths     map[int32]*Holder   // of nodes on the way to others
 	roots     map[Root]*Root
+	chain     []int32 // of holder
+}
+
+// element identifies the holder of an element by that of its container.
+type element struct {
+	parent *Holder
+	t      *pyType
+	size   int
 }
 
 // link identifies a holder by the one before it.
@@ -27,25 +32,32 @@ type link struct {
 }
 
 func newNamer(s *search, roots *rootFinder) *namer {
-	return &namer{search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
+	return &namer{search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, elements: map[element]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
 }
 
 // holder returns the path of a node.
 func (n *namer) holder(i int32) *Holder {
-	var chain []int32
+	chain := n.chain[:0]
 	h := n.paths[i]
 	for ; h == nil; h = n.paths[i] {
 		chain = append(chain, i)
 		from := n.nodes[i].from
 		if from < 0 {
-			h = n.begin(n.search.roots[-1-from])
+			if len(chain) == 1 { // i itself is what is kept
+				return n.begin(n.search.roots[-1-from])
+			}
+			h = n.begin(n.rootAt(i, from))
 			break
 		}
 		i = from
 	}
-	for k := len(chain) - 1; k >= 0; k-- {
+	n.chain = chain
+	for k := len(chain) - 1; k > 0; k-- {
 		h = n.append(h, n.nodes[chain[k]])
 		n.paths[chain[k]] = h
+	}
+	if len(chain) > 0 {
+		h = n.append(h, n.nodes[chain[0]])
 	}
 	return h
 }
@@ -58,6 +70,18 @@ func (n *namer) along(i int32, e edge) *Holder {
 	to := n.nodes[i]
 	to.from, to.step, to.aux = e.from, e.step, e.aux
 	return n.append(n.holder(e.from), to)
+}
+
+// rootAt returns the root that leads to a node. Where Python does not hold the object there, such
+// as the context of an autograd function, its class is all that people know it by.
+func (n *namer) rootAt(i, from int32) Root {
+	r := n.search.roots[-1-from]
+	if node := n.nodes[i]; (r.Kind == RootNone || r.Kind == RootNative) && node.flags&nodeCPP == 0 {
+		if t := n.py.typeOf(node.address); t != nil && !t.tensor && !t.storage {
+			r.Class = t.class()
+		}
+	}
+	return r
 }
 
 func (n *namer) begin(r Root) *Holder {
@@ -85,7 +109,7 @@ func (n *namer) intern(l link, parent *Holder) *Holder {
 		return h
 	}
 	if parent == nil {
-		h = &Holder{root: l.root, named: !n.hideNames}
+		h = beginning(l.root, !n.hideNames)
 	} else {
 		h = parent.then(l.step)
 	}
@@ -96,6 +120,22 @@ func (n *namer) intern(l link, parent *Holder) *Holder {
 // append adds the step to a node, unless it is one that people do not write. A path through an
 // error that was printed begins anew at the variable.
 func (n *namer) append(h *Holder, to node) *Holder {
+	if to.step != StepIndex || to.flags&nodeCPP != 0 {
+		return n.appendStep(h, to)
+	}
+	e := element{parent: h, t: n.py.typeOf(to.address), size: -1}
+	if e.t != nil {
+		e.size = n.entries(to.address, e.t)
+	}
+	next := n.elements[e]
+	if next == nil {
+		next = n.appendStep(h, to)
+		n.elements[e] = next
+	}
+	return next
+}
+
+func (n *namer) appendStep(h *Holder, to node) *Holder {
 	if r, is := n.endedFrame(to); is {
 		return n.begin(r)
 	}
@@ -224,87 +264,16 @@ func (n *namer) container(i int32) Container {
 	return Container{}
 }
 
-// objectHolder returns the path to an object that holds the address of an allocation, with the
-// object's class: "cache['x'].gpu_data (numba DeviceNDArray)". What objects of a library consist of
-// is cut off behind the first attribute.
-func (n *namer) objectHolder(i int32, inside bool) *Holder {
-	chain := []int32{i} // from the object back to the last step that is no attribute
-	for k := i; len(chain) < maxDepth && n.isField(k); {
-		if k = n.nodes[k].from; k < 0 {
-			break
-		}
-		chain = append(chain, k)
-	}
-	class, end := "", i
-	for k := len(chain) - 1; k >= 0; k-- {
-		if class = n.libraryClass(chain[k]); class != "" {
-			end = n.firstField(chain[:k+1])
-			break
-		}
-	}
-	if t := n.py.typeOf(n.nodes[i].address); class == "" && t != nil {
-		class = t.class()
-	}
-	switch {
-	case inside && class == "":
-		class = "pointer inside"
-	case inside:
-		class += ", pointer inside"
-	}
-	return n.withObject(n.holder(end), class)
-}
-
-// withObject returns the same path with the class of the object behind it.
-func (n *namer) withObject(h *Holder, class string) *Holder {
-	l := link{root: h.root, parent: h, object: class}
-	if n.known[l] == nil {
-		with := *h
-		with.object = class
-		n.known[l] = &with
-	}
-	return n.known[l]
-}
-
-// isField reports whether a node is a part of what holds it: an attribute or a field.
-func (n *namer) isField(i int32) bool {
-	switch n.nodes[i].step {
-	case StepAttr, StepField, stepDict, stepThrough:
-		return n.nodes[i].from >= 0
-	}
-	return false
-}
-
-// firstField returns the node of the first attribute of a chain, which is from its end.
-func (n *namer) firstField(chain []int32) int32 {
-	for k := len(chain) - 2; k >= 0; k-- {
-		if step := n.nodes[chain[k]].step; step == StepAttr || step == StepField {
-			return chain[k]
-		}
-	}
-	return chain[0]
-}
-
-// libraryClass returns "numba DeviceNDArray" for an instance of a class of a library, or "".
-func (n *namer) libraryClass(i int32) string {
-	to := n.nodes[i]
-	t := n.py.typeOf(to.address)
-	if t == nil || to.flags&nodeCPP != 0 || t.kind != kindOther {
-		return ""
-	}
-	module := n.py.moduleOf(t)
-	if !n.libraries[module] {
-		return ""
-	}
-	if n.hideNames {
-		return t.class()
-	}
-	return cut60(untrusted.Clean(module)) + " " + t.class()
+// isPath reports whether a person can look for a holder in the source: it is no graph of autograd,
+// and begins at a variable.
+func (h *Holder) isPath() bool {
+	return h.relation != Graph && h.root.Kind != RootCycle && h.root.Kind != RootNative && h.root.Kind != RootNone
 }
 
 // further returns the other holders of a storage.
 func (n *namer) further(st *storage, first *Holder) (also []*Holder) {
 	add := func(h *Holder) {
-		if h != first && h.relation != Graph && len(also) < maxAlso && !slices.Contains(also, h) && h.root.Kind != RootCycle && h.root.Kind != RootNative {
+		if h != first && h.isPath() && len(also) < maxAlso && !slices.Contains(also, h) {
 			also = append(also, h)
 		}
 	}

@@ -73,6 +73,17 @@ func TestHoldersThatAreNoPath(t *testing.T) {
 	golden(t, "native", render(r))
 }
 
+// TestAddressesMayComeLater: once memory was copied, they count as those that were given.
+func TestAddressesMayComeLater(t *testing.T) {
+	m, ranges := nativeJob()
+	asked := 0
+	r := walkImage(t, m, Options{AddressesLater: func() []Range { asked++; return ranges }})
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	golden(t, "native", render(r))
+}
+
 // TestStorageWithoutEvidenceHasNoHolder: a step is not said to use what no stack leads to.
 func TestStorageWithoutEvidenceHasNoHolder(t *testing.T) {
 	m, ranges := nativeJob()

@@ -7,13 +7,23 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
 // NewHolder returns a path from a root along steps.
 func NewHolder(root Root, steps ...Step) *Holder {
-	h := &Holder{root: &root, named: true}
+	h := beginning(&root, true)
 	for _, s := range steps {
 		h = h.then(s)
+	}
+	return h
+}
+
+// beginning returns the path without a step.
+func beginning(root *Root, named bool) *Holder {
+	h := &Holder{root: root, named: named, owner: &Step{Class: root.Class}, ways: retention.Known, cache: isCacheClass(root.Class) || isCacheName(root.Name)}
+	if root.Ended && root.Where() != "" {
+		h.ways |= retention.EndedByError
 	}
 	return h
 }
@@ -33,6 +43,7 @@ func (h *Holder) then(s Step) *Holder {
 			next.relation = Base
 		}
 	}
+	next.keep()
 	return next
 }
 

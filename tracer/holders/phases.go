@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
@@ -39,7 +40,7 @@ func (w *walk) run(ctx context.Context) error {
 	r.Times.Copy = w.lap()
 	py, err := newPython(ctx, w.copy)
 	if ctx.Err() != nil {
-		return fmt.Errorf("read Python: %w", ctx.Err())
+		return fmt.Errorf("read Python: %w", context.Cause(ctx))
 	}
 	if err != nil {
 		return err
@@ -70,9 +71,11 @@ func (w *walk) run(ctx context.Context) error {
 		return err
 	}
 	r.Times.Loose = w.lap()
+	later := w.readAgain()
 	w.name()
+	(&savedFinder{search: w.search, result: w.result}).run()
 	if w.live != nil {
-		w.verify()
+		w.verify(<-later)
 		w.admit()
 	}
 	waste := wasteFinder{search: w.search, result: w.result}
@@ -119,6 +122,9 @@ func (w *walk) listObjects(py *python) error {
 	}
 	w.search.storages.calibrate(tensors)
 	w.host = w.Host
+	if w.AddressesLater != nil {
+		w.Addresses = w.AddressesLater()
+	}
 	w.ranges, left = sortedRanges(w.Addresses)
 	w.result.problem(left, "allocations that were not searched: empty, listed twice or too many")
 	w.search.atoms = len(w.ranges) > 0
@@ -210,6 +216,7 @@ func (w *walk) adopt() error {
 // name gives each storage and each allocation its holders.
 func (w *walk) name() {
 	n := newNamer(w.search, w.roots)
+	w.result.Storages = make([]Storage, 0, len(w.search.storages.found)+len(w.allocations.list))
 	for _, st := range w.search.storages.found {
 		if !w.wants(st) {
 			continue
@@ -233,6 +240,9 @@ func (w *walk) name() {
 // nameAllocations adds the allocations to the result. Those that a storage explains after all are
 // left out.
 func (w *walk) nameAllocations(n *namer) {
+	if len(w.allocations.list) == 0 {
+		return
+	}
 	left := w.unexplained(w.search.storages.found)
 	for k := range w.allocations.list {
 		al := &w.allocations.list[k]
@@ -255,10 +265,24 @@ func (w *walk) nameAllocations(n *namer) {
 	}
 }
 
-// verify reads again what the result rests on: each storage with the tensor that has it, and the
-// words that hold the addresses of allocations. What changed is in motion.
-func (w *walk) verify() {
-	now := peek.NewCopy(w.live, 256<<20)
+// readAgain reads again, while storages are named, what verify compares.
+func (w *walk) readAgain() <-chan *peek.Copy {
+	later := make(chan *peek.Copy, 1)
+	if w.live != nil {
+		addresses := w.evidence()
+		go func() {
+			defer deadline.Join(w.ctx)()
+			now := peek.NewCopy(w.live, 256<<20)
+			now.Fetch(addresses)
+			later <- now
+		}()
+	}
+	return later
+}
+
+// verify compares what the result rests on with a later reading: each storage with the tensor that
+// has it, and the words that hold the addresses of allocations. What changed is in motion.
+func (w *walk) verify(now *peek.Copy) {
 	defer now.Close()
 	at := w.search.storages.torch.storage
 	for _, st := range w.search.storages.found {
@@ -281,6 +305,29 @@ func (w *walk) verify() {
 	}
 }
 
+// evidence returns the addresses that verify reads, before storages are named.
+func (w *walk) evidence() []uint64 {
+	list := make([]uint64, 0, 3*len(w.search.storages.found)+len(w.allocations.list))
+	for _, st := range w.search.storages.found {
+		if !w.wants(st) {
+			continue
+		}
+		list = append(list, st.address)
+		if st.tensor != 0 {
+			list = append(list, st.tensor)
+		}
+		if st.holder >= 0 && w.search.nodes[st.holder].flags&nodeTensor != 0 {
+			list = append(list, w.search.nodes[st.holder].address)
+		}
+	}
+	for _, al := range w.allocations.list {
+		if al.place.at != 0 {
+			list = append(list, al.place.at)
+		}
+	}
+	return list
+}
+
 // admit reports which parts of the process were not read.
 func (w *walk) admit() {
 	r := w.result
@@ -300,9 +347,29 @@ func (w *walk) finish() {
 		r.Problems = append(r.Problems, err.Error())
 	}
 	r.Bad, r.Copied = w.copy.Bad(), w.copy.Bytes()
-	slices.SortFunc(r.Storages, func(a, b Storage) int { return cmp.Compare(a.Address, b.Address) })
+	r.Storages = byAddress(r.Storages)
 	r.Times.Rest = w.lap()
 	r.Times.Total = time.Since(w.begin)
+}
+
+// byAddress sorts storages. It moves each once, since they are large.
+func byAddress(list []Storage) []Storage {
+	type place struct{ address, index uint64 }
+	order := make([]place, len(list))
+	for i := range list {
+		order[i] = place{list[i].Address, uint64(i)}
+	}
+	slices.SortFunc(order, func(a, b place) int {
+		if a.address != b.address {
+			return cmp.Compare(a.address, b.address)
+		}
+		return cmp.Compare(a.index, b.index)
+	})
+	sorted := make([]Storage, len(list))
+	for i, p := range order {
+		sorted[i] = list[p.index]
+	}
+	return sorted
 }
 
 // lap returns the time since the begin, less what the parts so far took.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
@@ -48,22 +49,25 @@ func TestWalkEndsInTime(t *testing.T) {
 	if _, err := Walk(ctx, m, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a walk that was canceled: %v", err)
 	}
-	if _, err := Walk(context.Background(), m, Options{MaxTime: time.Nanosecond}); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel = context.WithTimeout(context.Background(), time.Nanosecond)
+	defer cancel()
+	if _, err := Walk(ctx, m, Options{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a walk without time: %v", err)
 	}
 	// A search that runs out of time keeps what it has found.
 	c := peek.NewCopy(m, DefaultMemory)
 	defer c.Close()
-	ctx, cancel = context.WithCancel(context.Background())
+	busy := &deadline.LimitError{Limits: Limits(), Used: deadline.Use{Processor: time.Second, Total: 2 * time.Minute}}
+	ctx, end := context.WithCancelCause(context.Background())
 	py, err := newPython(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newSearch(py, DefaultObjects)
 	newRootFinder(s, privacy{}).run(nil)
-	cancel()
+	end(busy)
 	s.expandAll()
-	if s.stopped == "" || len(s.nodes) < 10 || len(s.nodes) > 20000 {
+	if s.stopped != "stopped: the machine is too busy: in 2m0s, the walk had a processor for 1s" || len(s.nodes) < 10 || len(s.nodes) > 20000 {
 		t.Errorf("%d objects were reached: %q", len(s.nodes), s.stopped)
 	}
 }

@@ -54,6 +54,18 @@ func (py *python) late() bool {
 	return c.over
 }
 
+// text returns why a walk ended early: "stopped: the machine is too busy: …".
+func (c *clock) text() string {
+	switch cause := context.Cause(c.ctx); cause {
+	case context.Canceled, nil:
+		return "stopped before its end"
+	case context.DeadlineExceeded:
+		return "stopped after the time limit"
+	default:
+		return "stopped: " + cause.Error()
+	}
+}
+
 // newPython finds the interpreter and proves that its objects can be read: sys.modules must hold
 // modules named "sys" and "builtins".
 func newPython(ctx context.Context, c *peek.Copy) (*python, error) {

@@ -57,26 +57,27 @@ func (r *Result) Lines() []Line {
 		pattern string
 		device  string
 	}
-	at := map[key]int{}
+	type same struct { // storages of one holder and device are of one line
+		holder       *Holder
+		kind, device int
+	}
+	at, of := map[key]int{}, map[same]int{}
 	also := []map[string]uint64{}
 	var list []Line
 	for i := range r.Storages {
 		s := &r.Storages[i]
-		k := key{s.Holder.Pattern(), s.DeviceName()}
-		n, known := at[k]
+		one := same{s.Holder, s.DeviceType, s.Device}
+		n, known := of[one]
 		if !known {
-			n = len(list)
-			at[k] = n
-			kind := s.Holder.root.Kind
-			list = append(list, Line{
-				Holder: k.pattern, Class: s.Holder.ByClass(), Path: s.Holder.Parts(), Place: s.Holder.root.Where(), Function: s.Holder.root.function(), Now: s.Holder.root.Now, Device: k.device, lengths: map[uint64]int{},
-				Found: kind != RootNone && kind != RootNative,
-			})
-			also = append(also, map[string]uint64{})
-		}
-		list[n].Retention |= s.Holder.retention()
-		if !known {
-			list[n].Thing, list[n].Many = s.Holder.thing()
+			k := key{s.Holder.Pattern(), s.DeviceName()}
+			if n, known = at[k]; !known {
+				n = len(list)
+				at[k] = n
+				list = append(list, newLine(s.Holder, k.pattern, k.device))
+				also = append(also, map[string]uint64{})
+			}
+			of[one] = n
+			list[n].Retention |= s.Holder.retention()
 		}
 		list[n].add(s)
 		for _, h := range s.Also {
@@ -92,10 +93,19 @@ func (r *Result) Lines() []Line {
 	return list
 }
 
+func newLine(h *Holder, pattern, device string) Line {
+	l := Line{
+		Holder: pattern, Class: h.ByClass(), Path: h.Parts(), Place: h.root.Where(), Function: h.root.function(), Now: h.root.Now, Device: device, lengths: map[uint64]int{},
+		Found: h.root.Kind != RootNone && h.root.Kind != RootNative,
+	}
+	l.Thing, l.Many = h.thing()
+	return l
+}
+
 func (l *Line) add(s *Storage) {
 	l.Bytes += s.Bytes
 	l.Storages++
-	l.Parts[s.Part] += (max(s.Bytes, 1) + blockStep - 1) &^ (blockStep - 1)
+	l.Parts[s.Part] += BlockBytes(s.Bytes)
 	if s.InMotion {
 		l.InMotion++
 	}
@@ -103,6 +113,11 @@ func (l *Line) add(s *Storage) {
 		l.Container = c.Class
 		l.lengths[c.Address] = c.Entries
 	}
+}
+
+// BlockBytes returns the size of the block of PyTorch's allocator that a storage needs.
+func BlockBytes(storage uint64) uint64 {
+	return (max(storage, 1) + blockStep - 1) &^ (blockStep - 1)
 }
 
 // finish sums the containers, and names further holders of at least half of the storages. Those of
@@ -139,7 +154,7 @@ func (s *Storage) DeviceName() string {
 
 // ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no
 // allocations.
-var ErrNoTensors = errors.New("no PyTorch tensor in the process")
+var ErrNoTensors = errors.New("no PyTorch tensor in its Python")
 
 // WalkError reports that the memory of a process was read, and its holders not found.
 type WalkError struct{ Err error }
@@ -150,17 +165,18 @@ func (e *WalkError) Unwrap() error { return e.Err }
 
 // Options are the limits of a walk. A zero means the default.
 type Options struct {
-	MaxMemory  uint64        // bytes that are copied; where more is resident, pages are read when needed
-	MaxObjects int           // Python and C++ objects
-	MaxTime    time.Duration // of the search
-	HideNames  bool          // return classes only, no names of variables, attributes or keys
-	Host       bool          // also storages in host memory
+	MaxMemory  uint64 // bytes that are copied; where more is resident, pages are read when needed
+	MaxObjects int    // Python and C++ objects
+	HideNames  bool   // return classes only, no names of variables, attributes or keys
+	Host       bool   // also storages in host memory
 	// Addresses are live allocations of the driver, or live blocks of an allocator, each address
 	// once, at most 2^20 of them. The walk searches memory for those in which no storage of PyTorch
 	// lies: an object of any type that has the address is a holder. They are among Result.Storages,
 	// marked as allocations. So are storages in host memory that one of them contains. The walk
 	// keeps no reference to the slice.
 	Addresses []Range
+	// AddressesLater, if set, returns Addresses once the memory was copied.
+	AddressesLater func() []Range
 }
 
 // Storage is the memory of one or more tensors, or an allocation that Options.Addresses names.
@@ -173,6 +189,7 @@ type Storage struct {
 	Also       []*Holder      // further holders, at most 4
 	Container  Container      // the innermost container on the holder's path
 	Part       modelpart.Kind // what it is of a model
+	Module     Module         // of what the autograd graph has saved: where
 	InMotion   bool           // it or its holder changed while the walk read them
 	Allocation bool           // one of Options.Addresses, without a storage of PyTorch; Bytes and Device are the caller's
 	Inside     bool           // of an allocation: its holder does not have its address, only one inside: weaker evidence

@@ -11,25 +11,20 @@ import (
 )
 
 // retention returns how the path keeps what it leads to.
-func (h *Holder) retention() retention.Set {
-	set := retention.Known
-	if h.root.Ended && h.root.Where() != "" {
-		set |= retention.EndedByError
+func (h *Holder) retention() retention.Set { return h.ways }
+
+// keep sets how the path keeps what it leads to, from its last step and the path before it.
+func (h *Holder) keep() {
+	s, before := &h.step, h.parent
+	h.cache = before.cache || isCacheClass(s.Class) || isCacheName(s.Name)
+	if s.Kind == StepGraph { // it stands beside the path
+		h.ways, h.owner = before.ways|retention.Graph, before.owner
+		return
 	}
-	steps := h.Steps()
-	if h.root.Kind == RootModule && h.root.Name == "sys" && len(steps) > 0 && strings.HasPrefix(steps[0].Name, "last_") {
-		set |= retention.LastError
+	h.ways, h.owner = before.ways&^retention.Gradient|s.retention()|s.retentionIn(before.owner), s
+	if h.depth == 1 && h.root.Kind == RootModule && h.root.Name == "sys" && strings.HasPrefix(s.Name, "last_") {
+		h.ways |= retention.LastError
 	}
-	owner := Step{Class: h.root.Class}
-	for _, s := range steps {
-		if s.Kind == StepGraph { // it stands beside the path
-			set |= retention.Graph
-			continue
-		}
-		set = set&^retention.Gradient | s.retention() | s.retentionIn(&owner)
-		owner = s
-	}
-	return set
 }
 
 // retention returns what one step says about the way in which a path keeps memory.
@@ -106,14 +101,8 @@ var (
 
 // part returns what the names and classes on a path prove.
 func (h *Holder) part() modelpart.Kind {
-	for p := h; p != nil; p = p.parent {
-		class, name := p.step.Class, p.step.Name
-		if p.parent == nil {
-			class, name = h.root.Class, h.root.Name
-		}
-		if isCacheClass(class) || isCacheName(name) {
-			return modelpart.KVCache
-		}
+	if h.cache {
+		return modelpart.KVCache
 	}
 	return modelpart.None
 }

@@ -3,6 +3,7 @@
 package holders
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -48,6 +49,10 @@ type rtti struct {
 	files  []peek.Span       // where libraries are mapped
 	tables map[uint64]*class // by address of the vtable; nil for what is none
 	infos  map[uint64]*class
+	recent [256]struct { // what was asked for last
+		table uint64
+		class *class
+	}
 }
 
 func newRTTI(c *peek.Copy) *rtti {
@@ -91,11 +96,16 @@ func (r *rtti) classOf(a uint64) *class {
 	if p == nil {
 		return nil
 	}
-	return r.classOfTable(r.U64(a))
+	return r.classOfTable(binary.LittleEndian.Uint64(p[a%peek.PageSize:])) // an object is aligned
 }
 
 func (r *rtti) classOfTable(vtable uint64) *class {
+	slot := &r.recent[vtable>>4%uint64(len(r.recent))]
+	if slot.table == vtable { // of no address the class is nil
+		return slot.class
+	}
 	if !peek.Pointer(vtable) || !r.inFile(vtable) {
+		slot.table, slot.class = vtable, nil
 		return nil
 	}
 	c, known := r.tables[vtable]
@@ -105,6 +115,7 @@ func (r *rtti) classOfTable(vtable uint64) *class {
 			r.tables[vtable] = c
 		}
 	}
+	slot.table, slot.class = vtable, c
 	return c
 }
 

@@ -18,6 +18,7 @@ type storages struct {
 	found []*storage // those of known, in the order in which they were found
 	impls []uint64   // TensorImpls of all memory, where there are storages without a path
 	most  int        // of known and of impls
+	slab  []storage  // room for the next ones
 }
 
 // scan searches the memory for storages that no Python object leads to, by their vtable. It does so
@@ -27,18 +28,31 @@ func (s *storages) scan(w sweeper) error {
 	if table == 0 || !w.whole() {
 		return nil
 	}
+	low := min(table, tensor) // both are of one library
+	span := max(table, tensor) - low
 	return w.sweep(func(base uint64, p []byte) {
-		for ; len(p) >= 8; base, p = base+8, p[8:] {
-			switch binary.LittleEndian.Uint64(p) {
-			case table:
-				s.find(base)
-			case tensor:
-				if len(s.impls) < s.most {
-					s.impls = append(s.impls, base)
-				}
+		for word := binary.LittleEndian.Uint64; len(p) >= 32; base, p = base+32, p[32:] {
+			if word(p)-low > span && word(p[8:])-low > span && word(p[16:])-low > span && word(p[24:])-low > span {
+				continue
+			}
+			s.match(base, p[:32], table, tensor)
+		}
+		s.match(base, p, table, tensor)
+	})
+}
+
+// match enters the storages and the tensors among words, by their vtable.
+func (s *storages) match(base uint64, p []byte, table, tensor uint64) {
+	for ; len(p) >= 8; base, p = base+8, p[8:] {
+		switch binary.LittleEndian.Uint64(p) {
+		case table:
+			s.find(base)
+		case tensor:
+			if len(s.impls) < s.most {
+				s.impls = append(s.impls, base)
 			}
 		}
-	})
+	}
 }
 
 // find enters a storage that nothing in Python was found to hold.
@@ -64,9 +78,10 @@ type storage struct {
 	tensor     uint64 // a TensorImpl that has it, or 0
 	holder     int32  // the node with the cheapest path
 	others     []int32
-	uses       []uint64 // TensorImpls that have it, at most maxUses + 1
-	native     string   // what holds it where no path leads to it, or ""
-	result     int      // index of its Storage, or -1
+	uses       []uint64  // TensorImpls that have it, at most maxUses + 1
+	first      [1]uint64 // memory of uses: most storages have one
+	native     string    // what holds it where no path leads to it, or ""
+	result     int       // index of its Storage, or -1
 	parts      modelpart.Set
 }
 
@@ -89,14 +104,21 @@ func (s *storages) read(st uint64) *storage {
 		return nil
 	}
 	device := s.py.U64(at + 24)
-	r := &storage{address: st, data: s.py.U64(at), bytes: s.py.U64(at + 32), deviceType: uint8(device), device: int8(device >> 8), result: -1}
+	if len(s.slab) == 0 {
+		s.slab = make([]storage, slabStorages)
+	}
+	r := &s.slab[0]
+	*r = storage{address: st, data: s.py.U64(at), bytes: s.py.U64(at + 32), deviceType: uint8(device), device: int8(device >> 8), result: -1}
 	if r.bytes >= maxStorageBytes || r.deviceType >= 32 {
 		return nil
 	}
+	s.slab = s.slab[1:]
+	r.uses = r.first[:0]
 	return r
 }
 
 const (
+	slabStorages       = 256
 	calibrationTensors = 300
 	maxStorageBytes    = 1 << 46
 )
@@ -120,6 +142,7 @@ type layoutVote struct{ impl, storage, object uint64 }
 // calibrate finds the layout that most tensors agree on. The pointer back to the Python object
 // proves it.
 func (s *storages) calibrate(tensors []uint64) {
+	s.known = make(map[uint64]*storage, len(tensors))
 	votes := map[layoutVote]int{}
 	grads := map[uint64]int{}
 	tables := map[uint64]int{}

@@ -62,6 +62,7 @@ type pyType struct {
 	optimizer   bool // derives an optimizer
 	exact       bool // the builtin itself, not derived from it
 	members     []member
+	short       string // class, once it was asked for
 }
 
 func (t *pyType) gc() bool   { return t.flags&flagGC != 0 }
@@ -69,8 +70,10 @@ func (t *pyType) heap() bool { return t.flags&flagHeap != 0 }
 
 // class returns the name that people know: "deque" of "collections.deque".
 func (t *pyType) class() string {
-	name := t.name[strings.LastIndexByte(t.name, '.')+1:]
-	return cut60(untrusted.Clean(name))
+	if t.short == "" {
+		t.short = cut60(untrusted.Clean(t.name[strings.LastIndexByte(t.name, '.')+1:]))
+	}
+	return t.short
 }
 
 // typeOf returns the type of the object at an address, or nil.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package holders finds out who keeps the GPU memory of a running PyTorch: for each storage the
-// Python path that keeps it alive, such as "model.layers.3.fc1.weight" or "Trainer.history[*]". It
-// only reads memory: the process is not stopped, and no code runs in it. It copies what is
-// resident, finds CPython's objects and PyTorch's in the copy, and searches the cheapest path from
-// modules and frames to each storage.
+// Package holders finds who keeps the GPU memory of a running PyTorch: for each storage the Python
+// path that keeps it alive, such as "model.layers.3.fc1.weight" or "Trainer.history[*]". It only
+// reads memory: the process is not stopped, and no code runs in it. It copies resident memory,
+// finds CPython's objects and PyTorch's in the copy, and searches the cheapest path from modules
+// and frames to each storage.
 //
 // Everything that is read is hostile. Counts, bytes, depths and times are bounded; a process that
 // changes its memory on purpose only spoils the answer about itself.
@@ -15,6 +15,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/holders/peek"
 )
 
@@ -23,15 +24,25 @@ const (
 	DefaultMemory = 1 << 30
 	// DefaultObjects is the most objects that a walk looks at by default.
 	DefaultObjects = 20 << 20
-	// DefaultTime is the longest that a walk takes by default.
-	DefaultTime = 30 * time.Second
+
+	// What a walk of a command takes at most: of a processor, of time in which its reads wait for
+	// the process, and on the clock.
+	defaultTime    = 30 * time.Second
+	defaultWaiting = 20 * time.Second
+	defaultTotal   = 2 * time.Minute
 )
+
+// Limits are those of a walk that somebody waits for.
+func Limits() deadline.Limits {
+	return deadline.Limits{Processor: defaultTime, Waiting: defaultWaiting, Total: defaultTotal}
+}
 
 // ErrExec reports a process that has executed another program while it was read.
 var ErrExec = errors.New("it executed another program while it was read")
 
 // Walk finds who holds each storage of a process. If the process changed meanwhile and many bytes
-// have no holder, Walk reads it once more, and returns the result with fewer such bytes.
+// have no holder, Walk reads it once more, and returns the result with fewer such bytes. When ctx
+// is done, it returns what it has found, or the cause if that is nothing: see deadline.Walk.
 func Walk(ctx context.Context, mem peek.Memory, o Options) (*Result, error) {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
@@ -40,11 +51,6 @@ func Walk(ctx context.Context, mem peek.Memory, o Options) (*Result, error) {
 		o.MaxObjects = DefaultObjects
 	}
 	o.MaxObjects = min(o.MaxObjects, 1<<30)
-	if o.MaxTime <= 0 {
-		o.MaxTime = DefaultTime
-	}
-	ctx, cancel := context.WithTimeout(ctx, o.MaxTime)
-	defer cancel()
 	begin := time.Now()
 	first, torn, err := once(ctx, mem, o)
 	if err != nil || !torn {
@@ -118,7 +124,7 @@ func (s *search) expandAll() {
 		}
 		s.expand(i)
 		if s.py.late() {
-			s.stop("stopped after the time limit")
+			s.stop(s.py.clock.text())
 		}
 		if s.stopped != "" {
 			return

@@ -57,7 +57,7 @@ func (w *wasteFinder) run() {
 	w.calibrate()
 	w.gone = map[uint64]bool{}
 	for _, st := range w.storages.found {
-		if s := w.named(st); s != nil && w.knowsAll(st) && onlyBy(s, retention.ParamGroups) && !s.Holder.retention().Has(retention.Gradient) {
+		if s := w.named(st); s != nil && w.knowsAll(st) && inAll(s).Has(retention.ParamGroups) && !s.Holder.retention().Has(retention.Gradient) {
 			w.gone[st.address] = true
 		}
 	}
@@ -105,13 +105,14 @@ func (w *wasteFinder) named(st *storage) *Storage {
 
 // judge returns why a storage could be freed, and how much of it.
 func (w *wasteFinder) judge(st *storage, s *Storage) (WasteKind, uint64) {
+	by := inAll(s)
 	switch {
 	case !w.knowsAll(st): // a way beyond those that were kept may be of use
-	case onlyBy(s, retention.LastError), onlyBy(s, retention.EndedByError), onlyBy(s, retention.Traceback), onlyResults(s):
+	case by.Has(retention.LastError), by.Has(retention.EndedByError), by.Has(retention.Traceback), onlyResults(s):
 		return WasteErrors, st.bytes
-	case onlyBy(s, retention.Ended):
+	case by.Has(retention.Ended):
 		return WasteEnded, st.bytes
-	case w.gone[st.address], onlyBy(s, retention.ParamGroups), w.stateOfGone(st):
+	case w.gone[st.address], by.Has(retention.ParamGroups), w.stateOfGone(st):
 		return WasteGone, st.bytes
 	case w.frozen(st, s):
 		return WasteFrozen, st.bytes
@@ -130,9 +131,13 @@ func (w *wasteFinder) knowsAll(st *storage) bool {
 	return len(st.others) < maxAlso && !slices.ContainsFunc(append([]int32{st.holder}, st.others...), func(i int32) bool { return len(w.also[i]) >= maxAlso })
 }
 
-// onlyBy reports whether all paths to a storage keep it in one of some ways.
-func onlyBy(s *Storage, way retention.Set) bool {
-	return s.Holder.retention().Has(way) && !slices.ContainsFunc(s.Also, func(h *Holder) bool { return !h.retention().Has(way) })
+// inAll returns the ways in which all paths to a storage keep it.
+func inAll(s *Storage) retention.Set {
+	ways := s.Holder.retention()
+	for _, h := range s.Also {
+		ways &= h.retention()
+	}
+	return ways
 }
 
 // onlyResults reports whether only IPython keeps a storage: Out, and its names for the same
@@ -300,9 +305,12 @@ func (w *wasteFinder) used(st *storage) (uint64, bool) {
 	if !w.shapes || len(st.uses) == 0 || len(st.uses) > maxUses || uint64(w.py.U32(st.address+8)) != uint64(len(st.uses)) {
 		return 0, false
 	}
-	bases := map[uint64]uint32{}
+	var bases map[uint64]uint32
 	for _, impl := range st.uses {
 		if base := w.baseOf(impl); base != 0 {
+			if bases == nil {
+				bases = map[uint64]uint32{}
+			}
 			bases[base]++
 		}
 	}

@@ -8,6 +8,7 @@ package procfs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -74,8 +75,20 @@ func PIDs() ([]uint32, error) {
 	return pids, nil
 }
 
+// Hides reports whether /proc hides processes from this user, as with the option hidepid: each pid
+// namespace has a process 1.
+func Hides() bool { return hides("/proc") }
+
+func hides(root string) bool {
+	_, err := os.Stat(filepath.Join(root, "1"))
+	return errors.Is(err, os.ErrNotExist)
+}
+
 // Exists reports whether a process has the pid, if only a zombie.
 func Exists(pid uint32) bool { return unix.Kill(int(pid), 0) != unix.ESRCH }
+
+// HasThread reports whether a process has a thread, if only one that has ended.
+func HasThread(pid, tid uint32) bool { return unix.Tgkill(int(pid), int(tid), 0) != unix.ESRCH }
 
 // Comm returns the name of a process, at most 15 bytes.
 func Comm(pid uint32) string { return strings.TrimSuffix(string(Read(pid, "comm", 64)), "\n") }

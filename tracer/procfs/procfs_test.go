@@ -3,6 +3,8 @@
 package procfs
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -15,5 +17,18 @@ func TestTheUserOfAProcessIsTheRealOne(t *testing.T) {
 		if got := parseUser(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
+	}
+}
+
+func TestProcThatHidesProcessesLacksTheFirst(t *testing.T) {
+	root := t.TempDir()
+	if Hides() || !hides(root) {
+		t.Errorf("/proc hides processes: %v; an empty one: %v", Hides(), hides(root))
+	}
+	if err := os.Mkdir(filepath.Join(root, "1"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if hides(root) {
+		t.Error("with process 1, it hides some")
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sequence has the ledger, and the capture beside it, told everything in one order: events
-// by the goroutine that reads their ring, readings and sentences by others.
+// Package sequence applies events, readings and warnings to the ledger and the capture in one
+// order. Events come from the goroutine that reads their ring, readings and warnings from others.
 package sequence
 
 import (
@@ -24,6 +24,7 @@ type Sequencer struct {
 	mu      sync.Mutex // guards what follows
 	ledger  *ledger.Ledger
 	capture ledger.Books // nil: none
+	follow  ledger.Books // see Follow
 	waiting []reading    // by time
 	upTo    uint64       // all events before then are booked
 }
@@ -33,6 +34,10 @@ type Sequencer struct {
 func New(books *ledger.Ledger, capture ledger.Books, panics *panics.List) *Sequencer {
 	return &Sequencer{ledger: books, capture: capture, defects: panics}
 }
+
+// Follow has other books told the same, after the ledger. It must be called before anything is
+// booked; nil is none.
+func (s *Sequencer) Follow(books ledger.Books) { s.follow = books }
 
 // Tx is a transaction: the right to book. Its methods are for the goroutine that began it, until
 // Done: everything that is booked in one transaction comes between the events before and after it.
@@ -63,6 +68,9 @@ func (t *Tx) Apply(e *ledger.Event) {
 		t.capture.Apply(e)
 	}
 	t.ledger.Apply(e)
+	if t.follow != nil {
+		t.follow.Apply(e)
+	}
 }
 
 // Tell tells the books anything else.
@@ -71,6 +79,9 @@ func (t *Tx) Tell(in ledger.Input) {
 		t.capture.Tell(in) // first: the list of a BlockList is the ledger's from then on
 	}
 	t.ledger.Tell(in)
+	if t.follow != nil {
+		t.follow.Tell(in)
+	}
 }
 
 // Opening tells other books what makes them equal to the ledger: see ledger.Ledger.Opening. It is

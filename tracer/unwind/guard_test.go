@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -109,14 +110,36 @@ func TestReadsOfAFileAreLimited(t *testing.T) {
 	}
 }
 
-func TestMemoryThatWasStuckOnceIsNotReadAgain(t *testing.T) {
+// TestMemoryThatWasStuckIsReadAgainAfterAPause: a busy machine must not cost a process the names of
+// all its later frames; one that always stalls is asked ever more rarely.
+func TestMemoryThatWasStuckIsReadAgainAfterAPause(t *testing.T) {
 	u := &Unwinder{}
 	m := u.memories.of(uint32(os.Getpid()))
-	m.stuck.Store(true)
-	if _, err := m.ReadAt(make([]byte, 8), 0); !errors.Is(err, deadline.ErrStuck) {
+	value := uint64(0x1234)
+	read := func() error {
+		b := make([]byte, 8)
+		_, err := m.ReadAt(b, int64(uintptr(unsafe.Pointer(&value))))
+		return err
+	}
+	m.timedOut(time.Now())
+	if err := read(); !errors.Is(err, deadline.ErrStuck) {
 		t.Errorf("got %v", err)
 	}
-	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "reads of its memory time out") {
+	m.until = time.Time{} // the pause is over
+	if err := read(); err != nil {
+		t.Errorf("after the pause: %v", err)
+	}
+	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "reads of its memory timed out") {
 		t.Errorf("problems %q", list)
+	}
+	now, stalled := time.Now(), time.Duration(0)
+	for begin := now; now.Sub(begin) < time.Hour; {
+		m.timedOut(now)
+		stalled += readPatience
+		for now = now.Add(firstPause); m.paused(now); now = now.Add(firstPause) {
+		}
+	}
+	if stalled > time.Hour/100 {
+		t.Errorf("a process that always stalls delays others for %v an hour", stalled)
 	}
 }

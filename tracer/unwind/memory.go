@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/procmem"
@@ -16,15 +15,48 @@ import (
 // readPatience is how long the profiler waits for one read.
 const readPatience = 500 * time.Millisecond
 
-// memory is the memory of a process. After one read has timed out, all later reads fail at once:
-// the profiler makes dozens of reads while it holds a lock on the tables of all processes.
+// After a read has timed out, all reads of that process fail at once for a pause: the profiler
+// makes dozens of reads while it holds a lock on the tables of all processes. A busy machine may
+// have been the reason, so one read is tried again then; each further timeout doubles the pause. So
+// a process can hold the lock for 1 % of the time, after its first minutes.
+const (
+	firstPause = time.Second
+	mostPause  = time.Minute
+)
+
+// memory is the memory of a process.
 type memory struct {
-	pid   uint32
-	stuck atomic.Bool
+	pid uint32
+
+	mu    sync.Mutex
+	pause time.Duration // after the last read that timed out; 0: none did
+	until time.Time     // no read is tried before
+}
+
+// paused reports whether reads fail at once.
+func (m *memory) paused(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now.Before(m.until)
+}
+
+// timedOut begins a pause.
+func (m *memory) timedOut(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pause = min(max(2*m.pause, firstPause), mostPause)
+	m.until = now.Add(m.pause)
+}
+
+// hasTimedOut reports whether a read ever timed out.
+func (m *memory) hasTimedOut() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pause > 0
 }
 
 func (m *memory) ReadAt(p []byte, off int64) (int, error) {
-	if m.stuck.Load() {
+	if m.paused(time.Now()) {
 		return 0, deadline.ErrStuck
 	}
 	size := len(p)
@@ -32,8 +64,8 @@ func (m *memory) ReadAt(p []byte, off int64) (int, error) {
 		b := make([]byte, size) // the caller may reuse p after a timeout
 		return b, readMemory(m.pid, uint64(off), b)
 	})
-	if errors.Is(err, deadline.ErrStuck) {
-		m.stuck.Store(true)
+	if errors.Is(err, deadline.ErrStuck) && !errors.Is(err, deadline.ErrFull) {
+		m.timedOut(time.Now())
 	}
 	if err != nil {
 		return 0, err
@@ -89,8 +121,8 @@ func (l *memories) stuck(most int) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.byPID {
-		if m.stuck.Load() && len(list) < most {
-			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))
+		if m.hasTimedOut() && len(list) < most {
+			list = append(list, fmt.Sprintf("some stacks of process %d are truncated: reads of its memory timed out", m.pid))
 		}
 	}
 	return list

@@ -78,8 +78,8 @@ func (c *Copy) Take(ctx context.Context) error {
 	}
 	begin := time.Now()
 	for len(spans) > 0 {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("copy the memory of process %d: %w", p.pid, err)
+		if ctx.Err() != nil {
+			return fmt.Errorf("copy the memory of process %d: %w", p.pid, context.Cause(ctx))
 		}
 		var batch []Span
 		batch, spans = cut(spans)
@@ -267,7 +267,13 @@ func (c *Copy) forget() {
 
 // U64 reads a word; it is 0, and counted, where nothing can be read.
 func (c *Copy) U64(address uint64) uint64 {
-	if o := address % PageSize; o <= PageSize-8 {
+	o, key := address%PageSize, address>>chunkShift
+	if r := &c.recent[key%uint64(len(c.recent))]; r.key == key && r.chunk != nil && o <= PageSize-8 { // as Page, without a call
+		if p := r.chunk[address>>PageShift%chunkPages]; p != nil && p != unreadable {
+			return binary.LittleEndian.Uint64(p[o:])
+		}
+	}
+	if o <= PageSize-8 {
 		if p := c.Page(address); p != nil {
 			return binary.LittleEndian.Uint64(p[o:])
 		}

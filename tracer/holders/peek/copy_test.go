@@ -53,6 +53,28 @@ sys.stdin.read()`
 			c.U64(a)
 		}
 	}
+	// Many pages at once are as they are one by one, and no more than the limit.
+	few := peek.NewCopy(p, 1<<20)
+	defer few.Close()
+	var all []uint64
+	for _, r := range p.Regions() {
+		for a := r.Start; r.Own() && a < r.End && r.End-r.Start <= 512<<20; a += peek.PageSize / 2 {
+			all = append(all, a)
+		}
+	}
+	few.Fetch(all)
+	same := 0
+	for _, a := range all {
+		if few.Bytes() == 1<<20 && few.Has(a) {
+			if *few.Page(a) != *c.Page(a) {
+				t.Errorf("page %#x differs", a)
+			}
+			same++
+		}
+	}
+	if few.Bytes() != 1<<20 || same != 2*(1<<20)/peek.PageSize {
+		t.Errorf("%d bytes were fetched, %d addresses in them", few.Bytes(), same)
+	}
 	if after := resident(t, cmd.Process.Pid); after != before {
 		t.Errorf("%d pages were resident before the copy, %d after it", before, after)
 	}

@@ -11,3 +11,6 @@ func (p *Process) ReadFile(b []byte, r Region, address uint64) error {
 
 // OpenByName is openByName, for tests of other packages.
 func (p *Process) OpenByName(r Region) (*os.File, error) { return p.openByName(r) }
+
+// Has reports whether the page of an address is copied.
+func (c *Copy) Has(address uint64) bool { return c.has(address &^ (PageSize - 1)) }

@@ -44,7 +44,7 @@ func (p *Process) sweep(ctx context.Context, look func(base uint64, p []byte)) e
 	for _, s := range spans {
 		for at := s.Start; at < s.End; at += sweepPiece {
 			if ctx.Err() != nil {
-				return fmt.Errorf("search the memory of process %d: %w", p.pid, ctx.Err())
+				return fmt.Errorf("search the memory of process %d: %w", p.pid, context.Cause(ctx))
 			}
 			to := piece[:min(sweepPiece, s.End-at)]
 			n, _ := readv(p.pid, to, []Span{{at, at + uint64(len(to))}})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package archive keeps the history of a session without an end: a folder of captures, bounded in
-// size and age, and records of out-of-memory errors, bounded in number.
+// size and age, and of records of out-of-memory errors, bounded in number.
 //
 // A tracer feeds a Writer as it would feed the writer of one capture. Each capture but the first of
 // a session begins with an opening: the books as they are then. So every capture can be read

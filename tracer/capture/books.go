@@ -51,6 +51,13 @@ func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	l.AddStuck(s)
 	l.AddPeaks(s)
 	later := laterWalks{Ledger: l, s: s, told: map[uint32]bool{}}
+	var reach uint64
+	for i := range s.Processes {
+		reach = max(reach, later.reach(i))
+	}
+	if later.next, err = r.walksAfter(at, s.End+reach); err != nil {
+		return nil, err
+	}
 	for until := later.until(r.End()); until > at; until = later.until(r.End()) {
 		if err := p.PlayTo(until, &later); err != nil {
 			return nil, err

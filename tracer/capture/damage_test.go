@@ -98,7 +98,7 @@ func TestFullDiskEndsTheCapture(t *testing.T) {
 	whole, all := recorded(t)
 	rng := rand.New(rand.NewPCG(8, 8))
 	for range 20 {
-		file := memory{limit: 300 + rng.IntN(len(whole)-600)}
+		file := memory{limit: 300 + rng.IntN(len(whole)/2)} // on a busy machine, captures of the same events differ in length
 		_, err := record(t, 1, 6_000, &file)
 		if !errors.Is(err, errFull) || !strings.HasPrefix(err.Error(), "the capture ends at ") {
 			t.Fatalf("%d bytes: the error is %v", file.limit, err)

@@ -163,30 +163,74 @@ const latestWalk = uint64(60e9)
 // nearer to its moment than the latest one before.
 type laterWalks struct {
 	*ledger.Ledger
-	s     *ledger.Snapshot
-	told  map[uint32]bool // pids whose first walk since then was told
-	reach uint64          // ns after the moment, up to which a first walk was looked for
+	s    *ledger.Snapshot
+	told map[uint32]bool   // pids whose first walk since then was told
+	next map[uint32]uint64 // by pid, when the first walk that began after the moment was told: see walksAfter
 }
 
-// until returns the time after which no walk is of use. It is later each time that the next walk of
-// a process of PyTorch was not found: up to latestWalk later, it shows what lines of code allocate
-// for, and what lasted.
+// until returns when the walks that are of use have been told: up to latestWalk later, they show
+// what lines of code allocate for, and what lasted.
 func (w *laterWalks) until(end uint64) (until uint64) {
-	w.reach = min(max(2*w.reach, firstWalk), latestWalk)
 	for i := range w.s.Processes {
-		last := w.s.LatestWalk(i)
-		switch torch := slices.ContainsFunc(w.s.Tensors, func(t ledger.Tensors) bool { return t.Process == i }); {
-		case w.s.Processes[i].End != 0:
-		case torch && !w.told[w.s.Processes[i].PID]:
-			until = max(until, w.s.End+w.reach)
-		case last != nil && last.Failure == "":
-			until = max(until, w.s.End+distance(last.Time, w.s.End))
+		if at := w.next[w.s.Processes[i].PID]; w.s.Processes[i].End == 0 && at != 0 && at <= w.s.End+w.reach(i) {
+			until = max(until, at)
 		}
 	}
 	if until >= end {
 		return math.MaxUint64 // the last walks come after the end
 	}
 	return until
+}
+
+// reach is how much later than the moment a walk of a process is of use, in ns.
+func (w *laterWalks) reach(process int) uint64 {
+	last := w.s.LatestWalk(process)
+	switch {
+	case !w.told[w.s.Processes[process].PID] && slices.ContainsFunc(w.s.Tensors, func(t ledger.Tensors) bool { return t.Process == process }):
+		return latestWalk
+	case last != nil && last.Failure == "":
+		return max(distance(last.Time, w.s.End), firstWalk)
+	}
+	return firstWalk
+}
+
+// walksAfter returns by pid when the walks were told that came after a moment, up to the first that
+// began after it. Events are not decoded, which takes most of the time of playing them.
+func (r *Reader) walksAfter(at, until uint64) (map[uint32]uint64, error) {
+	told, begun, done := map[uint32]uint64{}, map[uint32]uint64{}, map[uint32]bool{}
+	var inputs wire.Inputs
+	var b buffers
+	for i := range r.frames {
+		f := &r.frames[i]
+		if f.kind != inputsFrame || f.last <= at {
+			continue
+		}
+		if f.first > until {
+			break
+		}
+		if err := r.reached(); err != nil {
+			return nil, err
+		}
+		if err := r.load(f, &inputs, &b); err != nil {
+			if isDamage(err) { // the Player counts it
+				continue
+			}
+			return nil, err
+		}
+		for _, in := range inputs.Input {
+			m := in.GetWalk()
+			if m == nil || in.GetTime() <= at || len(m.GetFailure()) > 0 || done[m.GetPid()] {
+				continue
+			}
+			if m.GetPart() == 0 {
+				begun[m.GetPid()] = m.GetTime()
+			}
+			if m.GetLast() {
+				told[m.GetPid()], done[m.GetPid()] = in.GetTime(), begun[m.GetPid()] > at
+			}
+		}
+	}
+	return told, nil
 }
 
 // Tell tells the ledger, and looks for walks.

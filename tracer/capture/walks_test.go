@@ -5,6 +5,7 @@ package capture
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -112,6 +113,48 @@ func TestASnapshotHasTheNearestWalk(t *testing.T) {
 			t.Errorf("at %ds there are %d blocks, as of %d", at, s.Sites[0].LiveObjects, s.End)
 		case len(s.Sites[0].Holders) != 1:
 			t.Errorf("at %ds the site has holders %+v", at, s.Sites[0].Holders)
+		}
+	}
+}
+
+// TestANextWalkIsLookedForUpToAMinuteLater: a moment without a walk before it has the next one,
+// which also shows what lasted, if it begins within 60 s.
+func TestANextWalkIsLookedForUpToAMinuteLater(t *testing.T) {
+	const second = uint64(1e9)
+	c := &clock{now: second}
+	var file memory
+	w, err := NewWriter(&file, Options{Host: "host", Clock: c.read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.SetStacks(fakeStacks{&atomic.Bool{}})
+	w.Tell(ledger.Begin{Time: second})
+	w.Tell(ledger.Process{PID: 7, Comm: "python3", Begin: second})
+	walked := []uint64{10, 90, 170, 400}
+	for at := 2 * second; at <= 500*second; at += second {
+		c.set(at)
+		w.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 7, Address: at << 9, Size: 512, Time: at, Stack: 1, API: "torch"})
+		if slices.Contains(walked, at/second) {
+			w.Tell(ledger.Walk{PID: 7, Time: at, Holders: []ledger.Holder{{Path: "kept", Found: true, Retention: retention.Known}}, Storages: []ledger.Storage{
+				{Address: 2 * second << 9, Bytes: 512, Block: 512},
+			}})
+		}
+	}
+	if err := w.End(&ledger.Snapshot{End: 500 * second}); err != nil {
+		t.Fatal(err)
+	}
+	r := file.read(t)
+	for at, want := range map[uint64]struct {
+		walk   uint64
+		lasted bool
+	}{5: {10, false}, 31: {10, true}, 29: {10, false}, 80: {90, true}, 340: {400, true}, 339: {170, false}, 399: {400, true}, 450: {400, false}} {
+		s, err := r.Snapshot(at * second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := s.LatestWalk(0)
+		if last == nil || last.Time/second != want.walk || len(last.Held) != 1 || last.Held[0].Lasted != want.lasted {
+			t.Errorf("at %ds the walk is %+v, want that of %ds, lasted %v", at, last, want.walk, want.lasted)
 		}
 	}
 }

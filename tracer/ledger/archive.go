@@ -39,7 +39,7 @@ func (a *archive) add(s *site) {
 	}
 }
 
-// drop undoes add.
+// drop undoes add, and ends the site's use of its API's name.
 func (a *archive) drop(s *site) {
 	a.apis.drop(s.api)
 	if !s.asksForSegment() {
@@ -63,10 +63,10 @@ func (a *archive) mark(is func(stack uint64) bool) {
 
 // archiveSites packs the sites of a process that ended and has lost its entries. They do not change
 // any more, but a capture shows them at its end, and a day of short processes makes very many. An
-// archived site takes some 280 bytes (of 20 allocations).
+// archived site of 20 allocations takes about 280 bytes.
 //
-// Their history keeps two values for each step that a snapshot shows now, and every other one of a
-// short process.
+// A history keeps at most two values for each step that a snapshot shows now; that of a process
+// which began in the later half of the session keeps one for two steps.
 func (p *torch) archiveSites() {
 	w := packer{apis: p.archive.apis, groups: map[growth.Group]uint64{}}
 	place := make(map[uint32]uint32, len(p.sites)) // index in the archive by number
@@ -128,8 +128,8 @@ func (p *torch) renumber(to func(uint32) uint32) {
 	}
 }
 
-// withSites calls do with the sites of the process, the archived ones last. What it changes in
-// archived ones is lost when it returns.
+// withSites calls do with the sites of the process, the archived ones last. Changes to archived
+// sites are lost when do returns.
 func (p *torch) withSites(do func(sites []*site)) {
 	list := slices.Collect(p.all())
 	if len(p.archived) == 0 {
@@ -187,6 +187,13 @@ func (x *names) drop(name string) {
 	}
 }
 
+// Flags of a packed site, next to its kind.
+const (
+	packedSegment  = 1
+	packedPresumed = 1 << 7
+	_              = uint8(packedPresumed>>1-1) - uint8(lastKind) // a kind has the bits between them
+)
+
 // packer writes sites. Numbers are Uvarints of encoding/binary, except hashes.
 type packer struct {
 	out    []byte
@@ -197,7 +204,10 @@ type packer struct {
 func (w *packer) site(s *site) {
 	flags := byte(s.kind) << 1
 	if s.segment {
-		flags |= 1
+		flags |= packedSegment
+	}
+	if s.presumed != nil {
+		flags |= packedPresumed
 	}
 	w.out = append(w.out, flags, byte(s.space), s.class)
 	w.out = binary.LittleEndian.AppendUint64(w.out, s.stack)
@@ -205,6 +215,9 @@ func (w *packer) site(s *site) {
 		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest, s.evicted, s.crowded,
 		uint64(s.peak.number), s.peak.objects, s.peak.bytes)
 	w.out = growth.Append(w.out, &s.track, w.groups)
+	if s.presumed != nil {
+		w.out = growth.AppendPresumed(w.out, s.presumed)
+	}
 }
 
 // unpacker reads what a packer wrote.
@@ -215,7 +228,8 @@ type unpacker struct {
 }
 
 func (r *unpacker) site() (s site) {
-	s.kind, s.segment, s.space, s.class = Kind(r.in[0]>>1), r.in[0]&1 != 0, Space(r.in[1]), r.in[2]
+	flags := r.in[0]
+	s.kind, s.segment, s.space, s.class = Kind(flags&^packedPresumed>>1), flags&packedSegment != 0, Space(r.in[1]), r.in[2]
 	s.stack = binary.LittleEndian.Uint64(r.in[3:])
 	r.in = r.in[11:]
 	s.context, s.device, s.api = r.in.Next(), int32(uint32(r.in.Next())), r.apis[r.in.Next()]
@@ -223,5 +237,8 @@ func (r *unpacker) site() (s site) {
 	s.peak.number = uint32(r.in.Next())
 	r.in.Read(&s.peak.objects, &s.peak.bytes)
 	r.in = growth.Read(r.in, &s.track, r.groups)
+	if flags&packedPresumed != 0 {
+		s.presumed, r.in = growth.ReadPresumed(r.in)
+	}
 	return s
 }

@@ -164,7 +164,7 @@ usage t=6 GPU-a=12988`, `
 process 7
 balance GPU-a cuda:0 usage 12988 peak 13288 baseline 13288 live 0 gap -300
 tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 8704 reserved 12288 peak 8704 at 3 older 8704 oldercached 3584 foreign 1000
-part GPU-a of 12988: older 8704 oldercached 3584 foreign 1000 unexplained -300
+part GPU-a of 12988: older 8704 oldercached 3584 foreign 700 beyond 300
 stats unmatched 1`},
 
 	{"PyTorch's own unmapping puts nothing to sleep", awake + `

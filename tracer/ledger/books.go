@@ -3,8 +3,9 @@
 package ledger
 
 // Books takes everything that a Ledger learns: the same calls in the same order make the same
-// books. A Ledger is one; the writer of a capture is another. A Books keeps no reference to its
-// arguments, except to BlockList.Blocks, which belongs to the Ledger afterwards.
+// books. A Ledger is one; the writer of a capture is another. Afterwards the lists in a BlockList,
+// an AllocatorReading and a Walk belong to the Ledger, and must not change. A Books keeps no other
+// reference to its arguments.
 type Books interface {
 	Apply(e *Event)
 	Tell(in Input)
@@ -13,7 +14,7 @@ type Books interface {
 var _ Books = (*Ledger)(nil)
 
 // Input is anything that a Ledger learns except events. Its types are those in this file, Process,
-// SampleRate, Stats, Limits, SystemReading, WalkOpened, Walk and Carried.
+// SampleRate, Stats, Limits, SystemReading, WalkOpened, Walk, AllocatorReading and Untraced.
 type Input interface{ tell(l *Ledger) }
 
 // Tell books an input.
@@ -145,8 +146,8 @@ func (in Segments) tell(l *Ledger) {
 	l.MarkSegments(func(stack uint64) bool { return is[stack] })
 }
 
-// Carried is a piece of the books of another ledger, as its Opening tells them, in the same order.
-// Data means nothing to others: it refers to Stacks and Texts by index.
+// Carried is a piece of the books of another ledger. Opening tells the pieces in order. Only a
+// ledger can read Data, which refers to Stacks and Texts by index.
 //
 // A ledger takes pieces only before its first event. It checks them, and ignores all further ones
 // once one is missing or does not fit: then Snapshot.Warnings has a sentence.
@@ -158,7 +159,7 @@ type Carried struct {
 }
 
 // PyTorch is the version of a process's PyTorch, and the settings of its CUDA allocator at a time.
-// Captures have it for who replays the allocator; it changes no books.
+// Captures have it for replays of the allocator; it changes no books.
 type PyTorch struct {
 	PID      uint32
 	Time     uint64

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
-	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
 // AllocatorReading has the state of PyTorch's allocators of a process as it was read from outside.
@@ -41,7 +40,9 @@ type AllocatorCache struct {
 	caching.Cache
 	// Of the process: what readings showed to be allocated or freed although its event was lost.
 	Repaired, RepairedBytes uint64
-	Origins                 []PoolOrigin // of the process's private pools, as far as they were seen
+	Origins                 []PoolOrigin  // of the process's private pools, as far as they were seen
+	Captures                []PoolCapture // into them
+	OnStreams               []StackStream // of the device: few live blocks of a stack, on other streams than Main
 }
 
 // allocator is the latest reading of PyTorch's allocators of a process.
@@ -98,7 +99,7 @@ func (p *process) repairSegments(before *allocator, extents []extent) {
 	}
 	for _, x := range extents {
 		key := liveKey{x.start, Addresses}
-		if n, live := p.live[key]; live && !x.mapped && p.sites[x.site].segment && x.time < before.time && !a.overlaps(&x) && !before.overlaps(&x) {
+		if n, live := p.live[key]; live && !x.mapped && p.sites[x.site].segment && x.time < before.time && !a.reading.Overlaps(x.start, x.end) && !before.reading.Overlaps(x.start, x.end) {
 			p.drop(key, n, a.time)
 			a.repaired(x.end - x.start)
 		}
@@ -112,12 +113,11 @@ func (a *allocator) reservedAfter(device int32, time uint64) (bytes, at uint64, 
 	if a == nil || a.repairs.objects == 0 || a.time <= time || !a.reading.Sure() {
 		return 0, 0, false
 	}
-	for i := range a.reading.Devices {
-		if d := &a.reading.Devices[i]; d.Index == device {
-			return min(d.Counters.Reserved.Current, maxTensors), a.time, true
-		}
+	d := a.reading.On(device)
+	if d == nil {
+		return 0, 0, false
 	}
-	return 0, 0, false
+	return min(d.Counters.Reserved.Current, maxTensors), a.time, true
 }
 
 func (a *allocator) repaired(bytes uint64) {
@@ -137,14 +137,6 @@ func (a *allocator) without(extents []extent) (list []uint64) {
 		}
 	}
 	return list
-}
-
-// overlaps reports whether a segment of the reading has an address of an extent.
-func (a *allocator) overlaps(x *extent) bool {
-	i, _ := slices.BinarySearchFunc(a.reading.Segments, x.start, func(s caching.Segment, address uint64) int {
-		return cmp.Compare(s.Address+s.Size-1, address)
-	})
-	return i < len(a.reading.Segments) && a.reading.Segments[i].Address < x.end
 }
 
 // setAllocator books a reading of the allocators. lossy reports whether events of the process were
@@ -230,12 +222,8 @@ func (a *allocator) isOlder(device int32, extents []extent) bool {
 // allocator changes before it reports.
 func (a *allocator) repair(p *torch, before *allocator) {
 	lacks := func(b *entry) bool {
-		i, ok := a.at(b.address)
-		if !ok {
-			return true
-		}
-		x := &a.reading.Blocks[i]
-		return x.State != caching.Active || x.Sampled && x.Size != b.size
+		x := a.reading.BlockAt(b.address)
+		return x == nil || x.State != caching.Active || x.Sampled && x.Size != b.size
 	}
 	var twice []uint64
 	for s := range p.all() {
@@ -262,7 +250,7 @@ func (a *allocator) repair(p *torch, before *allocator) {
 		key := liveKey{address, Blocks}
 		n := p.live[key]
 		a.repaired(p.entries.at(n).size)
-		p.dropTensor(key, n, a.time)
+		p.dropTensor(key, n, a.time, nil)
 	}
 }
 
@@ -277,18 +265,11 @@ func (a *allocator) repairLost(p *torch, before *allocator) {
 		if _, live := p.live[liveKey{b.Address, Blocks}]; live {
 			continue
 		}
-		if k, was := before.at(b.Address); was && before.reading.Blocks[k].Sampled && before.reading.Blocks[k].Size == b.Size {
+		if x := before.reading.BlockAt(b.Address); x != nil && x.Sampled && x.Size == b.Size {
 			p.allocTensor(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, Device: a.reading.Arenas[b.Arena].Device, Time: before.time, Address: b.Address, Size: b.Size, API: "torch"})
 			a.repaired(b.Size)
 		}
 	}
-}
-
-// at returns the index of the block at an address.
-func (a *allocator) at(address uint64) (int, bool) {
-	return slices.BinarySearchFunc(a.reading.Blocks, address, func(b caching.Block, address uint64) int {
-		return cmp.Compare(b.Address, address)
-	})
 }
 
 // olderAt returns the size of the block from before the attach at an address; 0: the latest reading
@@ -297,8 +278,8 @@ func (a *allocator) olderAt(address uint64) uint64 {
 	if a == nil {
 		return 0
 	}
-	if i, ok := a.at(address); ok && a.reading.Blocks[i].Older && a.reading.Blocks[i].State != caching.Inactive {
-		return a.reading.Blocks[i].Size
+	if b := a.reading.BlockAt(address); b != nil && b.Older && b.State != caching.Inactive {
+		return b.Size
 	}
 	return 0
 }
@@ -309,13 +290,10 @@ func (a *allocator) segmentAt(address uint64) (bytes uint64, device int32) {
 	if a == nil || !a.reading.Sure() {
 		return 0, 0
 	}
-	i, ok := slices.BinarySearchFunc(a.reading.Segments, address, func(s caching.Segment, address uint64) int {
-		return cmp.Compare(s.Address, address)
-	})
-	if !ok || a.reading.Segments[i].Base != 0 {
+	s := a.reading.SegmentAt(address)
+	if s == nil || s.Base != 0 {
 		return 0, 0
 	}
-	s := &a.reading.Segments[i]
 	return s.Size, a.reading.Arenas[s.Arena].Device
 }
 
@@ -337,82 +315,84 @@ func (a *allocator) largestFree(device int32) uint64 {
 func (v *view) caches() {
 	for _, p := range v.list {
 		if p.allocator != nil {
-			v.s.Caches = p.allocator.appendTo(v.s.Caches, p.index, p.poolOrigins())
+			v.s.Caches = p.appendCaches(v.s.Caches, p.index)
 		}
 	}
 }
 
-// appendTo appends what a snapshot has of the reading.
-func (a *allocator) appendTo(list []AllocatorCache, index int, origins []PoolOrigin) []AllocatorCache {
+// appendCaches appends what a snapshot has of the reading.
+func (p *process) appendCaches(list []AllocatorCache, index int) []AllocatorCache {
+	a := p.allocator
+	origins, captures := p.privatePools()
+	streams := p.streams()
 	for i := range a.divided {
-		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i], Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes, Origins: origins})
+		list = append(list, AllocatorCache{Process: index, Time: a.time, Device: a.reading.Devices[i], Cache: a.divided[i],
+			Repaired: a.repairs.objects, RepairedBytes: a.repairs.bytes, Origins: origins, Captures: captures, OnStreams: streams[i]})
 	}
 	return list
+}
+
+// StackStream is what the live blocks of one stack have on one stream.
+type StackStream struct {
+	Stack, Stream uint64 // Stream is its handle
+	Bytes         uint64
+}
+
+// maxStreamed is the most live blocks of a site whose streams are looked up: workspaces of
+// libraries are few.
+const maxStreamed = 8
+
+// streams returns which blocks of stacks that have few live ones the latest reading has on other
+// streams than Cache.Main, by stack and stream. It has one list for each device of the reading.
+func (p *process) streams() [][]StackStream {
+	a := p.allocator
+	lists := make([][]StackStream, len(a.divided))
+	for i := range a.divided {
+		device, main := a.reading.Devices[i].Index, a.divided[i].Main
+		if !slices.ContainsFunc(a.divided[i].Arenas, func(x caching.ArenaCache) bool { return x.Stream != main }) {
+			continue
+		}
+		found := map[StackStream]uint64{}
+		for s := range p.all() {
+			if s.kind == Tensor && s.device == device && s.stack != 0 {
+				p.addStreams(s, main, found)
+			}
+		}
+		for x, bytes := range found {
+			lists[i] = append(lists[i], StackStream{x.Stack, x.Stream, bytes})
+		}
+		slices.SortFunc(lists[i], func(a, b StackStream) int {
+			return cmp.Or(cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.Stream, b.Stream))
+		})
+	}
+	return lists
+}
+
+// addStreams adds the bytes of a site's blocks on other streams than main, if it has few.
+func (p *process) addStreams(s *site, main uint64, found map[StackStream]uint64) {
+	r := p.allocator.reading
+	n := 0
+	for b := s.first; b != 0 && n <= maxStreamed; b = p.entries.at(b).next {
+		n++
+	}
+	if n > maxStreamed {
+		return
+	}
+	p.spend(1 + 16*n)
+	for b := s.first; b != 0; b = p.entries.at(b).next {
+		x := r.BlockAt(p.entries.at(b).address)
+		if x == nil || x.State == caching.Inactive {
+			continue
+		}
+		if stream := r.Arenas[x.Arena].Stream; stream != main {
+			found[StackStream{Stack: s.stack, Stream: stream}] += x.Size
+		}
+	}
 }
 
 // replaceCaches replaces what was read of the process before.
 func (p *process) replaceCaches(s *Snapshot, index int) {
 	kept := slices.DeleteFunc(slices.Clone(s.Caches), func(c AllocatorCache) bool { return c.Process == index })
-	s.Caches = p.allocator.appendTo(kept, index, p.poolOrigins())
+	s.Caches = p.appendCaches(kept, index)
 	slices.SortStableFunc(s.Caches, func(a, b AllocatorCache) int { return cmp.Compare(a.Process, b.Process) })
-}
-
-// CacheOn returns what was read of an allocator; nil: nothing.
-func (s *Snapshot) CacheOn(process int, device int32) *AllocatorCache {
-	for i := range s.Caches {
-		if c := &s.Caches[i]; c.Process == process && c.Index == device {
-			return c
-		}
-	}
-	return nil
-}
-
-// allocator tells the latest reading of a process's allocators.
-func (o *opener) allocator(p *process) {
-	a := p.allocator
-	if a == nil {
-		return
-	}
-	for next, first := 0, true; first || !a.reading.Done(next); first = false {
-		o.beginOf(carriedAllocator, p)
-		codec.Num(o.Codec, &next)
-		if first {
-			a.carry(&o.carrier)
-		}
-		a.reading.Carry(o.Codec, &next)
-	}
-}
-
-// carry carries what does not follow from the reading.
-func (a *allocator) carry(c *carrier) {
-	codec.Num(c.Codec, &a.time)
-	c.counts(&a.repairs)
-	c.Flags(&a.read)
-	codec.List(c.Codec, &a.firsts, maxDevices, func(f *allocatorFirst) {
-		codec.Most(c.Codec, &f.device, maxDevices-1)
-		codec.Num(c.Codec, &f.time)
-		c.Flags(&f.silent)
-	})
-	for _, list := range [...]*[]uint64{&a.gone, &a.older, &a.unbooked} {
-		codec.List(c.Codec, list, caching.MaxSegments, func(address *uint64) { codec.Num(c.Codec, address) })
-	}
-}
-
-func takeAllocator(c *carrier, p *process) {
-	next := 0
-	codec.Num(c.Codec, &next)
-	if next == 0 {
-		c.Check(p.allocator == nil)
-		p.allocator = &allocator{reading: &caching.Reading{}}
-		p.allocator.carry(c)
-	}
-	a := p.allocator
-	if c.Check(a != nil && next == len(a.reading.Blocks)); c.Bad {
-		return
-	}
-	had := len(a.reading.Blocks)
-	a.reading.Carry(c.Codec, &next)
-	p.listedBlocks += len(a.reading.Blocks) - had
-	c.Check(p.listedBlocks <= maxListed)
-	a.divided = a.reading.Divide()
 }

@@ -314,3 +314,69 @@ func TestAPrivatePoolIsKnownByTheStackOfItsOldestSegment(t *testing.T) {
 		t.Errorf("origins %+v, want %+v", got, want)
 	}
 }
+
+// TestAPoolIsDividedByTheGraphsThatWereCapturedIntoIt: each has what was allocated since the one
+// before it. What came after the last graph is of none.
+func TestAPoolIsDividedByTheGraphsThatWereCapturedIntoIt(t *testing.T) {
+	l := New(Options{Begin: 1})
+	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})
+	segment := func(time, address uint64) {
+		l.Apply(&Event{Op: Alloc, Kind: Device, Space: Addresses, PID: 7, Time: time, Address: address, Size: 1 << 20, Stack: 20, API: "cudaMalloc"})
+	}
+	graph := func(time, handle, stack uint64) {
+		l.Apply(&Event{Op: ObjectCreate, Kind: GraphExec, PID: 7, Time: time, Address: handle, Stack: stack, API: "cudaGraphInstantiate"})
+	}
+	segment(10, 0x100000)
+	segment(11, 0x200000)
+	graph(12, 0xa0, 31)
+	graph(13, 0xa1, 32) // finds room in what the pool has
+	segment(14, 0x300000)
+	segment(15, 0x500000)
+	graph(16, 0xa2, 33)
+	segment(17, 0x400000)
+	r := readingOf(nil, []uint64{0x100000, 0x200000, 0x300000, 0x400000, 0x500000})
+	pool := caching.PoolID{3, 0}
+	r.Arenas = []caching.Arena{{}, {Pool: pool}, {Pool: caching.PoolID{0, 4}}}
+	for i, arena := range []uint16{1, 1, 1, 1, 0} {
+		r.Segments[i].Arena, r.Blocks[i].Arena = arena, arena
+	}
+	l.Tell(AllocatorReading{7, 30, r})
+	want := []PoolCapture{{pool, 0, 31, "cudaGraphInstantiate", 12, 2 << 20}, {pool, 0, 33, "cudaGraphInstantiate", 16, 1 << 20}}
+	if got := l.Snapshot(40, time.Time{}).CacheOn(0, 0).Captures; !slices.Equal(got, want) {
+		t.Errorf("captures %+v, want %+v", got, want)
+	}
+	l.Apply(&Event{Op: ObjectEnd, Kind: GraphExec, PID: 7, Time: 41, Address: 0xa2})
+	if got := l.Snapshot(42, time.Time{}).CacheOn(0, 0).Captures; !slices.Equal(got, want[:1]) {
+		t.Errorf("after the last graph was destroyed: %+v", got)
+	}
+}
+
+// TestBlocksOnOtherStreamsAreKnownByTheirStack: of stacks that have few live blocks, as workspaces
+// do.
+func TestBlocksOnOtherStreamsAreKnownByTheirStack(t *testing.T) {
+	l := New(Options{Begin: 1})
+	l.Tell(Process{PID: 7, Comm: "python3", Begin: 1})
+	r := &caching.Reading{Devices: []caching.Device{{Exact: true}}, Arenas: []caching.Arena{{}, {Stream: 0x55}, {Stream: 0x77}}}
+	block := func(stack uint64, arena uint16) {
+		address := uint64(0x100000 * (1 + len(r.Blocks)))
+		l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 7, Time: 10, Address: address, Size: 1 << 20, Stack: stack, API: "torch"})
+		r.Segments = append(r.Segments, caching.Segment{Address: address, Size: 1 << 20, Arena: arena})
+		r.Blocks = append(r.Blocks, caching.Block{Address: address, Size: 1 << 20, Requested: 1 << 20, Arena: arena, State: caching.Active})
+	}
+	for range 20 {
+		block(30, 0) // on the main stream
+	}
+	block(31, 0)
+	block(31, 1)
+	block(31, 1)
+	block(31, 2)
+	block(32, 2)
+	for range maxStreamed + 1 {
+		block(33, 1)
+	}
+	l.Tell(AllocatorReading{7, 30, r})
+	got := l.Snapshot(40, time.Time{}).CacheOn(0, 0).OnStreams
+	if want := []StackStream{{31, 0x55, 2 << 20}, {31, 0x77, 1 << 20}, {32, 0x77, 1 << 20}}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -12,7 +12,8 @@ import (
 // ledger in everything, Snapshot.Opened included. A reader of a capture begins with the checkpoint
 // before a moment instead of the first event.
 //
-// It returns false, and tells nothing, if it would take more than about most bytes in a capture.
+// It returns false, and tells nothing, if it would take more than about most bytes in a capture, or
+// while the ledger takes an opening itself.
 func (l *Ledger) Checkpoint(to Books, most int) bool {
 	size := checkpointBytes
 	for _, p := range l.procs {

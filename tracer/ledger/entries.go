@@ -65,6 +65,5 @@ func (s *entries) release(n uint32) {
 	s.free = n
 }
 
-// leastEntries is from how many places for live allocations on memory is given back when most are
-// free.
+// leastEntries is the least number of places of which memory is given back when most are free.
 const leastEntries = 1 << 16

@@ -29,8 +29,8 @@ const (
 	ContextReset   // the allocations of the primary context of Device end
 	ContextDestroy // Context ends with its allocations
 
-	// Handle 0 is the default pool of Device, also in Alloc. For a pool of memory that is not one
-	// GPU's, Kind is Pinned or Managed.
+	// Handle 0 is the default pool of Device. For a pool of memory that is not one GPU's, Kind is
+	// Pinned or Managed.
 	PoolCreate    // Handle is a pool of Device; also sent for pools that exist already
 	PoolDestroy   // Handle ends and gives back unused memory; its allocations stay
 	PoolTrim      // Handle gives back unused memory beyond Size bytes
@@ -69,7 +69,7 @@ const (
 	Completed
 )
 
-// Told is the set of totals that an Event of a Tensor has. They are as of after the event.
+// Told is the set of totals that an Event of a Tensor has, as they were after the event.
 type Told uint8
 
 const (
@@ -194,7 +194,7 @@ type Event struct {
 
 	Told      Told
 	Allocated uint64 // bytes by the allocator's own count; Live if it has none
-	Reserved  uint64 // likewise; 0 if it has none
+	Reserved  uint64 // bytes by the same count; 0 if it has none
 	Live      uint64 // bytes of the blocks that were allocated since the attach
 
 	Detail    Detail

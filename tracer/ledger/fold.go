@@ -186,6 +186,7 @@ func (s *site) add(o *site) {
 	s.crowded += o.crowdedAfter()
 	s.ended = max(s.ended, o.ended)
 	s.track.Join(&o.track)
+	s.presumed = nil
 }
 
 // crowdedAfter returns Site.Crowded of a site whose stack is lost.

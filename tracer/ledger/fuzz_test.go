@@ -87,6 +87,12 @@ func stepHostile(l *Ledger, data []byte) Event {
 		moveAll(l)
 	case 10:
 		l.Tell(Fold{e.PID, w % 32})
+	case 11, 12:
+		in := Untraced{PID: uint32(w>>50%2) * e.PID, From: e.Time - min(e.Time, w%8), To: e.Time, Open: w>>40&1 != 0}
+		if w>>41&1 != 0 {
+			in.Stayed = []Stayed{{e.PID, e.Device, w >> 8 % 64, v >> 8 % 64}}
+		}
+		l.Tell(in)
 	case 7:
 		l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
 	}
@@ -202,8 +208,11 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		b := s.Balances[i]
-		if x.UUID != b.UUID || b.Usage+uint64(b.Since) != x.Tensors+x.Cached+x.Driver+x.Rounding+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
+		if x.UUID != b.UUID || uint64(max(int64(b.Usage)+b.Since, 0)) != x.Tensors+x.Cached+x.Driver+x.Rounding+x.Untraced+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+x.Unexplained {
 			t.Errorf("parts %+v do not add up to %+v", x, b)
+		}
+		if x.Unexplained > 0 && x.Beyond() > 0 {
+			t.Errorf("parts %+v have both more and less than NVML's figure", x)
 		}
 	}
 	checkSums(t, s)

@@ -126,6 +126,21 @@ func (s *Site) AddCohorts(part *Site) {
 	s.Window, s.FirstWindow, s.Cohorts = window, first, sum
 }
 
+// AddPresumed adds what is presumed to live of another site of the process. It changes none in
+// place.
+func (s *Site) AddPresumed(part *Site) {
+	switch x := part.Presumed; {
+	case x == nil:
+	case s.Presumed == nil:
+		s.Presumed = x
+	default:
+		sum := *s.Presumed
+		sum.LiveBytes += x.LiveBytes
+		sum.AddCohorts(x)
+		s.Presumed = &sum
+	}
+}
+
 // addTo adds the cohorts to windows of the same or a greater length. Before its first window a site
 // has nothing, after its last one it keeps what it has.
 func (s *Site) addTo(sum []Cohort, first, window uint64) {
@@ -218,9 +233,9 @@ func (s *Site) setTrack(v growth.View, known bool) {
 	}
 }
 
-// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part. Its
-// share of floors and peak is its share of the live bytes of all classes or, if there are none, of
-// the freed ones.
+// fillTensors sets what the past of one size class of the sample shows, weighted: its cohorts add
+// up to its part. Its share of floors and peak is its share of the live bytes of all classes or, if
+// there are none, of what they allocated.
 func (s *site) fillTensors(begin, time, recent uint64, out *Site, part *share) {
 	out.setTrack(s.track.View(begin, time, recent, make([]Cohort, CohortLen)))
 	to := part.live.bytes

@@ -2,7 +2,10 @@
 
 package ledger
 
-import "github.com/vramprof/vramprof/tracer/ledger/growth"
+import (
+	"github.com/vramprof/vramprof/tracer/ledger/chunks"
+	"github.com/vramprof/vramprof/tracer/ledger/growth"
+)
 
 // heap has what one process has allocated: live entries, and the sites that sum them.
 type heap struct {
@@ -17,16 +20,16 @@ type heap struct {
 	totals     []runningTotal // per device and kind, and per kind over allDevices
 	peak       peakMark
 	high       highMark
-	pages      map[uint64]page   // shared by small allocations, by address / driverPage
-	graphs     map[int32]*chunks // of memory of graphs, by device
-	clients    map[uint64]int    // of the kernel driver: how many live objects of the space Objects they have
-	purged     bool              // the process ended a while ago, and has no entries any more
-	archived   []byte            // its sites then: see archive
-	unsized    uint64            // live allocations of unknown size then
-	endings    uint64            // contexts that ended
-	walks      *walks            // of its memory; nil without one
-	olderFreed uint64            // time of the latest free of memory that is not booked
-	past       bool              // of a view: its totals are of another moment than its rounding
+	pages      map[uint64]page       // shared by small allocations, by address / driverPage
+	graphs     map[int32]*chunks.Set // of memory of graphs, by device
+	clients    map[uint64]int        // of the kernel driver: how many live objects of the space Objects they have
+	purged     bool                  // the process ended a while ago, and has no entries any more
+	archived   []byte                // its sites then: see archive
+	unsized    uint64                // live allocations of unknown size then
+	endings    uint64                // contexts that ended
+	walks      *walks                // of its memory; nil without one
+	olderFreed uint64                // time of the latest free of memory that is not booked
+	past       bool                  // of a view: its totals are of another moment than its rounding
 }
 
 type liveKey struct {
@@ -61,6 +64,7 @@ type site struct {
 	// unused for aliased.
 	total, sum uint32
 	track      growth.Track
+	presumed   *growth.Presumed // of kind Tensor: nil before the first pause of tracing
 
 	// The fields below are not used for each event.
 

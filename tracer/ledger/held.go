@@ -18,7 +18,7 @@ type HeldGrowth struct {
 }
 
 // Grown compares what two walks of a process found, by path and device, and returns the holders
-// that have more bytes at the later one, the fastest first. What Python does not hold is among
+// that have more bytes at the later one, the most growth first. What Python does not hold is among
 // them.
 func Grown(before, after []Held) []HeldGrowth {
 	type key struct {
@@ -141,7 +141,19 @@ type Walk struct {
 	Holders  []Holder
 	Storages []Storage
 	Waste    []Waste
+	Saved    []Saved
 }
+
+// Saved is what the autograd graph has saved in one instance of a module. Captures do not have it.
+type Saved struct {
+	Device int32
+	Module string // "model.blocks.3"; untrusted, but cleaned
+	Bytes  uint64 // of blocks
+	Sure   uint64 // part of Bytes that functions saved which took the module's own parameters
+}
+
+// MaxSaved is the most modules of a walk.
+const MaxSaved = 4096
 
 // Waste is memory that could be freed without a loss to the program, as a walk proved. No byte is
 // in two.
@@ -184,9 +196,9 @@ type Storage struct {
 	Allocation bool   // memory that the driver gave out, not PyTorch's allocator
 }
 
-// Walked is a Walk in the books: what each holder keeps, as of Time. Of memory of PyTorch's
-// allocator, the bytes are those of blocks, so that Held and what no storage explains add up to the
-// allocator's total.
+// Walked is a Walk in the books: what each holder kept at Time. Memory of PyTorch's allocator
+// counts in whole blocks, so that Held and what no storage explains add up to the allocator's
+// total.
 type Walked struct {
 	Process    int
 	Time, Took uint64 // as in Walk
@@ -195,6 +207,7 @@ type Walked struct {
 	Held       []Held       // by bytes, largest first
 	Allocators []WalkTotals // by device; none where memory has no addresses, as with PyTorch before 1.10
 	Waste      []Waste      // the most bytes first
+	Saved      []Saved      // the most bytes first
 	// By index in Held: part of Older that is live at the snapshot's moment. Nil except for the
 	// latest walk of a process that found holders.
 	Left []uint64
@@ -236,10 +249,10 @@ type Peak struct {
 	Time    uint64 // when that was
 	Tensors bool   // Bytes are of tensors
 	OneGPU  bool   // the process had memory on others, too, which is not in Bytes
-	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
-	// peak with a block that is not in the sample; the totals are those of the peak even so.
+	// The moment of the sites. It differs from Time if PyTorch's allocator reached the peak with a
+	// block that is not in the sample; the totals are those of the peak even so.
 	SitesTime  uint64
-	SitesBytes uint64 // Bytes as of then
+	SitesBytes uint64 // Bytes at that moment
 	// Its only process is this one, still running. It has live figures only: no History, Growth,
 	// Cohorts, Oldest, Holders, Pools or Objects, and nothing asleep. The cache is spread evenly
 	// over the segments.

@@ -29,10 +29,14 @@ func TestTheHighestIsThatOfAReplay(t *testing.T) {
 			}
 			return x
 		}
-		held, x := map[uint64]uint64{}, New(Options{})
+		held, x, tensors := map[uint64]uint64{}, New(Options{}), false
 		for i := range events {
 			x.Apply(&events[i])
 			x.Tell(Segments{1, 2})
+			if torch := x.procs[0].peak.torch; torch && !tensors { // from now on its tensors are measured
+				clear(held)
+				tensors = true
+			}
 			held[events[i].Time] = x.procs[0].highNow()
 		}
 		from := uint64(0)
@@ -45,15 +49,16 @@ func TestTheHighestIsThatOfAReplay(t *testing.T) {
 			now := events[i].Time
 			s := l.Snapshot(now, time.Time{})
 			before := liveOf(s)
-			if l.AddHighest(s); from == 0 { // the process was not there at the beginning of the interval
-				from = now
-				continue
-			}
+			l.AddHighest(s)
 			at, most := uint64(0), uint64(0)
 			for k := from; k <= now; k++ {
 				if bytes, ok := held[k]; ok && (bytes > most || at == 0) {
 					at, most = k, bytes
 				}
+			}
+			if _, ok := held[now]; !ok { // its tensors were not measured yet
+				from = now
+				continue
 			}
 			got := before
 			if s.Highest != nil {

@@ -141,8 +141,8 @@ func (l *Ledger) walkOf(pid uint32, time uint64) *process {
 	return p
 }
 
-// DriverMemory returns live allocations of a process that the driver gave out and PyTorch's
-// allocator did not take, at most so many: memory whose holders only its address tells.
+// DriverMemory returns at most so many live allocations of a process that the driver gave out and
+// PyTorch's allocator did not take. Only their addresses lead to their holders.
 func (l *Ledger) DriverMemory(pid uint32, most int) (list []Block) {
 	p := l.byPID[pid]
 	if p == nil {
@@ -212,7 +212,10 @@ func (l *Ledger) setStats(s Stats) {
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+homeless, s.Stacks, s.NoStack, s.Torn
 	l.stats.Cost = s.Cost
 	l.stats.LostFor, l.stats.Missing, l.stats.Truncated = copyCounts(s.LostFor), copyCounts(s.Missing), copyCounts(s.Truncated)
-	if homeless > 0 && l.stats.LostFor != nil {
+	if homeless > 0 && (s.Lost == 0 || len(s.LostFor) > 0) { // otherwise an older capture has no reasons
+		if l.stats.LostFor == nil {
+			l.stats.LostFor = map[string]uint64{}
+		}
 		l.stats.LostFor[LostNoRoomInLedger] = homeless
 	}
 	countBy(l.byPID, l.lost.events, s.LostBy, func(p *process, n uint64) { p.Lost += n })
@@ -276,14 +279,14 @@ func (l *Ledger) Measured(pid uint32) uint64 {
 	return 0
 }
 
-// sitesAtOnce is how many sites StacksInUse looks at in one call, about 5 ms: more only if one
-// process has more.
+// sitesAtOnce is the number of sites, about 5 ms, after which StacksInUse ends a call. It looks at
+// all sites of a process in one call.
 const sitesAtOnce = 4096
 
-// StacksInUse calls add with the ids of all stacks that the books refer to, some more than once: of
-// some processes at a time, since nothing is booked meanwhile. The first call is with 0, each
-// further one with the result of the call before, until that is 0. A process that begins between
-// two calls may be left out.
+// StacksInUse calls add with the ids of all stacks that the books refer to, some more than once. It
+// does so for some processes at a time, since nothing is booked meanwhile: the first call is with
+// 0, each further one with the result of the call before, until that is 0. A process that begins
+// between two calls may be left out.
 func (l *Ledger) StacksInUse(from int, add func(id uint64)) (next int) {
 	if from == 0 {
 		for _, x := range l.exports {

@@ -5,6 +5,8 @@ package ledger
 import (
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger/chunks"
 )
 
 const client = uint64(0xc1d00001) << 32
@@ -84,16 +86,16 @@ func TestMemoryOfGraphsIsNotBookedTwice(t *testing.T) {
 		event Event
 		want  uint64
 	}{
-		{"chunk at a launch", true, takes(0, 1, poolChunk, "cuGraphLaunch"), 0},
-		{"two chunks at a launch", true, takes(0, 1, 2*poolChunk, "cuGraphLaunch_ptsz"), 0},
+		{"chunk at a launch", true, takes(0, 1, chunks.Size, "cuGraphLaunch"), 0},
+		{"two chunks at a launch", true, takes(0, 1, 2*chunks.Size, "cuGraphLaunch_ptsz"), 0},
 		{"local memory at a launch", true, takes(0, 1, 6<<20, "cuGraphLaunch"), 6 << 20},
-		{"chunk of a kernel", true, takes(0, 1, poolChunk, "ioctl"), poolChunk},
-		{"chunk on another GPU", true, takes(1, 1, poolChunk, "cuGraphLaunch"), poolChunk},
-		{"without graphs", false, takes(0, 1, poolChunk, "cuGraphLaunch"), poolChunk},
+		{"chunk of a kernel", true, takes(0, 1, chunks.Size, "ioctl"), chunks.Size},
+		{"chunk on another GPU", true, takes(1, 1, chunks.Size, "cuGraphLaunch"), chunks.Size},
+		{"without graphs", false, takes(0, 1, chunks.Size, "cuGraphLaunch"), chunks.Size},
 	} {
 		l, apply := internalBooks()
 		if c.graph {
-			apply(Event{Op: Alloc, Kind: Graph, Device: 0, Address: poolChunk, Size: 1 << 20, API: "cuGraphAddMemAllocNode"})
+			apply(Event{Op: Alloc, Kind: Graph, Device: 0, Address: chunks.Size, Size: 1 << 20, API: "cuGraphAddMemAllocNode"})
 		}
 		apply(c.event)
 		if live := internalOf(l); live != c.want {

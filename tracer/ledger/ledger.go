@@ -22,6 +22,7 @@ type Ledger struct {
 
 	gpus gpuList
 
+	follows  bool     // AddHighest was called: new processes have their highest from their begin on
 	opening  *opening // nil before the first Carried
 	carrying bool     // the pieces of an opening are coming
 	openedAt uint64   // Snapshot.Opened

@@ -28,7 +28,7 @@ func TestLevelsAreThoseOfSnapshots(t *testing.T) {
 				for n := range of.Sites {
 					x := &of.Sites[n]
 					x.AllocObjects, x.AllocBytes, x.Growth, x.History, x.Owners, x.MoreOwners, x.Holders = 0, 0, 0, nil, nil, false, nil
-					x.Window, x.FirstWindow, x.Cohorts, x.Recent, x.Evicted, x.Crowded, x.Peak, x.Oldest = 0, 0, nil, nil, 0, 0, 0, 0
+					x.Window, x.FirstWindow, x.Cohorts, x.Pasts, x.Evicted, x.Crowded, x.Peak, x.Oldest = 0, 0, nil, Pasts{}, 0, 0, 0, 0
 					x.LiveObjects = 0 // some take no bytes
 				}
 			}

@@ -115,8 +115,8 @@ const (
 	blockStep = 512
 )
 
-// maxFreed bounds openWalk.freed and openWalk.given. Entries beyond count as blocks of which
-// nothing is known.
+// maxFreed bounds openWalk.freed and openWalk.given, whose entries beyond count as blocks of which
+// nothing is known, and blockList.freed and allocator.gone.
 const maxFreed = 1 << 16
 
 // maxHeldBlocks is of how many blocks of all processes the holders are kept one by one.

@@ -24,6 +24,10 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 	apply(Alloc, 1, 15, 2) // of the process that has ended
 	apply(Alloc, 1, 25, 3) // of the next one with its pid
 	apply(Free, 2, 30, 1)
+	l.Tell(Stats{})
+	if s := l.Snapshot(40, time.Time{}); s.Stats.LostFor[LostNoRoomInLedger] != 3 {
+		t.Errorf("lost for %v, want 3 for want of room", s.Stats.LostFor)
+	}
 	l.Tell(Stats{Lost: 4})
 	s := l.Snapshot(40, time.Time{})
 	if len(s.Processes) != 3 || s.Stats.Lost != 4+3 {

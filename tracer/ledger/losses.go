@@ -44,12 +44,12 @@ type TensorCost struct {
 	Price   uint64
 	Session CostShare // of the process with the highest share since its first report
 	Highest CostShare // the highest of a process within 10 s, or less at its begin
-	Latest  CostShare // likewise, in the latest 10 s
+	Latest  CostShare // the highest in the latest 10 s
 	Budget  uint64    // limit of the share, in millionths; 0: none
 
-	// Away is for how long a process was not traced because of Budget, in ns: AwayPID, for which it
-	// was longest, of Paused processes. In captures of older versions it was so for all, and
-	// AwayPID and Paused are 0.
+	// Away is how long the process AwayPID was not traced because of Budget, in ns: the longest of
+	// Paused processes. In captures of older versions it counts for all processes, and AwayPID and
+	// Paused are 0.
 	Away    uint64
 	AwayPID uint32
 	Paused  uint32

@@ -28,17 +28,17 @@ type sitePeak struct {
 }
 
 // highMark is a process's highest bytes since AddHighest was called last; its parts keep what they
-// had as for a peakMark. Its number is 0 until the first call: nothing is kept if nobody asks.
+// had as for a peakMark. Its number is 0 until the first call of the session: nothing is kept if
+// nobody asks.
 type highMark struct {
 	highest
 	number uint64
 }
 
-// siteHigh and tellHigh are what a site and an allocator had at the highest with that number, if
-// they have changed since.
+// siteHigh is what a site had at the highest with that number, if it has changed since.
 type siteHigh struct{ objects, bytes, number uint64 }
 
-// usagePeak is that of an NVML reading.
+// usagePeak is what NVML had reported at the maximum with that number.
 type usagePeak struct {
 	last, taken uint64
 	lastLive    []deviceLive

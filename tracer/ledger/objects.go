@@ -3,10 +3,13 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/vramprof/vramprof/tracer/ledger/chunks"
 )
 
 // objects are the driver objects of a process.
@@ -156,6 +159,17 @@ func (x *objects) endIn(context uint64, device int32, time uint64) {
 	}
 }
 
+// graphs returns the live executables of graphs, by time.
+func (x *objects) graphs() (list []driverObject) {
+	for key, o := range x.live {
+		if key.kind == GraphExec {
+			list = append(list, o)
+		}
+	}
+	slices.SortFunc(list, func(a, b driverObject) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.site, b.site)) })
+	return list
+}
+
 // settle makes live objects on a device part of the baseline; UnknownDevice means all devices.
 func (x *objects) settle(device int32) {
 	for i := range x.sites {
@@ -253,11 +267,11 @@ func (p *heap) countOfClient(address uint64, change int) {
 // isOfGraphs reports whether the driver took memory for allocations of graphs, which are booked
 // already: whole chunks, during a launch, on a GPU where the process has such allocations.
 func (p *heap) isOfGraphs(e *Event) bool {
-	if e.Size%poolChunk != 0 || !strings.HasPrefix(e.API, "cuGraphLaunch") {
+	if e.Size%chunks.Size != 0 || !strings.HasPrefix(e.API, "cuGraphLaunch") {
 		return false
 	}
 	for device, x := range p.graphs {
-		if (device == e.Device || device == UnknownDevice || e.Device == UnknownDevice) && x.most() > 0 {
+		if (device == e.Device || device == UnknownDevice || e.Device == UnknownDevice) && x.Most() > 0 {
 			return true
 		}
 	}

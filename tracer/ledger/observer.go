@@ -30,8 +30,7 @@ type Observer interface {
 	Moved(a Allocation)
 
 	// Unmatched reports a free or an unmapping of memory that is not booked, for example because it
-	// is older than the attach. Of a, only Process, PID, Space and Address are known, and of an
-	// unmapping also Size.
+	// is older than the attach. a has only Process, PID, Space, Address and, of an unmapping, Size.
 	Unmatched(a Allocation, time uint64)
 }
 

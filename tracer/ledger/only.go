@@ -126,8 +126,8 @@ func ofEither[T any](now []T, took []bool, earlier []T, index []int, process fun
 	return append(out, onlyOf(earlier, index, process)...)
 }
 
-// used returns what each process uses on all GPUs: by NVML, or its own books where that lists it on
-// none.
+// used returns what each process uses on all GPUs: its tensors where PyTorch reports them, else
+// what NVML reports, or the books have where NVML lists it on none.
 func (s *Snapshot) used() []int64 {
 	used, listed := make([]int64, len(s.Processes)), make([]bool, len(s.Processes))
 	for i := range s.Balances {
@@ -163,4 +163,42 @@ func (s *Snapshot) usedOn(uuid string) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// ProcessID identifies a process across snapshots of a session, also among those that had the same
+// pid.
+type ProcessID struct {
+	PID   uint32
+	Begin uint64
+}
+
+// ID returns the identity of the process.
+func (p *Process) ID() ProcessID { return ProcessID{p.PID, p.Begin} }
+
+// SiteID identifies a site across snapshots of a session. Without a stack, the call tells sites
+// apart.
+type SiteID struct {
+	Process ProcessID
+	Stack   uint64
+	API     string // "" with a stack
+	Kind    Kind
+	Device  int32
+}
+
+// IDOf returns the identity of a site of the snapshot.
+func (s *Snapshot) IDOf(x *Site) SiteID {
+	id := SiteID{Process: s.Processes[x.Process].ID(), Stack: x.Stack, Kind: x.Kind, Device: x.Device}
+	if x.Stack == 0 {
+		id.API = x.API
+	}
+	return id
+}
+
+// indexOf returns where each process stands in the list of a snapshot.
+func indexOf(list []Process) map[ProcessID]int {
+	index := make(map[ProcessID]int, len(list))
+	for i := range list {
+		index[list[i].ID()] = i
+	}
+	return index
 }

@@ -86,11 +86,13 @@ const (
 	carriedPurged      // of a checkpoint: what a process has whose entries were purged
 	carriedOlder       // what holders have of memory from before the attach
 	carriedOlderBlocks // storages of such memory
-	carriedRecents     // the recent past of sites of a process; earlier captures have none
-	carriedRounding    // what the driver rounds up by; likewise
-	carriedAllocator   // blocks of PyTorch's allocators as they were read from outside; likewise
-	carriedWaste       // what walks found that could be freed, and the things of their holders; likewise
-	carriedMarks       // what of the GPUs' readings is of traced processes; likewise
+
+	// Earlier captures lack some of these.
+	carriedRecents   // the recent past of sites of a process
+	carriedRounding  // what the driver rounds up by
+	carriedAllocator // blocks of PyTorch's allocators as they were read from outside
+	carriedWaste     // what walks found that could be freed, and the things of their holders
+	carriedMarks     // what of the GPUs' readings is of traced processes
 )
 
 // none is the number of no process.

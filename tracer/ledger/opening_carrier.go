@@ -44,7 +44,7 @@ type opener struct {
 	processes []*process              // those that are told
 	member    map[*member]uint32      // their new numbers; nil: none
 	site      map[*site]uint32        // new numbers
-	pool      map[*pool]uint32        // likewise; they count from 1
+	pool      map[*pool]uint32        // new numbers, from 1 on
 	groups    map[growth.Group]uint32 // new number of their first site plus 1
 }
 

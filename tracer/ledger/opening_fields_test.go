@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/tracer/ledger/chunks"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 	for of, known := range map[reflect.Type]string{
 		reflect.TypeFor[Ledger](): "session gone lost procs ended purgeAt gpus" +
-			" | byPID alive numbers ofUser opening carrying openedAt",
+			" | byPID alive numbers ofUser opening carrying openedAt follows",
 		reflect.TypeFor[session](): "quotas exports stats warnings warned sampling rate newest opened firstUsage" +
 			" | options users archive limiter observer heldBlocks listedBlocks",
 		reflect.TypeFor[process]():       "driver older oom stacksLost |",
@@ -32,7 +33,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[Workload]():      "Container Pod Namespace PodContainer Actor Job Rank LocalRank WorldSize |",
 		reflect.TypeFor[runningTotal]():  "Total low high rounding |",
 		reflect.TypeFor[Total]():         "Device Kind PeakBytes PeakTime | LiveObjects LiveBytes AllocObjects AllocBytes",
-		reflect.TypeFor[site]():          "siteKey allocObjects allocBytes track inside peak oldest early ended segment bare free evicted crowded | number summed liveObjects liveBytes liveSquares first last total sum high",
+		reflect.TypeFor[site]():          "siteKey allocObjects allocBytes track inside peak oldest early ended segment bare free evicted crowded presumed | number summed liveObjects liveBytes liveSquares first last total sum high",
 		reflect.TypeFor[siteKey]():       "stack context device kind space class api |",
 		reflect.TypeFor[entry]():         "address size time site extra | prev next",
 		reflect.TypeFor[sitePeak]():      "objects bytes number |",
@@ -40,7 +41,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[excess]():        "low high live known |",
 		reflect.TypeFor[deviceLive]():    "device kind bytes rounding |",
 		reflect.TypeFor[usagePeak]():     "last taken lastLive number |",
-		reflect.TypeFor[tensors]():       "device halvings reading since now olderFreed first changes returned peak livePeak atPeak atUsage outside contradicted unbooked open untraced traced lost | live freed sampled atHigh",
+		reflect.TypeFor[tensors]():       "device halvings reading since now olderFreed first changes returned peak livePeak atPeak atUsage outside contradicted unbooked open untraced traced lost phases | live freed sampled atHigh",
 		reflect.TypeFor[tensorReading](): "taken reported allocated reserved olderFreed classes | live freed",
 		reflect.TypeFor[sampleSince]():   "classes |",
 		reflect.TypeFor[toldTotals]():    "time allocated reserved live known begun liveKnown |",
@@ -51,7 +52,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[tellPeak]():      "now number |",
 		reflect.TypeFor[pool]():          "handle device kind latest reserve threshold destroyed created chunks | objects used inUse",
 		reflect.TypeFor[rounding]():      "known most |",
-		reflect.TypeFor[chunks]():        "seen kept | ends live count",
+		reflect.TypeFor[chunks.Set]():    "seen kept | ends live count",
 		reflect.TypeFor[primary]():       "context device references whole orphaned |",
 		reflect.TypeFor[objects]():       "live sites greens derived |",
 		reflect.TypeFor[objectSite]():    "stack api made before evicted crowded device kind | live bytes",
@@ -75,7 +76,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[freeRun]():       "device bytes |",
 		reflect.TypeFor[blockList]():     "blocks freed time |",
 		reflect.TypeFor[walks]():         "list sites blocks older open |",
-		reflect.TypeFor[Walked]():        "Time Took Failure Problems Held Allocators Waste | Process Left",
+		reflect.TypeFor[Walked]():        "Time Took Failure Problems Held Allocators Waste | Process Left Saved",
 		reflect.TypeFor[Held]():          "Holder Bytes Storages Older InMotion Driver | Lasted",
 		reflect.TypeFor[Holder]():        "Device Path Frames Class Also Container Containers Entries Found Retention Parts Thing Many |",
 		reflect.TypeFor[WalkTotals]():    "Device Allocated Held Older HeldOlder Excess ExcessOlder | Unreported",

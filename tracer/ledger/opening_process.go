@@ -2,7 +2,10 @@
 
 package ledger
 
-import "github.com/vramprof/vramprof/tracer/ledger/codec"
+import (
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
+	"github.com/vramprof/vramprof/tracer/ledger/codec"
+)
 
 const maxTotalsOf = (maxDevices + 3) * (int(lastKind) + 1) // of one process
 
@@ -256,4 +259,54 @@ func (c *carrier) poolOf(p *process, n uint32) (uint32, bool) {
 		return 0, false
 	}
 	return list[n-1].number, true
+}
+
+// allocator tells the latest reading of a process's allocators.
+func (o *opener) allocator(p *process) {
+	a := p.allocator
+	if a == nil {
+		return
+	}
+	for next, first := 0, true; first || !a.reading.Done(next); first = false {
+		o.beginOf(carriedAllocator, p)
+		codec.Num(o.Codec, &next)
+		if first {
+			a.carry(&o.carrier)
+		}
+		a.reading.Carry(o.Codec, &next)
+	}
+}
+
+// carry carries what does not follow from the reading.
+func (a *allocator) carry(c *carrier) {
+	codec.Num(c.Codec, &a.time)
+	c.counts(&a.repairs)
+	c.Flags(&a.read)
+	codec.List(c.Codec, &a.firsts, maxDevices, func(f *allocatorFirst) {
+		codec.Most(c.Codec, &f.device, maxDevices-1)
+		codec.Num(c.Codec, &f.time)
+		c.Flags(&f.silent)
+	})
+	for _, list := range [...]*[]uint64{&a.gone, &a.older, &a.unbooked} {
+		codec.List(c.Codec, list, caching.MaxSegments, func(address *uint64) { codec.Num(c.Codec, address) })
+	}
+}
+
+func takeAllocator(c *carrier, p *process) {
+	next := 0
+	codec.Num(c.Codec, &next)
+	if next == 0 {
+		c.Check(p.allocator == nil)
+		p.allocator = &allocator{reading: &caching.Reading{}}
+		p.allocator.carry(c)
+	}
+	a := p.allocator
+	if c.Check(a != nil && next == len(a.reading.Blocks)); c.Bad {
+		return
+	}
+	had := len(a.reading.Blocks)
+	a.reading.Carry(c.Codec, &next)
+	p.listedBlocks += len(a.reading.Blocks) - had
+	c.Check(p.listedBlocks <= maxListed)
+	a.divided = a.reading.Divide()
 }

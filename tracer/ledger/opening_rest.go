@@ -5,9 +5,9 @@ package ledger
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 
+	"github.com/vramprof/vramprof/tracer/ledger/chunks"
 	"github.com/vramprof/vramprof/tracer/ledger/codec"
 )
 
@@ -35,7 +35,7 @@ func (o *opener) rest(p *process, sites []*site) {
 	}
 }
 
-// takeRest is the inverse of opener.rest.
+// takeRest takes a piece of one process that has neither sites nor entries.
 func takeRest(c *carrier, l *Ledger, kind carriedKind) {
 	var n uint32
 	codec.Num(c.Codec, &n)
@@ -107,10 +107,13 @@ func carryRest(c *carrier, p *process) {
 // carryTensors carries what does not follow from the sites.
 func carryTensors(c *carrier, p *process, t *tensors) {
 	codec.Most(c.Codec, &t.halvings, maxHalvings)
-	lost, returns := t.lost != 0, len(t.returned) > 0
-	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open, &lost, &returns)
+	lost, returns, phases := t.lost != 0, len(t.returned) > 0, t.phases.Any()
+	c.Flags(&t.contradicted, &t.unbooked, &t.untraced, &t.open, &lost, &returns, &phases)
 	if t.untraced {
 		codec.Amount(c.Codec, &t.traced, maxTensors)
+	}
+	if phases {
+		t.phases.Carry(c.Codec)
 	}
 	if lost {
 		codec.Num(c.Codec, &t.lost)
@@ -277,17 +280,17 @@ func carryRounding(c *carrier, p *process) {
 		}
 	}
 	for _, x := range p.usedPools() {
-		c.chunks(&x.chunks)
+		x.chunks.Carry(c.Codec)
 	}
 	p.spend(len(p.pools))
-	codec.Map(c.Codec, &p.graphs, maxDevices+1, func(device *int32, x **chunks) {
+	codec.Map(c.Codec, &p.graphs, maxDevices+1, func(device *int32, x **chunks.Set) {
 		c.device(device)
 		if c.Reads() {
 			if *x = p.graphs[*device]; *x == nil {
-				*x = &chunks{}
+				*x = &chunks.Set{}
 			}
 		}
-		c.chunks(*x)
+		(*x).Carry(c.Codec)
 	})
 	if !p.purged {
 		return
@@ -307,22 +310,6 @@ func (c *carrier) known(x *int64) {
 	if codec.Num(c.Codec, x); c.Reads() {
 		*x = min(max(*x, -maxSum), maxSum)
 	}
-}
-
-// chunks carries which chunks had live allocations; which have some follows from these.
-func (c *carrier) chunks(x *chunks) {
-	codec.Amount(c.Codec, &x.kept, maxSum/poolChunk)
-	type span struct{ from, to uint64 }
-	var list []span
-	for s := range x.seen.From(0) {
-		list = append(list, span{s.Start, s.End})
-	}
-	codec.List(c.Codec, &list, maxSeen, func(s *span) {
-		codec.Nums(c.Codec, &s.from, &s.to)
-		if c.Check(s.from < s.to && s.to <= math.MaxUint64/poolChunk+1); c.Reads() && !c.Bad {
-			x.see(s.from, s.to)
-		}
-	})
 }
 
 // guessRounding has a process of a capture without carryRounding take what is rounded now for what

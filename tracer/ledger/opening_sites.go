@@ -131,8 +131,12 @@ func carrySite(c *carrier, p *process, s *site) {
 	codec.Num(c.Codec, &s.peak.number)
 	codec.Num(c.Codec, &s.ended)
 	c.counts(&s.early)
-	c.Flags(&s.segment)
+	presumed := s.presumed != nil
+	c.Flags(&s.segment, &presumed)
 	s.track.Carry(c.Codec, group == 0)
+	if presumed {
+		s.presume().Carry(c.Codec)
+	}
 	if c.Reads() && !c.Bad {
 		addSums(c, p, s)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ func booksOf(l *Ledger, now uint64) *Snapshot {
 	s := l.Snapshot(now, time.Unix(1, 0))
 	l.AddPeaks(s)
 	l.AddStuck(s)
+	slices.Sort(s.Warnings) // of one input for several processes
 	return s
 }
 

@@ -11,6 +11,9 @@ import (
 // Part splits what a process uses on one GPU, each byte once:
 //
 //	Usage + Since = Tensors + Cached + Driver + Rounding + Untraced + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
+//
+// Where the books have more than NVML's figure, the surplus was taken off these terms, and is
+// Beyond: see Term. Below 0 no sum falls, even where Usage + Since is.
 type Part struct {
 	Process int // as in the Balance
 	UUID    string
@@ -30,7 +33,9 @@ type Part struct {
 	Unlisted uint64
 	// Its share of the process's memory on unknown GPUs, taken off Unexplained and Foreign.
 	Unplaced    uint64
-	Unexplained int64
+	Unexplained uint64
+
+	Taken Taken
 
 	Usage uint64 // at NVML's last reading
 	// Booked since that reading, so that the parts add up to what NVML would report at the
@@ -38,17 +43,78 @@ type Part struct {
 	Since int64
 }
 
-// Parts returns one Part for each of Balances, in their order. They are as of the snapshot's
-// moment, except Unexplained, which is as of NVML's last reading. If the process's memory on
-// unknown GPUs stands in for Unplaced, the parts of a process add up to what it uses, and never to
-// more.
+// Term is a term of a Part, in the order in which Parts takes off what is beyond NVML's figure:
+// first what follows from that figure, then what an allocator can give back, last what the user's
+// code holds.
+type Term uint8
+
+const (
+	TermForeign Term = iota
+	TermRounding
+	TermOlderCached
+	TermCached
+	TermDriver
+	TermUnplaced
+	TermOlderAllocated
+	TermUntraced
+	TermTensors
+	Terms // how many there are
+)
+
+// of returns a term of a part.
+func (t Term) of(p *Part) *uint64 {
+	return [...]*uint64{
+		&p.Foreign, &p.Rounding, &p.OlderCached, &p.Cached, &p.Driver, &p.Unplaced, &p.OlderAllocated, &p.Untraced, &p.Tensors,
+	}[t]
+}
+
+// Bytes returns what a part has of a term.
+func (t Term) Bytes(p *Part) uint64 { return *t.of(p) }
+
+// Taken has what was taken off each term of a Part, since it was beyond NVML's figure.
+type Taken [Terms]uint64
+
+// Sum returns all that was taken.
+func (t *Taken) Sum() (sum uint64) {
+	for _, n := range t {
+		sum += n
+	}
+	return sum
+}
+
+// Beyond returns what the terms had beyond NVML's figure, which is in no term.
+func (p *Part) Beyond() uint64 { return p.Taken.Sum() }
+
+// Books returns the part with what the books have, before Beyond was taken off its terms.
+func (p *Part) Books() Part {
+	b := *p
+	for t, n := range p.Taken {
+		*Term(t).of(&b) += n
+	}
+	return b
+}
+
+// settle takes bytes beyond NVML's figure off the terms.
+func (p *Part) settle(bytes uint64) {
+	for t := range Terms {
+		n := min(bytes, t.Bytes(p))
+		*t.of(p) -= n
+		p.Taken[t] = n
+		bytes -= n
+	}
+	p.Internal = min(p.Internal, p.Driver)
+}
+
+// Parts returns one Part for each of Balances, in their order: what was at the snapshot's moment,
+// except Unexplained, which is from NVML's last reading. The parts of a process never add up to
+// more than it uses: memory on unknown GPUs counts once, as Unplaced.
 func (s *Snapshot) Parts() []Part {
 	parts := make([]Part, len(s.Balances))
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		parts[i] = Part{Process: b.Process, UUID: b.UUID, Device: b.Device, OlderAllocated: b.OlderTensors, Foreign: b.Baseline - b.OlderTensors, Rounding: b.Rounding + uint64(b.RoundingSince), Usage: b.Usage, Since: b.Since}
 	}
-	only := make([]string, len(s.Processes))
+	only, beyond := make([]string, len(s.Processes)), make([]int64, len(parts))
 	for i := range only {
 		only[i] = s.onlyGPU(i)
 	}
@@ -86,9 +152,16 @@ func (s *Snapshot) Parts() []Part {
 			*p = Part{Process: p.Process, UUID: p.UUID, Device: p.Device, Unlisted: sum}
 			continue
 		}
-		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.Rounding - p.Untraced - p.OlderAllocated - p.OlderCached - p.Foreign)
+		for t := range Terms {
+			beyond[i] += int64(t.Bytes(p))
+		}
+		beyond[i] -= int64(p.Usage) + p.Since
+		p.Unexplained = uint64(max(-beyond[i], 0))
 	}
-	s.takeUnplaced(parts, s.unplaced(only))
+	s.takeUnplaced(parts, beyond, s.unplaced(only))
+	for i := range parts {
+		parts[i].settle(uint64(max(beyond[i], 0)))
+	}
 	return parts
 }
 
@@ -153,6 +226,16 @@ func (s *Snapshot) TensorsOn(process int, device int32) *Tensors {
 		return nil
 	}
 	return &s.Tensors[at]
+}
+
+// CacheOn returns what was read of an allocator; nil: nothing.
+func (s *Snapshot) CacheOn(process int, device int32) *AllocatorCache {
+	for i := range s.Caches {
+		if c := &s.Caches[i]; c.Process == process && c.Index == device {
+			return c
+		}
+	}
+	return nil
 }
 
 // onlyGPU returns the GPU that alone carries a process, "" if there are several, as process.onlyGPU

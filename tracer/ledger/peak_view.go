@@ -246,8 +246,8 @@ func (p *torch) onOneGPU() bool {
 	return gpus > 1
 }
 
-// measured returns the bytes of a process whose highest value is its peak: its tensors, where
-// PyTorch reports them, because segments follow late or never shrink.
+// measured returns the GPU memory of a process on all GPUs: its tensors where PyTorch reports them,
+// because segments follow late or never shrink, else what it allocated.
 func (p *torch) measured() (bytes uint64) {
 	torch := false
 	for i := range p.tensors {

@@ -5,6 +5,8 @@ package ledger
 import (
 	"fmt"
 	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/chunks"
 )
 
 type pool struct {
@@ -16,9 +18,9 @@ type pool struct {
 	used      uint64
 	reserve   uint64
 	threshold uint64
-	chunks    chunks
+	chunks    chunks.Set
 	destroyed bool
-	created   uint64 // time; 0: before its first use
+	created   uint64 // time; 0: it was not seen
 	inUse     bool
 }
 
@@ -66,13 +68,13 @@ func (x *pool) add(address, size uint64) {
 	x.objects++
 	x.used += size
 	x.reserve = max(x.reserve, x.used)
-	x.chunks.add(address, size)
+	x.chunks.Add(address, size)
 }
 
 // leavePool takes an allocation out of its pool.
 func (p *poolSet) leavePool(n uint32, address, size uint64) {
 	x := &p.pools[n]
-	x.chunks.remove(address, size)
+	x.chunks.Remove(address, size)
 	x.objects--
 	x.used -= size
 	if x.destroyed {
@@ -168,7 +170,7 @@ func poolKind(e *Event) Kind {
 	return 0
 }
 
-// bookPool books an event of a bookPool.
+// bookPool books an event of a pool.
 func (p *poolSet) bookPool(e *Event) {
 	device := e.Device
 	if uint32(device) >= maxDevices {
@@ -212,7 +214,7 @@ func (p *poolSet) bookPool(e *Event) {
 	case e.Op == PoolTrim:
 		x := &p.pools[n]
 		x.reserve = max(x.used, min(x.reserve, e.Size))
-		x.chunks.trim(e.Size, func(do func(address, size uint64)) { p.eachInPool(n, do) })
+		x.chunks.Trim(e.Size, func(do func(address, size uint64)) { p.eachInPool(n, do) })
 	case e.Op == PoolDestroy && handle != 0:
 		if p.pools[n].created <= e.Time { // otherwise the handle names another pool by now
 			p.destroyPool(n)
@@ -276,8 +278,8 @@ func (p *poolSet) heldBy(x *pool) (least, most uint64) {
 	if p.options.unrounded {
 		return x.used, x.reserve
 	}
-	least = max(x.chunks.live*poolChunk, x.used)
-	most = max(least, x.chunks.most(), x.reserve/poolChunk*poolChunk)
+	least = max(x.chunks.Live(), x.used)
+	most = max(least, x.chunks.Most(), x.reserve/chunks.Size*chunks.Size)
 	switch {
 	case x.destroyed: // it gives back what it does not use
 		most = least
@@ -290,10 +292,9 @@ func (p *poolSet) heldBy(x *pool) (least, most uint64) {
 // poolsHold appends what the driver holds for the pools of a process beyond what is used, by
 // device: the rest of chunks that are in use, and at most all chunks that were.
 func (p *poolSet) poolsHold(dst []deviceLive) []deviceLive {
-	p.spend(len(p.poolOf))
+	p.spend(len(p.pools))
 	first := len(dst)
-	for _, n := range p.poolOf {
-		x := &p.pools[n]
+	for _, x := range p.usedPools() {
 		least, most := p.heldBy(x)
 		hold := rounding{known: int64(least - x.used), most: most - least}
 		if hold == (rounding{}) {
@@ -334,7 +335,7 @@ func (p *poolSet) movePool(b *entry, device int32) {
 	x.objects--
 	x.used -= b.size
 	x.reserve -= b.size
-	x.chunks.remove(b.address, b.size)
+	x.chunks.Remove(b.address, b.size)
 	p.pools[n].add(b.address, b.size)
 	b.extra = n
 }

@@ -109,7 +109,7 @@ func (p *process) leave() {
 	p.older = nil
 }
 
-// compact gives the memory of free places back if they are more than three of four.
+// compact gives the memory of free places back if they are at least three of four.
 func (p *process) compact() {
 	if p.entries.used >= leastEntries && len(p.live) <= int(p.entries.used)/4 {
 		p.moveEntries()

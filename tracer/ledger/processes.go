@@ -86,6 +86,9 @@ func (l *Ledger) instance(pid uint32, time uint64) *process {
 // begin adds a process to the books.
 func (l *Ledger) begin(pid uint32, time uint64) *process {
 	p := &process{older: l.byPID[pid]}
+	if l.follows {
+		p.high.number = 1
+	}
 	p.member = &member{session: l.session, Process: Process{PID: pid, Begin: time}, number: l.numbers, user: new([tables]int32)}
 	l.numbers++
 	l.byPID[pid] = p

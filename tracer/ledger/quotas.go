@@ -95,7 +95,7 @@ func (m *member) warnOf(text string) {
 	}
 }
 
-// setUser counts what the process holds as the user's, once.
+// setUser counts what the process holds as the user's, and reports whether its user was unknown.
 func (p *process) setUser(user uint32) bool {
 	if user == 0 || p.User != 0 {
 		return false
@@ -161,8 +161,9 @@ type session struct {
 	opened     bool   // after UsageOpened, until UsageReading
 	firstUsage uint64 // time of the first NVML reading
 
-	heldBlocks   int // of all processes: see walks.blocks and olderSet.blocks
-	listedBlocks int // likewise: see blockList
+	// Of all processes.
+	heldBlocks   int // see walks.blocks and olderSet.blocks
+	listedBlocks int // see blockList and allocator.reading
 }
 
 func newSession(o Options) *session {

@@ -2,6 +2,8 @@
 
 package ledger
 
+import "github.com/vramprof/vramprof/tracer/ledger/chunks"
+
 // How the driver takes memory of a GPU for allocations, as drivers 535 and 550 do: see
 // docs/planes.md. Physical memory of cuMemCreate has whole pages.
 const (
@@ -11,14 +13,18 @@ const (
 	// smallMost is the largest allocation that shares a page with others. A larger one has pages of
 	// its own.
 	smallMost = 1 << 20
-
-	// poolChunk is what a stream-ordered pool grows by, also the pool of graphs.
-	poolChunk = 32 << 20
-
-	// maxSeen bounds the ranges of chunks of one pool that are told apart; beyond it, what it holds
-	// at most is a guess.
-	maxSeen = 1 << 12
 )
+
+// rounding is what the driver takes for allocations in addition to their bytes.
+type rounding struct {
+	known int64  // certainly; negative while a total pays for pages that another one has
+	most  uint64 // perhaps, in addition
+}
+
+func (x *rounding) add(y rounding) { x.known, x.most = x.known+y.known, x.most+y.most }
+
+// page is a page of allocations of at most smallMost.
+type page struct{ live, total uint32 } // how many live there, and which of heap.totals pays for it
 
 // takeRoom books what the driver takes for an allocation that begins. Pools book their own.
 func (p *heap) takeRoom(b *entry) {
@@ -35,12 +41,12 @@ func (p *heap) takeRoom(b *entry) {
 		p.totals[t].rounding.most += wholePages(b.size) - b.size
 	case s.kind == Graph:
 		if p.graphs == nil {
-			p.graphs = make(map[int32]*chunks)
+			p.graphs = make(map[int32]*chunks.Set)
 		}
 		if p.graphs[s.device] == nil {
-			p.graphs[s.device] = &chunks{}
+			p.graphs[s.device] = &chunks.Set{}
 		}
-		p.graphs[s.device].add(b.address, b.size)
+		p.graphs[s.device].Add(b.address, b.size)
 	case s.kind != Device || s.space != Addresses:
 	case b.size > smallMost:
 		p.totals[t].rounding.known += int64(wholePages(b.size) - b.size)
@@ -74,7 +80,7 @@ func (p *heap) giveRoom(b *entry) {
 		p.totals[t].rounding.most -= wholePages(b.size) - b.size
 	case s.kind == Graph:
 		if x := p.graphs[s.device]; x != nil {
-			x.remove(b.address, b.size)
+			x.Remove(b.address, b.size)
 		}
 	case s.kind != Device || s.space != Addresses:
 	case b.size > smallMost:
@@ -115,7 +121,17 @@ func (p *heap) moveRoom(from, to *site, b *entry) (moved int64) {
 func (p *heap) roundingOf(t *runningTotal) rounding {
 	x := t.rounding
 	if t.Kind == Graph && p.graphs[t.Device] != nil {
-		x.most += minus(p.graphs[t.Device].most(), t.LiveBytes)
+		x.most += minus(p.graphs[t.Device].Most(), t.LiveBytes)
 	}
 	return x
+}
+
+func wholePages(size uint64) uint64 { return (size + driverPage - 1) &^ (driverPage - 1) }
+
+// deviceLive is a part of the books of one device.
+type deviceLive struct {
+	device int32
+	kind   Kind // of the allocations
+	bytes  uint64
+	rounding
 }

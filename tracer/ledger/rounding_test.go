@@ -153,6 +153,27 @@ func TestRoundingIsThatOfTheDriver(t *testing.T) {
 	}
 }
 
+// What is shown as one pool holds what its parts hold, and a destroyed pool holds the chunks of
+// what still lives in it.
+func TestShownAndDestroyedPoolsHoldTheirChunks(t *testing.T) {
+	l := New(Options{Begin: 5e9})
+	l.Tell(Process{PID: 7, Begin: 6e9, Devices: []string{"GPU-a"}})
+	alloc := func(address, handle uint64, device int32) {
+		l.Apply(&Event{Op: Alloc, Kind: Async, PID: 7, Time: 7e9, Address: address << 25, Size: 100, Handle: handle, Device: device})
+	}
+	alloc(1, 0, 0)
+	alloc(2, 0, UnknownDevice)
+	if got := l.Snapshot(8e9, time.Time{}).Pools; len(got) != 1 || got[0].Used != 200 || got[0].Least != 64<<20 || got[0].Held != 64<<20 {
+		t.Errorf("got %+v, want one pool of two chunks", got)
+	}
+	alloc(3, 0xb, 0)
+	l.Apply(&Event{Op: PoolDestroy, PID: 7, Time: 8e9, Handle: 0xb})
+	l.Tell(UsageReading{Time: 9e9, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 200 << 20}}})
+	if x := l.Snapshot(10e9, time.Time{}).Parts()[0]; x.Foreign != 104<<20 || x.Unexplained != 0 {
+		t.Errorf("got %+v, want three chunks explained", x)
+	}
+}
+
 // What NVML's figure has no room for is not rounding, whatever the rule.
 func TestRoundingNeverExceedsWhatNVMLReports(t *testing.T) {
 	l := New(Options{Begin: 5e9})
@@ -164,7 +185,7 @@ func TestRoundingNeverExceedsWhatNVMLReports(t *testing.T) {
 	read(6e9, 100<<20)
 	// In a page that has older allocations, so that the driver takes nothing for it.
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 7e9, Address: 0x200000, Size: 1000, API: "cuMemAlloc_v2"})
-	if x := read(8e9, 100<<20).Parts()[0]; x.Rounding != 0 || x.Unexplained != -1000 || x.Usage+uint64(x.Since) != 100<<20 {
+	if x := read(8e9, 100<<20).Parts()[0]; x.Rounding != 0 || x.Unexplained != 0 || x.Taken[TermForeign] != 1000 || x.Beyond() != 1000 || x.Driver+x.Foreign != 100<<20 {
 		t.Errorf("got %+v, want no rounding", x)
 	}
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 9e9, Address: 0x600000, Size: 3 << 20, API: "cuMemAlloc_v2"})

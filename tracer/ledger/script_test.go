@@ -177,7 +177,7 @@ func describeTensors(b *strings.Builder, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		fmt.Fprintf(b, "part %s of %d:", x.UUID, s.Balances[i].Usage)
-		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "rounding", x.Rounding, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unplaced", x.Unplaced, "unexplained", x.Unexplained)
+		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "rounding", x.Rounding, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unplaced", x.Unplaced, "unexplained", x.Unexplained, "beyond", x.Beyond())
 	}
 }
 

@@ -202,36 +202,158 @@ type PoolOrigin struct {
 	Time  uint64 // of the allocation, ns
 }
 
-// poolOrigins returns the origins of the private pools that the latest reading has segments of, by
-// pool.
-func (p *process) poolOrigins() (list []PoolOrigin) {
+// PoolCapture is what a private pool of PyTorch took from the driver for one CUDA graph, and still
+// has: memory that was allocated before the graph was made executable, and after the graph before
+// it. Graphs that were destroyed are not told from the next one. A MemPool, into which nothing is
+// captured, has them too: see report/pools.
+type PoolCapture struct {
+	Pool   caching.PoolID
+	Device int32  // CUDA ordinal
+	Stack  uint64 // of the call that made the graph executable
+	API    string
+	Time   uint64 // of that call, ns
+	Bytes  uint64
+}
+
+// comparePools orders by pool.
+func comparePools(a, b caching.PoolID) int { return slices.Compare(a[:], b[:]) }
+
+// privatePools returns the origins of the private pools that the latest reading has segments of, by
+// pool, and what each took for CUDA graphs, by pool and time.
+func (p *process) privatePools() (origins []PoolOrigin, captures []PoolCapture) {
 	a := p.allocator
 	if !slices.ContainsFunc(a.reading.Arenas, func(x caching.Arena) bool { return x.Pool.Private() }) {
-		return nil
+		return nil, nil
 	}
-	extents := p.extents()
-	p.spend(64 * len(a.reading.Segments))
+	extents, graphs := p.extents(), p.objects.graphs()
+	p.spend(64*len(a.reading.Segments) + len(graphs))
 	first := map[caching.PoolID]*extent{}
+	type capture struct {
+		pool   caching.PoolID
+		device int32
+		graph  int
+	}
+	taken := map[capture]uint64{}
 	for i := range a.reading.Segments {
 		s := &a.reading.Segments[i]
-		id := a.reading.Arenas[s.Arena].Pool
-		if !id.Private() {
+		arena := &a.reading.Arenas[s.Arena]
+		if !arena.Pool.Private() {
 			continue
 		}
 		k, _ := slices.BinarySearchFunc(extents, s.Address, func(x extent, address uint64) int { return cmp.Compare(x.end-1, address) })
-		if k == len(extents) || extents[k].start >= s.Address+s.Size || p.sites[extents[k].site].stack == 0 {
-			continue
-		}
-		if x := first[id]; x == nil || extents[k].time < x.time {
-			first[id] = &extents[k]
+		for ; k < len(extents) && extents[k].start < s.Address+s.Size; k++ {
+			x := &extents[k]
+			if f := first[arena.Pool]; p.sites[x.site].stack != 0 && (f == nil || x.time < f.time) {
+				first[arena.Pool] = x
+			}
+			g, _ := slices.BinarySearchFunc(graphs, x.time, func(o driverObject, time uint64) int { return cmp.Compare(o.time, time) })
+			if g < len(graphs) {
+				taken[capture{arena.Pool, arena.Device, g}] += min(x.end, s.Address+s.Size) - max(x.start, s.Address)
+			}
 		}
 	}
 	for id, x := range first {
 		s := p.sites[x.site]
-		list = append(list, PoolOrigin{Pool: id, Stack: s.stack, API: s.api, Time: x.time})
+		origins = append(origins, PoolOrigin{Pool: id, Stack: s.stack, API: s.api, Time: x.time})
 	}
-	slices.SortFunc(list, func(a, b PoolOrigin) int {
-		return cmp.Or(cmp.Compare(a.Pool[0], b.Pool[0]), cmp.Compare(a.Pool[1], b.Pool[1]))
+	for x, bytes := range taken {
+		s := &p.objects.sites[graphs[x.graph].site]
+		captures = append(captures, PoolCapture{x.pool, x.device, s.stack, s.api, graphs[x.graph].time, bytes})
+	}
+	slices.SortFunc(origins, func(a, b PoolOrigin) int { return comparePools(a.Pool, b.Pool) })
+	slices.SortFunc(captures, func(a, b PoolCapture) int {
+		return cmp.Or(comparePools(a.Pool, b.Pool), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Time, b.Time))
 	})
-	return list
+	return origins, captures
+}
+
+// Block is a live block of PyTorch's allocator.
+type Block struct {
+	Address, Size uint64
+	Device        int32 // CUDA ordinal
+	Sampled       bool  // it has an event of its own; unknown in captures
+}
+
+// extent is a range of addresses that leads to memory of a site.
+type extent struct {
+	start, end uint64
+	time       uint64 // of the allocation or mapping
+	site       uint32
+	mapped     bool // it is mapped by the virtual memory API
+}
+
+// cursor walks through blocks in order of their addresses.
+type cursor struct {
+	blocks []Block
+	i      int
+	at     uint64 // next has returned everything below
+}
+
+// next returns the next piece of a block that lies in x. The extents must come in order.
+func (c *cursor) next(x *extent) (from, to uint64, ok bool) {
+	for ; c.i < len(c.blocks); c.i++ {
+		start, end := span(c.blocks[c.i].Address, c.blocks[c.i].Size)
+		from := max(start, x.start, c.at)
+		if from >= x.end {
+			return 0, 0, false
+		}
+		if end > from {
+			c.at = min(end, x.end)
+			return from, c.at, true
+		}
+	}
+	return 0, 0, false
+}
+
+// freeRun is the longest run of free bytes in the segments of one device.
+type freeRun struct {
+	device int32
+	bytes  uint64
+}
+
+// blockList has the live blocks of a process as they were listed last, and those of the sample that
+// were freed since.
+type blockList struct {
+	blocks []Block // by address; nil if all are in the sample
+	freed  []uint64
+	time   uint64 // of the list; 0: there was none
+}
+
+// reserved returns what the allocator has reserved now; here reports whether a site's device is the
+// allocator's.
+func (p *torch) reserved(t *tensors, here func(device int32) bool) uint64 {
+	sum := t.now.reserved
+	if sum == 0 {
+		return 0
+	}
+	bytes, since, read := p.allocator.reservedAfter(t.device, t.now.time)
+	if read {
+		sum = bytes
+	}
+	for _, c := range t.changes {
+		switch s := p.sites[c.site]; {
+		case !s.segment || !here(s.device) || c.time <= since:
+		case c.freed:
+			sum = minus(sum, c.bytes)
+		default:
+			sum += c.bytes
+		}
+	}
+	for _, r := range t.returned {
+		if r.time > since {
+			sum = minus(sum, r.bytes)
+		}
+	}
+	return sum
+}
+
+// olderSegments returns what an allocator had reserved in segments from before the attach.
+func (p *torch) olderSegments(r *firstReport, here func(device int32) bool) uint64 {
+	bytes := r.reserved
+	for _, x := range r.driver {
+		if s := p.sites[x.site]; s.segment && here(s.device) {
+			bytes = minus(bytes, x.bytes)
+		}
+	}
+	return bytes
 }

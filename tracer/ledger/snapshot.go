@@ -90,6 +90,9 @@ type Pause struct {
 	LostAt uint64
 	// It is not traced at this moment: LiveBytes and the sites are of some time ago.
 	Open bool
+	// When it was traced, and what it had allocated at least then; ns after Begin. At most
+	// growth.MaxPhases; none if there was no pause.
+	Phases []Phase
 }
 
 // Site sums the allocations of one process and stack.
@@ -125,8 +128,16 @@ type Site struct {
 	// Allocations by window of time, from the site's first allocation to its latest or to its
 	// latest free, at most CohortLen; empty if no allocation is known.
 	Cohorts []Cohort
-	// Its recent past; nil if the process runs for no longer than the shortest horizon.
+	Pasts
+}
+
+// Pasts are more of the past of a Site.
+type Pasts struct {
+	// The recent past; nil if the process runs for no longer than the shortest horizon.
 	Recent *Recent
+	// Of kind Tensor, if tracing paused: what is presumed to live, with nothing but Cohorts, their
+	// windows and LiveBytes: see growth.Presumed. nil: there was no pause.
+	Presumed *Site
 }
 
 // Owner is a site whose memory another process imported.
@@ -200,8 +211,8 @@ type Object struct {
 	Before  uint64 // live ones when the Baseline was taken: later ones add to the gap
 }
 
-// Tensors has the totals of one process's PyTorch allocator on one device. All is exact except
-// Sampled, Halvings and Error:
+// Tensors has the totals of one process's PyTorch allocator on one device. Bytes that are allocated
+// and reserved are exact, as the allocator counts them; the others follow from them:
 //
 //	LiveBytes   = bytes allocated - bytes freed, over all size classes
 //	Older       = Allocated - LiveBytes
@@ -227,14 +238,14 @@ type Object struct {
 type Tensors struct {
 	Process   int
 	Device    int32  // or CPUDevice, for which only counts and Peak are known
-	Allocated uint64 // by the allocator's own count, as of its latest event
+	Allocated uint64 // by the allocator's own count, after its latest event
 	Reserved  uint64
 	// Highest Allocated since the attach; of CPUDevice the highest LiveBytes, read once a second.
 	Peak     uint64
 	PeakTime uint64
 
 	LiveObjects, LiveBytes   uint64 // of blocks allocated since the attach
-	AllocObjects, AllocBytes uint64 // likewise, freed or not
+	AllocObjects, AllocBytes uint64 // of the same blocks, freed or not
 	Sampled                  uint64 // live blocks in the sample
 	// Most halvings of the rate of a size class, due to SampleRate.Limit.
 	Halvings uint8
@@ -244,8 +255,8 @@ type Tensors struct {
 	// Bytes that no event gave out and that are live: Allocated - LiveBytes. They were allocated
 	// before the attach, or while the allocator was not traced.
 	Older uint64
-	// Part of Older of which it is not known to be from before the attach. What is freed of Older
-	// comes off it first.
+	// Part of Older that is not known to be from before the attach. What is freed of Older comes
+	// off it first.
 	Untraced uint64
 	Pause
 	// Bytes allocated before the attach and freed since, at even steps from Begin to End.
@@ -315,8 +326,8 @@ type Usage struct {
 }
 
 // Balance compares what NVML reports for a process on one GPU with the books: Usage = Baseline +
-// Live + Rounding + Gap. Baseline is the usage when the process was first seen; Live counts what is
-// Owned. Usage, Live, Rounding and Gap are as of Time.
+// Live + Rounding + Gap. Baseline is the usage when the process was first seen, minus what the
+// books had then; Live counts what is Owned. Usage, Live, Rounding and Gap are those at Time.
 type Balance struct {
 	Process  int
 	UUID     string
@@ -340,9 +351,9 @@ type Balance struct {
 	// best.
 	Doubt uint64
 	// NVML listed the running process there before, and no longer does, while the books have live
-	// memory there: it is checkpointed (cuda-checkpoint), or where the memory is is unknown. The
-	// other figures are 0, and Time is of its last listing. So they are without Unlisted if nothing
-	// is live, as after the end of its context.
+	// memory there: it is checkpointed (cuda-checkpoint), or the place of the memory is unknown.
+	// The other figures but Peak are 0, and Time is of its last listing. They are the same without
+	// Unlisted if nothing is live, as after the end of its context.
 	Unlisted bool
 }
 
@@ -372,44 +383,6 @@ type Stats struct {
 	OutOfMemory uint64
 	Folded      uint64 // Process.Folded of all processes, also of forgotten ones
 	Cost        TensorCost
-}
-
-// ProcessID identifies a process across snapshots of a session, also among those that had the same
-// pid.
-type ProcessID struct {
-	PID   uint32
-	Begin uint64
-}
-
-// ID returns the identity of the process.
-func (p *Process) ID() ProcessID { return ProcessID{p.PID, p.Begin} }
-
-// SiteID identifies a site across snapshots of a session. Without a stack, the call tells sites
-// apart.
-type SiteID struct {
-	Process ProcessID
-	Stack   uint64
-	API     string // "" with a stack
-	Kind    Kind
-	Device  int32
-}
-
-// IDOf returns the identity of a site of the snapshot.
-func (s *Snapshot) IDOf(x *Site) SiteID {
-	id := SiteID{Process: s.Processes[x.Process].ID(), Stack: x.Stack, Kind: x.Kind, Device: x.Device}
-	if x.Stack == 0 {
-		id.API = x.API
-	}
-	return id
-}
-
-// indexOf returns where each process stands in the list of a snapshot.
-func indexOf(list []Process) map[ProcessID]int {
-	index := make(map[ProcessID]int, len(list))
-	for i := range list {
-		index[list[i].ID()] = i
-	}
-	return index
 }
 
 // Now returns what a GPU uses at the moment of its Snapshot: NVML's last reading, corrected by what

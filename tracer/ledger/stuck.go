@@ -12,8 +12,8 @@ import (
 // (expandable segments), each mapping goes back by itself, and counts as a segment here.
 //
 // It is of segments allocated since the attach: Free + Idle = Tensors.Cached, unless the blocks
-// outside of the sample were listed at another moment. Then neither sum exceeds Cached. If the
-// allocator was read a moment before, and exactly, all is of that moment and of all segments.
+// outside of the sample were listed at another moment. Then the sum is at most Cached. If the
+// allocator was read, with certainty, at most 10 s before, all is of that moment and all segments.
 type Stuck struct {
 	Process int
 	Device  int32

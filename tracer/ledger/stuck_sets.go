@@ -99,7 +99,7 @@ func (x *Stuck) divide(p *process) {
 	slices.SortStableFunc(x.Sets, func(a, b StuckSet) int { return cmp.Compare(b.Free, a.Free) })
 }
 
-// number returns that of a stack and a holder.
+// number returns the number of a stack and a holder.
 func (d *divider) number(stack uint32, holder int) uint32 {
 	pair := uint64(stack)<<32 | uint64(uint32(holder+1))
 	n, ok := d.numbers[pair]
@@ -180,8 +180,8 @@ const (
 	maxPages = 1 << 20
 )
 
-// addStuckRead adds what is stuck of the allocators that were read exactly a moment ago, at that
-// moment. It reports their devices.
+// addStuckRead adds what was stuck of the allocators of a recent reading that is certain. It
+// returns their devices.
 func (p *process) addStuckRead(s *Snapshot, index int) map[int32]bool {
 	a := p.allocator
 	if a == nil || s.End > a.time+recentReading {

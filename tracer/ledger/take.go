@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Snapshot returns a copy of the books as of now, in ns of CLOCK_MONOTONIC; wall is the same moment
-// on the wall clock. Its duration grows with the sites, not with the live allocations. The ledger
+// Snapshot returns a copy of the books at now, in ns of CLOCK_MONOTONIC; wall is the same moment on
+// the wall clock. Its duration grows with the sites, not with the live allocations. The ledger
 // keeps no reference to the copy.
 func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, view{}) }
 
@@ -20,7 +20,7 @@ func (l *Ledger) Running(now uint64, wall time.Time) *Snapshot {
 }
 
 // Levels is Snapshot for one of many moments in a chart: its Sites are those with live memory, and
-// have only what lives there. It has no Failures, Objects and Walks.
+// have only what lives there. It has no Failures, Objects, Caches and Walks.
 func (l *Ledger) Levels(now uint64, wall time.Time) *Snapshot {
 	return l.take(now, wall, view{levels: true})
 }
@@ -76,7 +76,7 @@ type view struct {
 type processView struct {
 	*process
 	all      *view
-	at       *mark         // the moment of a process that is not shown as of now, or nil
+	at       *mark         // the earlier moment at which the process is shown, or nil
 	only     int32         // the device that UnknownDevice means
 	onlyUUID string        // UUID of the GPU that alone carries the process
 	index    int           // in Snapshot.Processes
@@ -249,6 +249,8 @@ func (v *view) pools() {
 			to.Objects += x.Objects
 			to.Used += x.Used
 			to.Reserve += x.Reserve
+			to.Least += x.Least
+			to.Held += x.Held
 			to.Threshold = max(to.Threshold, x.Threshold)
 			continue
 		}
@@ -267,18 +269,24 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-func (s *Site) merge(part *Site) {
+// AddFigures adds the objects, bytes and growth of another site, and takes over its oldest
+// allocation if that is older.
+func (s *Site) AddFigures(part *Site) {
 	s.LiveObjects += part.LiveObjects
 	s.LiveBytes += part.LiveBytes
 	s.AllocObjects += part.AllocObjects
 	s.AllocBytes += part.AllocBytes
-	s.Segment = s.Segment || part.Segment
 	s.Tensors += part.Tensors
 	s.Asleep += part.Asleep
 	s.Growth += part.Growth
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest
 	}
+}
+
+func (s *Site) merge(part *Site) {
+	s.AddFigures(part)
+	s.Segment = s.Segment || part.Segment
 	s.Evicted += part.Evicted
 	s.Crowded += part.Crowded
 	s.mergeOwners(part)

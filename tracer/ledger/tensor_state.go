@@ -5,11 +5,9 @@ package ledger
 import (
 	"cmp"
 	"math"
-	"slices"
 )
 
-// toldTotals has the totals of an allocator as of its newest report of them, by an event or a
-// reading.
+// toldTotals has the totals of an allocator at its newest report of them, by an event or a reading.
 type toldTotals struct {
 	time                      uint64
 	allocated, reserved, live uint64
@@ -53,6 +51,9 @@ func (p *torch) tell(t *tensors, e *Event) {
 	}
 	p.keepTold(t)
 	t.now = now
+	if !t.open {
+		t.phases.Reach(e.Time, now.allocated)
+	}
 	t.peak.reach(now.allocated, e.Time)
 	p.reachedTensors(now.allocated, e.Time)
 	if now.liveKnown {
@@ -139,9 +140,9 @@ func (t *tensors) sampleChanged(class uint8, time uint64, w *count, freed bool) 
 	c.freed.bytes += int64(w.bytes)
 }
 
-// tensorState is the state of an allocator as of the newest event. Allocated, reserved and live
-// bytes are exact if events report them, and as of the last reading if not. Other changes since
-// then are those of the sample, and so are exact if all blocks are in it.
+// tensorState is the state of an allocator after the newest event. Allocated, reserved and live
+// bytes are exact if events report them, else those of the last reading. Other changes since then
+// are those of the sample, and so are exact if all blocks are in it.
 type tensorState struct {
 	allocated, reserved uint64
 	live, freed         count         // sums over classes
@@ -244,161 +245,14 @@ func (p *heap) keepTold(t *tensors) {
 	}
 }
 
-// tellPeak is that of an allocator.
+// tellPeak is what an allocator had at the peak with that number, if it has changed since.
 type tellPeak struct {
 	now    toldTotals
 	number uint32
 }
 
+// tellHigh is the same at a highest.
 type tellHigh struct {
 	now    toldTotals
 	number uint64
-}
-
-// Untraced is a time in which no report of a tensor was seen: a block that lived at From may have
-// been freed, and its address given out again. Blocks that are not proven to have stayed count as
-// freed at From. It comes after a TensorReading of From; the next one has the blocks that stayed
-// and no others.
-type Untraced struct {
-	PID      uint32 // of the process; 0: all
-	From, To uint64
-	// Open is set while it goes on. Then the blocks of allocators that are not in Stayed are those
-	// of From, whatever became of them; what else the next TensorReading has allocated is
-	// Tensors.Untraced.
-	Open   bool
-	Stayed []Stayed // at most one of each allocator; unless Open, those of the others may all be gone
-}
-
-// Stayed bounds what one allocator may have freed in a time in which it was not traced.
-type Stayed struct {
-	PID    uint32
-	Device int32
-	// Size in bytes of the largest block that may have been freed, of small and of large ones. 0:
-	// none was; Unknown: any may have been.
-	Small, Large uint64
-}
-
-const (
-	// Unknown is no bound.
-	Unknown uint64 = math.MaxUint64
-
-	// LargestSmall is the size of the largest small block: kSmallSize in
-	// c10/cuda/CUDACachingAllocator.cpp (PyTorch 1.13 to 2.11). Larger requests go to other pools.
-	LargestSmall = 1 << 20
-)
-
-// Has reports whether a block of a size was not freed.
-func (s *Stayed) Has(size uint64) bool {
-	if size <= LargestSmall {
-		return size > s.Small
-	}
-	return size > s.Large
-}
-
-// freed returns how many bytes may have been freed.
-func (s *Stayed) freed() uint64 { return s.Small + min(s.Large, Unknown-s.Small) }
-
-func (in Untraced) tell(l *Ledger) {
-	l.eachAlive(func(p *process) {
-		if !p.purged && (in.PID == 0 || in.PID == p.PID) {
-			p.loseTensors(&in)
-		}
-	})
-}
-
-// of returns what is known of an allocator, and whether its blocks are left as they are.
-func (in *Untraced) of(pid uint32, device int32) (s Stayed, held bool) {
-	for _, s := range in.Stayed {
-		if s.PID == pid && s.Device == device {
-			return s, false
-		}
-	}
-	if in.Open {
-		return Stayed{}, true
-	}
-	return Stayed{Small: Unknown, Large: Unknown}, false
-}
-
-// loseTensors ends the blocks that may have been freed. Their addresses must not keep the stacks of
-// blocks that have gone.
-func (p *process) loseTensors(in *Untraced) {
-	p.spend(len(in.Stayed) * len(p.tensors))
-	stayed, ending := make([]Stayed, len(p.tensors)), map[*tensors]bool{}
-	for i := range p.tensors {
-		t, held := &p.tensors[i], false
-		stayed[i], held = in.of(p.PID, t.device)
-		t.traced, t.untraced, t.open = minus(t.older(), stayed[i].freed()), true, in.Open
-		if !held {
-			ending[t] = true
-		}
-		if !held && stayed[i].freed() > 0 {
-			t.lost = in.To
-		}
-	}
-	if len(ending) > 0 {
-		p.endUnproven(in, stayed)
-	}
-	for t := range ending {
-		t.reading.endBlocks()
-		t.since, t.first = sampleSince{}, firstReport{}
-		t.now.live, t.now.begun, t.now.liveKnown = 0, false, t.now.known
-	}
-}
-
-// endUnproven ends the blocks of the sample that may have been freed, by device.
-func (p *process) endUnproven(in *Untraced, stayed []Stayed) {
-	p.spend(len(p.live))
-	extents := p.extents()
-	var keys []liveKey
-	for key, n := range p.live {
-		if key.space != Blocks {
-			continue
-		}
-		b := p.entries.at(n)
-		s := &stayed[p.sites[b.site].total]
-		if *s != (Stayed{}) && (!s.Has(b.size) || isYounger(extents, b.address, in.From)) {
-			keys = append(keys, key)
-		}
-	}
-	slices.SortFunc(keys, func(a, b liveKey) int { return cmp.Compare(a.address, b.address) })
-	for _, key := range keys {
-		p.dropTensor(key, p.live[key], in.From)
-	}
-}
-
-// older returns the bytes that were allocated before the attach, at the newest report.
-func (t *tensors) older() uint64 {
-	live := t.now.live
-	if !t.now.liveKnown {
-		live = t.reading.live.bytes
-	}
-	older := minus(t.now.allocated, live)
-	if t.untraced {
-		older = min(older, t.traced)
-	}
-	return older
-}
-
-// isYounger reports whether the memory of a block was taken from the driver after a time: then it
-// is not the block's any more. The driver's probes stay, so this is also known of a process that
-// has set its counters back.
-func isYounger(extents []extent, address, time uint64) bool {
-	i, _ := slices.BinarySearchFunc(extents, address, func(x extent, address uint64) int {
-		if x.end <= address {
-			return -1
-		}
-		return 1
-	})
-	return i < len(extents) && extents[i].start <= address && extents[i].time > time
-}
-
-// endBlocks counts live blocks as freed.
-func (r *tensorReading) endBlocks() {
-	r.live, r.freed = count{}, count{}
-	for i := range r.classes {
-		k := &r.classes[i]
-		k.freed.take(&k.live)
-		k.live = count{}
-		r.freed.take(&k.freed)
-	}
 }

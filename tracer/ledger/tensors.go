@@ -31,8 +31,9 @@ type tensors struct {
 	now         toldTotals
 	olderFreed  growth.History // freed bytes of blocks from before the attach, by readings
 	first       firstReport
-	changes     []segmentChange // of driver allocations, since the allocator's latest report
-	returned    []returned      // since then: what had been allocated before the attach
+	// Since the allocator's latest report.
+	changes  []segmentChange // of driver allocations
+	returned []returned      // ends of segments from before the attach
 
 	peak     highest // by the allocator's own count
 	livePeak highest // of live bytes
@@ -42,10 +43,11 @@ type tensors struct {
 
 	outside uint64 // bytes of live blocks in no booked segment, at the last BlockList
 
-	open     bool   // it is not traced now: the blocks of the sample are those of some time ago
-	untraced bool   // it was not traced for some time: then what no event gave out may have been allocated in that
-	lost     uint64 // when blocks ended for that the latest time; 0: never
-	traced   uint64 // bytes from before the attach that did not leave in such times
+	open     bool          // it is not traced now: the blocks of the sample are those of some time ago
+	untraced bool          // it was not traced for some time: then what no event gave out may have been allocated in that
+	lost     uint64        // when blocks ended because of that the latest time; 0: never
+	traced   uint64        // bytes from before the attach that did not leave in such times
+	phases   growth.Phases // in which it was traced, with what it had at least
 
 	contradicted, unbooked bool // the warning has been given
 }
@@ -100,7 +102,7 @@ func (p *torch) allocTensor(e *Event) {
 	}
 	key := liveKey{e.Address, Blocks}
 	if old, ok := p.live[key]; ok {
-		p.dropTensor(key, old, e.Time)
+		p.dropTensor(key, old, e.Time, (*growth.Presumed).Remove)
 	}
 	s := p.site(siteKey{
 		stack: e.Stack, device: tensorDevice(e.Device), kind: Tensor, space: Blocks,
@@ -129,6 +131,9 @@ func (p *torch) allocTensor(e *Event) {
 	s.liveSquares += w.objects * w.objects
 	s.track.History.Record(p.options.Begin, e.Time, s.liveBytes)
 	s.track.Add(p.options.Begin, e.Time, w.bytes)
+	if t.untraced {
+		s.presume().Add(p.options.Begin, e.Time, w.bytes)
+	}
 	t.sampleChanged(s.class, e.Time, &w, false)
 	b := p.addEntry(key, entry{address: e.Address, size: e.Size, time: e.Time, site: s.number, extra: uint32(halvings)})
 	p.link(b, s.last)
@@ -150,17 +155,23 @@ func (p *torch) sumOf(s *site) *tensors {
 func (p *torch) freeTensor(e *Event) {
 	key := liveKey{e.Address, Blocks}
 	if n, ok := p.live[key]; ok {
-		p.dropTensor(key, n, e.Time)
+		p.dropTensor(key, n, e.Time, nil)
 	}
 	p.tellTotals(e)
 }
 
-func (p *torch) dropTensor(key liveKey, n uint32, time uint64) {
+// dropTensor ends a block. lost is how it leaves site.presumed, nil if it was seen to be freed.
+func (p *torch) dropTensor(key liveKey, n uint32, time uint64, lost lose) {
 	if p.observer != nil {
 		p.observer.Freed(p.allocation(n), time)
 	}
 	b := p.entries.at(n)
 	w, birth, s := sampled(b.size, b.extra), b.time, p.sites[b.site]
+	if x := s.presumed; x != nil && lost != nil {
+		lost(x, p.options.Begin, birth, time, w.bytes)
+	} else if x != nil {
+		x.Free(p.options.Begin, birth, time, w.bytes)
+	}
 	p.noteListedFreed(b.address)
 	p.unlink(n)
 	p.dropEntry(key, n)
@@ -213,10 +224,10 @@ type TensorTotals struct {
 	PID      uint32
 	Device   int32  // CUDA ordinal, or CPUDevice
 	Reported uint64 // time of the allocator's latest report; 0: unknown
-	// The allocator's own totals as of its latest report, 0 if it reports none; unused for
+	// The allocator's own totals after its latest report, 0 if it reports none; unused for
 	// CPUDevice.
 	Allocated, Reserved uint64
-	// Live bytes of Classes, as of the same report; 0 if they were not counted.
+	// Live bytes of Classes after the same report; 0 if they were not counted.
 	Live uint64
 	// Highest Allocated since the attach (without totals: highest Live) and when that was; 0 if not
 	// every report was read.
@@ -383,8 +394,8 @@ func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
 	for i := range held {
 		if h := &held[i]; h.Device == device {
 			totals.Older += min(h.Older, maxTensors-totals.Older)
+			totals.Allocated += min(minus(h.Bytes, h.Driver), maxTensors-totals.Allocated)
 		}
 	}
-	totals.Allocated = totals.Older
 	return totals
 }

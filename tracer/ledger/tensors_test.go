@@ -109,7 +109,7 @@ total cuda:0 tensor live 1/512 alloc 1/512 peak 512@0
 site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
 balance GPU-b cuda:0 usage 300 peak 300 baseline 300 live 0 gap 0
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 foreign 300
-part GPU-b of 300: tensors 512 foreign 300 unexplained -512`},
+part GPU-b of 300: tensors 300 beyond 512`},
 
 	{"a tensor of another device shows that one GPU does not carry all", `
 devices GPU-a
@@ -123,7 +123,7 @@ site 1 ? device live 1/4096 alloc 1/4096 oldest 1
 site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 1 torch
 balance GPU-a cuda:0 usage 4096 peak 4096 baseline 4096 live 0 gap 0
 tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1
-part GPU-a of 4096: unplaced 4608 unexplained -512`},
+part GPU-a of 4096: unplaced 4096 beyond 512`},
 
 	{"the reserved memory of two ordinals of one GPU is not foreign", `
 usage t=1 GPU-a=1000

@@ -223,7 +223,7 @@ func (u *undo) renumberFrees(to func(n uint32) uint32) {
 	}
 }
 
-// driver has what the calls of the driver told: allocations, virtual memory, exports.
+// driver has what calls of the driver report: allocations, virtual memory, exports.
 type driver struct {
 	contexts
 	undo

@@ -7,9 +7,8 @@ type unplaced struct{ older, newer uint64 }
 
 // takeUnplaced takes memory on no known GPU off the parts of its process: NVML counts those bytes
 // on one of its GPUs. Newer bytes come off Unexplained first and then off Foreign, older ones the
-// other way round. The rest is newer than NVML's reading, as a negative remainder of a known GPU
-// is.
-func (s *Snapshot) takeUnplaced(parts []Part, list []unplaced) {
+// other way round. The rest is newer than NVML's reading: it is beyond the figure of the first GPU.
+func (s *Snapshot) takeUnplaced(parts []Part, beyond []int64, list []unplaced) {
 	for from := 0; from < len(parts); {
 		to := from + 1
 		for to < len(parts) && parts[to].Process == parts[from].Process {
@@ -26,7 +25,7 @@ func (s *Snapshot) takeUnplaced(parts []Part, list []unplaced) {
 		x.newer -= takeShares(some, x.newer, ofForeign)
 		x.older -= takeShares(some, x.older, ofUnexplained)
 		some[0].Unplaced += x.older + x.newer
-		some[0].Unexplained -= int64(x.older + x.newer)
+		beyond[from] = max(beyond[from], 0) + int64(x.older+x.newer)
 		from = to
 	}
 }
@@ -38,7 +37,7 @@ type field struct {
 }
 
 var (
-	ofUnexplained = field{func(x *Part) uint64 { return uint64(max(x.Unexplained, 0)) }, func(x *Part, n uint64) { x.Unexplained -= int64(n) }}
+	ofUnexplained = field{func(x *Part) uint64 { return x.Unexplained }, func(x *Part, n uint64) { x.Unexplained -= n }}
 	ofForeign     = field{func(x *Part) uint64 { return x.Foreign }, func(x *Part, n uint64) { x.Foreign -= n }}
 )
 

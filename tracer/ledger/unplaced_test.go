@@ -38,8 +38,9 @@ func checkSums(t *testing.T, s *Snapshot) {
 		}
 	}
 	for i, x := range s.Parts() {
-		shown[x.Process] += x.OlderAllocated + x.OlderCached + x.Foreign + uint64(x.Unexplained)
-		usage[x.Process] += s.Balances[i].Usage + uint64(s.Balances[i].Since)
+		books := x.Books()
+		shown[x.Process] += books.OlderAllocated + books.OlderCached + books.Foreign + x.Unexplained
+		usage[x.Process] += x.Beyond() + uint64(max(int64(s.Balances[i].Usage)+s.Balances[i].Since, 0))
 		listed[x.Process] = true
 	}
 	for i, p := range s.Processes {
@@ -49,7 +50,8 @@ func checkSums(t *testing.T, s *Snapshot) {
 	}
 }
 
-// checkPartsOf compares the parts with lists of Driver, Foreign, Unplaced and Unexplained.
+// checkPartsOf compares the parts with lists of Driver, Foreign, Unplaced, and Unexplained less
+// Beyond.
 func checkPartsOf(t *testing.T, s *Snapshot, want ...[4]int64) {
 	t.Helper()
 	checkSums(t, s)
@@ -58,7 +60,7 @@ func checkPartsOf(t *testing.T, s *Snapshot, want ...[4]int64) {
 		t.Fatalf("parts %+v, want %v", parts, want)
 	}
 	for i, x := range parts {
-		if got := [4]int64{int64(x.Driver), int64(x.Foreign), int64(x.Unplaced), x.Unexplained}; got != want[i] {
+		if got := [4]int64{int64(x.Driver), int64(x.Foreign), int64(x.Unplaced), int64(x.Unexplained) - int64(x.Beyond())}; got != want[i] {
 			t.Errorf("%s: driver, foreign, unplaced, unexplained %v, want %v", x.UUID, got, want[i])
 		}
 	}
@@ -77,9 +79,9 @@ func TestWhatIsOnNoKnownGPUComesOffItsProcess(t *testing.T) {
 			usage t=1 GPU-a=300 GPU-b=100
 			alloc t=2 addr=a size=100
 			usage t=3 GPU-a=300 GPU-b=120`, [][4]int64{{0, 240, 60, 0}, {0, 80, 40, 0}}},
-		"nothing becomes negative but what is newer than the reading": {`
+		"what is newer than the reading is beyond its figure": {`
 			usage t=1 GPU-a=30 GPU-b=10
-			alloc t=2 addr=a size=100`, [][4]int64{{0, 0, 90, -60}, {0, 0, 10, 0}}},
+			alloc t=2 addr=a size=100`, [][4]int64{{0, 0, 30, -60}, {0, 0, 10, 0}}},
 		"what is on known ones stays there": {`
 			devices GPU-a GPU-b
 			usage t=1 GPU-a=300 GPU-b=300

@@ -194,3 +194,48 @@ func TestAPauseOfAnotherProcessChangesNothing(t *testing.T) {
 		t.Errorf("lost at %d, want 40", x.LostAt)
 	}
 }
+
+// TestWhatAProcessHasThatDoesNotRunIsNotPresumedToLive: each step of 10 ns has a gradient and keeps
+// an output. Tracing pauses where the process has not run for 100 steps, in the middle of one.
+func TestWhatAProcessHasThatDoesNotRunIsNotPresumedToLive(t *testing.T) {
+	const output, gradient = 12, 13
+	a := newAway(t)
+	now, live := uint64(100), uint64(small+large+larger)
+	report := func(op Op, address uint64, stack uint64) {
+		now += 5
+		live += large
+		if op == Free {
+			live -= 2 * large
+		}
+		a.Apply(&Event{
+			Kind: Tensor, Op: op, Space: Blocks, PID: 7, Time: now, Address: address, Size: large, Stack: stack, API: "torch",
+			Told: ToldAllocated | ToldLive, Allocated: awayOlder + live, Reserved: 1 << 30, Live: live,
+		})
+	}
+	for phase := range uint64(4) {
+		a.Tell(Untraced{From: now, To: now + 10})
+		now, live = now+10, 0
+		a.read(now, awayOlder, 0)
+		for step := range uint64(8) {
+			report(Alloc, 2<<40+(8*phase+step)<<30, output)
+			report(Alloc, 1<<40, gradient)
+			if step < 7 {
+				report(Free, 1<<40, gradient)
+			}
+		}
+		reported := now
+		now += 1000
+		a.Tell(TensorReading{Time: now, Totals: []TensorTotals{{PID: 7, Reported: reported, Allocated: awayOlder + live, Reserved: 1 << 30, Live: live, Classes: a.classes}}})
+	}
+	a.Tell(Untraced{From: now, To: now + 10})
+	s := a.Snapshot(now+100, time.Time{})
+	of := map[uint64]uint64{}
+	for i := range s.Sites {
+		if x := s.Sites[i].Presumed; x != nil {
+			of[s.Sites[i].Stack] += x.LiveBytes / large
+		}
+	}
+	if of[gradient] != 0 || of[output] < 20 {
+		t.Errorf("%d gradients and %d outputs of 32 are presumed to live", of[gradient], of[output])
+	}
+}

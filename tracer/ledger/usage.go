@@ -134,8 +134,8 @@ func (p *contexts) settleLower(r *reading, usage, time uint64) {
 	}
 }
 
-// firstTensors keeps the state of PyTorch's allocator at the moment of the baseline, from which
-// memory of the allocator must be subtracted as of the same moment.
+// firstTensors keeps the state of PyTorch's allocator at the moment of the baseline: memory of the
+// allocator is subtracted from the baseline as it was then.
 func (p *gpuMap) firstTensors(r *reading, time uint64) {
 	device := ordinalOf(p.uuids(), r.uuid)
 	for i := range p.tensors {

@@ -8,16 +8,17 @@ import (
 )
 
 // AddHighest adds Snapshot.Highest: the same books, in which each running process has what it had
-// when it had most since AddHighest was called last; it is nil if all have most now. It must follow
-// the call of Ledger.Snapshot that took the snapshot: nothing may be booked in between.
+// when it had most since AddHighest was called last, or since it began; it is nil if all have most
+// now. It must follow the call of Ledger.Snapshot that took the snapshot: nothing may be booked in
+// between.
 //
-// What is measured is what the peak is of: tensors on one GPU where PyTorch reports them, else what
-// the process allocated. All that is live in a process is of the same instant, so that its parts
-// add up; processes have instants of their own. Growth, History, Cohorts, Oldest and Holders are
-// those of the snapshot. The cache is spread evenly over the segments. What no event told is not
-// seen: tensors beyond the sample that came and went. A process with memory asleep is as of now.
+// It measures the same as the peak: tensors on one GPU where PyTorch reports them, else what the
+// process allocated. All that is live in a process is of the same instant, so that its parts add
+// up; instants of processes differ. Growth, History, Cohorts, Oldest and Holders are those of the
+// snapshot. The cache is spread evenly over the segments. Tensors beyond the sample that came and
+// went between two events are not seen. A process with memory asleep is shown as it is now.
 func (l *Ledger) AddHighest(s *Snapshot) {
-	s.Highest = nil
+	s.Highest, l.follows = nil, true
 	moved := map[*process]bool{}
 	l.eachAlive(func(p *process) {
 		if p.high.bytes > p.highNow() && len(p.asleep.ranges) == 0 && !p.purged {
@@ -106,9 +107,9 @@ func (l *Ledger) AddStuck(s *Snapshot) {
 	})
 }
 
-// AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that
-// ended after the snapshot was taken and is as of its moment, and its Caches by the latest reading.
-// If no walk has found anything yet, and one is under way, that walk counts as failed.
+// AddWalk replaces the walks of a process in a snapshot by those in the books, since a walk of the
+// snapshot's moment ends later, and its Caches by the latest reading. If no walk has found anything
+// yet, and one is under way, that walk counts as failed.
 func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	p := l.walkOf(pid, s.End)
 	if p == nil {

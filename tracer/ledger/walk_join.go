@@ -32,7 +32,7 @@ func (p *process) join(in *Walk, opened *openWalk) joined {
 			j.segments = append(j.segments, x)
 		}
 	}
-	j.walked = Walked{Time: in.Time, Took: in.Took, Failure: in.Failure, Problems: slices.Clone(in.Problems), Waste: slices.Clone(in.Waste[:min(len(in.Waste), MaxWaste)])}
+	j.walked = Walked{Time: in.Time, Took: in.Took, Failure: in.Failure, Problems: slices.Clone(in.Problems), Waste: slices.Clone(in.Waste[:min(len(in.Waste), MaxWaste)]), Saved: slices.Clone(in.Saved[:min(len(in.Saved), MaxSaved)])}
 	for _, f := range opened.freed {
 		j.freed[f.site] += min(f.weight, maxTensors-min(j.freed[f.site], maxTensors))
 	}
@@ -115,7 +115,7 @@ func (j *joined) givenOut(s *Storage) bool {
 	_, freed := j.opened.freed[key]
 	_, live := j.live[key]
 	before := set.find(address)
-	if given || freed || live {
+	if given || freed || live || j.fromDriver(address) {
 		return true
 	}
 	if j.allocator.olderAt(address) != 0 {
@@ -131,6 +131,15 @@ func (j *joined) givenOut(s *Storage) bool {
 		return 1
 	})
 	return i < len(j.segments) && j.segments[i].start <= address
+}
+
+// fromDriver reports whether the driver gave out an address since the attach, as for PyTorch's
+// backend cudaMallocAsync.
+func (j *joined) fromDriver(address uint64) bool {
+	key := liveKey{address, Addresses}
+	_, freed := j.opened.freed[key]
+	_, live := j.live[key]
+	return freed || live
 }
 
 // addOlder sums a storage that seems to be older than the attach.

@@ -31,7 +31,7 @@ func (p *torch) dropOpenWalk() {
 	}
 }
 
-// closeWalk ends what openWalk began. A walk that was not opened is as of now.
+// closeWalk ends what openWalk began. A walk that was not opened shows the present state.
 func (p *torch) closeWalk(time uint64) openWalk {
 	if w := p.walks; w == nil || w.open == nil || w.open.time != time {
 		p.openWalk(time)
@@ -132,8 +132,8 @@ func (w *Walked) share() float64 {
 	return float64(held) / float64(all)
 }
 
-// keepWalk adds a walk to those of a process. Beyond maxWalks, or without room, it drops the walk
-// nearest to its neighbors in time, except the first and the latest.
+// keepWalk adds a walk to those of a process. Beyond maxWalks, it drops the one nearest to its
+// neighbors in time; if tableHeld has no room, the latest. It keeps the first.
 func (p *process) keepWalk(w Walked) {
 	drop := func(i int) {
 		p.giveAll(tableHeld, len(p.walks.list[i].Held))

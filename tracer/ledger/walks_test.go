@@ -4,9 +4,12 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
@@ -177,5 +180,58 @@ func TestAWalkThatIsStillUnderWayIsAddedAsOneNotInTime(t *testing.T) {
 	l.AddWalk(s, 7)
 	if w := s.LatestWalk(0); w == nil || w.Time != 30 {
 		t.Errorf("what an earlier walk found is worth more: %+v", s.Walks)
+	}
+}
+
+// TestWhatBothWalksFindLasts: only what the walks next before and after a moment found alike, and
+// at rest, lasted. A walk that failed is no walk.
+func TestWhatBothWalksFindLasts(t *testing.T) {
+	for name, change := range map[string]func(before, after *Walk){
+		"model and history": func(_, _ *Walk) {},
+		"model":             func(_, after *Walk) { after.Storages = slices.Delete(after.Storages, 1, 2) },
+		"history":           func(_, after *Walk) { after.Storages[0].InMotion = true },
+		"history, again":    func(before, _ *Walk) { before.Storages[0].InMotion = true },
+		"history, as well": func(_, after *Walk) {
+			after.Holders = []Holder{held("model", true), held("history[*]", true)}
+			after.Holders[0].Parts[modelpart.Weight] = 1 << 20
+		},
+		"nothing":        func(before, _ *Walk) { *before = Walk{PID: 7, Time: before.Time, Failure: "no"} },
+		"nothing, again": func(_, after *Walk) { *after = Walk{PID: 7, Time: after.Time, Failure: "no"} },
+	} {
+		l := walkedBooks(t)
+		before, after := walkOfTwo(30), walkOfTwo(60)
+		change(&before, &after)
+		l.Tell(before)
+		s := l.Snapshot(40, time.Time{})
+		l.Tell(after)
+		l.AddWalk(s, 7)
+		NoteLasting(l, s, 7)
+		var got []string
+		for _, h := range s.LatestWalk(0).Held {
+			if h.Lasted {
+				got = append(got, h.Path)
+			}
+		}
+		var want []string
+		for _, path := range []string{"model", "history[*]"} {
+			if word, _, _ := strings.Cut(path, "["); strings.Contains(name, word) {
+				want = append(want, path)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q lasted", name, got)
+		}
+	}
+	l := walkedBooks(t)
+	l.Tell(walkOfTwo(30))
+	s := l.Snapshot(40, time.Time{})
+	NoteLasting(l, s, 7)  // no walk after it
+	NoteLasting(l, s, 99) // no process
+	for _, h := range s.LatestWalk(0).Held {
+		if h.Lasted {
+			t.Errorf("%s lasted, by one walk", h.Path)
+		}
 	}
 }

@@ -155,6 +155,7 @@ func (v *processView) tensorsIn(t *tensors, m *tensorState, segments map[process
 	if t.untraced {
 		out.Untraced = minus(out.Older, t.traced)
 		out.LostAt = minus(t.lost, session.Begin)
+		out.Phases = t.phases.View(session.Begin, session.End)
 	}
 	t.olderFreed.Fill(out.OlderFreed[:], 0, session.End-session.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
@@ -307,6 +308,7 @@ func (v *processView) tensorSite(s *site, part *share, x *stratum) *Site {
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
 	s.fillTensors(v.all.s.Begin, v.all.s.End, v.newest, out, part)
+	s.fillPresumed(v.all.s.Begin, v.all.s.End, out, p)
 	v.addHolders(out, s.siteKey)
 	out.grow(from, session, func(t uint64) uint64 { return x.weighted(s.track.History.At(t), p) })
 	return out

@@ -103,7 +103,7 @@ func (j *fakeJob) check(t *testing.T, everything bool) {
 		f := j.allocators[got.Device]
 		want := f.want(0, j.context[got.Device])
 		want.Peak, want.PeakTime, want.Error = got.Peak, got.PeakTime, got.Error
-		if got != want || everything && got.Error != 0 {
+		if !reflect.DeepEqual(got, want) || everything && got.Error != 0 {
 			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
 		j.checkSites(t, s, f, everything)

@@ -11,7 +11,7 @@ import (
 const (
 	smallSize = 1 << 20  // kSmallSize: larger requests go to the arena of large blocks
 	smallPage = 2 << 20  // kSmallBuffer: what an expandable segment of small blocks maps at once
-	largePage = 20 << 20 // kLargeBuffer: likewise of large ones
+	largePage = 20 << 20 // kLargeBuffer: the same of large blocks
 )
 
 // Cache is what the cache of one device is made of, in bytes:
@@ -32,7 +32,7 @@ type Cache struct {
 	Private uint64
 	// Free in segments with live blocks of other streams than Main: only these streams get it.
 	Streams uint64
-	// Free blocks of at most 1 MiB beside live large ones: each request there is larger.
+	// Free blocks of at most 1 MiB in arenas of large ones: each request there is larger.
 	Small uint64
 	// The rest: free in segments that a live block keeps from going back.
 	Held uint64

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package caching has the state of PyTorch's caching allocators as it was read from outside at a
-// moment, and divides their cache by what keeps it from being used or given back.
+// Package caching describes the state of PyTorch's caching allocators, as read from outside at a
+// moment, and divides their cache by what prevents its use or its return to the driver.
 package caching
+
+import (
+	"cmp"
+	"slices"
+)
 
 // State is what a block is used for.
 type State uint8
@@ -20,6 +25,9 @@ type PoolID [2]uint64
 
 // Private reports whether only CUDA graphs, or what names the pool, get memory of it.
 func (id PoolID) Private() bool { return id != PoolID{} }
+
+// OfGraph reports whether it is the pool of a CUDA graph: its replays use what is free there.
+func (id PoolID) OfGraph() bool { return id.Private() && id[1] == 0 }
 
 // Arena is what shares free memory: a block is only given out again to a request of its arena.
 type Arena struct {
@@ -85,4 +93,38 @@ func (r *Reading) Sure() bool {
 		}
 	}
 	return true
+}
+
+// On returns the allocator of a device, or nil.
+func (r *Reading) On(device int32) *Device {
+	for i := range r.Devices {
+		if r.Devices[i].Index == device {
+			return &r.Devices[i]
+		}
+	}
+	return nil
+}
+
+// BlockAt returns the block that begins at an address, or nil.
+func (r *Reading) BlockAt(address uint64) *Block {
+	i, ok := slices.BinarySearchFunc(r.Blocks, address, func(b Block, address uint64) int { return cmp.Compare(b.Address, address) })
+	if !ok {
+		return nil
+	}
+	return &r.Blocks[i]
+}
+
+// SegmentAt returns the segment that begins at an address, or nil.
+func (r *Reading) SegmentAt(address uint64) *Segment {
+	i, ok := slices.BinarySearchFunc(r.Segments, address, func(s Segment, address uint64) int { return cmp.Compare(s.Address, address) })
+	if !ok {
+		return nil
+	}
+	return &r.Segments[i]
+}
+
+// Overlaps reports whether a segment has an address from start to before end.
+func (r *Reading) Overlaps(start, end uint64) bool {
+	i, _ := slices.BinarySearchFunc(r.Segments, start, func(s Segment, address uint64) int { return cmp.Compare(s.Address+s.Size-1, address) })
+	return i < len(r.Segments) && r.Segments[i].Address < end
 }

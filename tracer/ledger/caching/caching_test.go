@@ -199,3 +199,28 @@ func FuzzCarry(f *testing.F) {
 		}
 	})
 }
+
+func TestLookupsInAReading(t *testing.T) {
+	r := Reading{
+		Devices:  []Device{{Index: 1}, {Index: 3}},
+		Segments: []Segment{{Address: 0x1000, Size: 0x1000}, {Address: 0x4000, Size: 0x1000}},
+		Blocks:   []Block{{Address: 0x1000, Size: 0x200}, {Address: 0x1200, Size: 0xe00}, {Address: 0x4000, Size: 0x1000}},
+	}
+	if r.On(3) != &r.Devices[1] || r.On(2) != nil {
+		t.Error("devices")
+	}
+	if r.BlockAt(0x1200) != &r.Blocks[1] || r.BlockAt(0x1300) != nil || r.BlockAt(0x5000) != nil {
+		t.Error("blocks")
+	}
+	if r.SegmentAt(0x4000) != &r.Segments[1] || r.SegmentAt(0x1200) != nil {
+		t.Error("segments")
+	}
+	for _, c := range []struct {
+		start, end uint64
+		want       bool
+	}{{0, 0x1000, false}, {0, 0x1001, true}, {0x1fff, 0x2000, true}, {0x2000, 0x4000, false}, {0x3000, 0x6000, true}, {0x5000, 0x6000, false}} {
+		if got := r.Overlaps(c.start, c.end); got != c.want {
+			t.Errorf("%#x to %#x: %v", c.start, c.end, got)
+		}
+	}
+}

@@ -117,7 +117,7 @@ func (c *Codec) Flags(list ...*bool) {
 	}
 }
 
-// Float carries a number that is not negative.
+// Float carries a number from 0 to math.MaxFloat32.
 func (c *Codec) Float(x *float64) {
 	bits := math.Float64bits(*x)
 	if c.Reads() {

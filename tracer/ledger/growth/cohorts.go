@@ -76,11 +76,7 @@ type window struct {
 	allocObjects, liveObjects uint32
 }
 
-const (
-	noBase       = math.MaxUint64
-	windowsPiece = 64
-	levelsPiece  = 62 // as many as fit a size class of Go's allocator
-)
+const noBase = math.MaxUint64
 
 // number returns the number of the window of a time, counted from the first one; huge if the time
 // is before that.

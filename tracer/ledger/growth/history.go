@@ -120,7 +120,7 @@ func (h *History) At(t uint64) uint64 {
 	return live
 }
 
-// Shorten makes the step so long that a history of so many ns has at most some values.
+// Shorten makes the step so long that a history of span ns has at most so many values.
 func (h *History) Shorten(span, values uint64) {
 	for span>>h.shift >= values {
 		h.shift++

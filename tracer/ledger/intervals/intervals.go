@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intervals has a set of address ranges that never overlap, each with a value.
+// Package intervals implements sets of address ranges that never overlap, each with a value.
 package intervals
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota shares tables and work among processes and their users, so that none of them can
-// use up what all need.
+// Package quota shares tables and work among processes and their users, so that none can use up
+// what all need.
 package quota
 
 // Quota rations the places of a table that all processes use, so that one process, or all
@@ -20,7 +20,7 @@ type Quota struct {
 
 const (
 	ProcessPart = 4  // one process has at most 1/ProcessPart of the places
-	UserPart    = 2  // the processes of one user, likewise
+	UserPart    = 2  // the processes of one user have at most 1/UserPart
 	ReservePart = 4  // 1/ReservePart of the places is for newcomers
 	NewProcess  = 64 // a newcomer has at most 1/NewProcess of the places
 	NewUser     = 16 // and its user, 1/NewUser
@@ -88,7 +88,7 @@ type ByProcess struct {
 	userOf    map[uint32]uint32 // by pid
 }
 
-// NewByProcess returns the same of a table with so many places.
+// NewByProcess returns the ByProcess of a table with so many places.
 func NewByProcess(size int) ByProcess {
 	return ByProcess{Quota: New(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
 }

@@ -9,11 +9,13 @@ import (
 
 // walks has the walks of one process.
 type walks struct {
-	list   []Walked
-	sites  map[siteKey]*heldSite // of the latest
-	blocks []heldBlock           // likewise, by address
-	older  olderSet              // likewise
-	open   *openWalk
+	list []Walked
+	open *openWalk
+
+	// Of the latest.
+	sites  map[siteKey]*heldSite
+	blocks []heldBlock // by address
+	older  olderSet
 }
 
 // openWalk is the state of a process's memory when a walk began.
@@ -47,7 +49,7 @@ type rankedBytes [foundRanks]uint64
 // olderSet is what the latest walk took for memory from before the attach.
 type olderSet struct {
 	held   []rankedBytes // by index in Walked.Held
-	gone   []rankedBytes // likewise: part of held whose addresses were given out since
+	gone   []rankedBytes // part of held whose addresses were given out since
 	blocks []olderBlock  // by address
 }
 

@@ -177,10 +177,13 @@ const (
 	findProgPerfUnwindPython       = "perf_unwind_python"
 	findVarDirectMap               = "direct_map"
 	findVarDirectMapSymbol         = "direct_map_symbol"
+	findVarEntryMark               = "entry_mark"
 	findVarFilterIdleFrames        = "filter_idle_frames"
 	findVarFilterMinProcessAgeNs   = "filter_min_process_age_ns"
 	findVarInversePacMask          = "inverse_pac_mask"
+	findVarMemoryEnd               = "memory_end"
 	findVarOriginIdSampling        = "origin_id_sampling"
+	findVarPageBits                = "page_bits"
 	findVarPageTableLevels         = "page_table_levels"
 	findVarPidNsTranslationEnabled = "pid_ns_translation_enabled"
 	findVarPythonFramesPerProgram  = "python_frames_per_program"
@@ -292,10 +295,13 @@ type findMapSpecs struct {
 type findVariableSpecs struct {
 	DirectMap               *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol         *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	EntryMark               *ebpf.VariableSpec `ebpf:"entry_mark"`
 	FilterIdleFrames        *ebpf.VariableSpec `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.VariableSpec `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.VariableSpec `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.VariableSpec `ebpf:"origin_id_sampling"`
+	PageBits                *ebpf.VariableSpec `ebpf:"page_bits"`
 	PageTableLevels         *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.VariableSpec `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.VariableSpec `ebpf:"python_frames_per_program"`
@@ -412,10 +418,13 @@ func (m *findMaps) Close() error {
 type findVariables struct {
 	DirectMap               *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol         *ebpf.Variable `ebpf:"direct_map_symbol"`
+	EntryMark               *ebpf.Variable `ebpf:"entry_mark"`
 	FilterIdleFrames        *ebpf.Variable `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.Variable `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.Variable `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.Variable `ebpf:"origin_id_sampling"`
+	PageBits                *ebpf.Variable `ebpf:"page_bits"`
 	PageTableLevels         *ebpf.Variable `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.Variable `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.Variable `ebpf:"python_frames_per_program"`

@@ -180,6 +180,7 @@ const (
 	findVarFilterIdleFrames        = "filter_idle_frames"
 	findVarFilterMinProcessAgeNs   = "filter_min_process_age_ns"
 	findVarInversePacMask          = "inverse_pac_mask"
+	findVarMemoryEnd               = "memory_end"
 	findVarOriginIdSampling        = "origin_id_sampling"
 	findVarPageTableLevels         = "page_table_levels"
 	findVarPidNsTranslationEnabled = "pid_ns_translation_enabled"
@@ -295,6 +296,7 @@ type findVariableSpecs struct {
 	FilterIdleFrames        *ebpf.VariableSpec `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.VariableSpec `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.VariableSpec `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.VariableSpec `ebpf:"origin_id_sampling"`
 	PageTableLevels         *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.VariableSpec `ebpf:"pid_ns_translation_enabled"`
@@ -415,6 +417,7 @@ type findVariables struct {
 	FilterIdleFrames        *ebpf.Variable `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.Variable `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.Variable `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.Variable `ebpf:"origin_id_sampling"`
 	PageTableLevels         *ebpf.Variable `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.Variable `ebpf:"pid_ns_translation_enabled"`

@@ -70,11 +70,14 @@ const (
 	guardedProgRequestReturn       = "request_return"
 	guardedVarDirectMap            = "direct_map"
 	guardedVarDirectMapSymbol      = "direct_map_symbol"
+	guardedVarEntryMark            = "entry_mark"
 	guardedVarEventsSize           = "events_size"
 	guardedVarExported             = "exported"
 	guardedVarInversePacMask       = "inverse_pac_mask"
 	guardedVarMaxBlocks            = "max_blocks"
 	guardedVarMaxThreads           = "max_threads"
+	guardedVarMemoryEnd            = "memory_end"
+	guardedVarPageBits             = "page_bits"
 	guardedVarPageTableLevels      = "page_table_levels"
 	guardedVarStacksSize           = "stacks_size"
 	guardedVarTotalsStep           = "totals_step"
@@ -193,11 +196,14 @@ type guardedMapSpecs struct {
 type guardedVariableSpecs struct {
 	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.VariableSpec `ebpf:"entry_mark"`
 	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
+	PageBits        *ebpf.VariableSpec `ebpf:"page_bits"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
@@ -325,11 +331,14 @@ func (m *guardedMaps) Close() error {
 type guardedVariables struct {
 	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.Variable `ebpf:"entry_mark"`
 	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
+	PageBits        *ebpf.Variable `ebpf:"page_bits"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`

@@ -75,6 +75,7 @@ const (
 	guardedVarInversePacMask       = "inverse_pac_mask"
 	guardedVarMaxBlocks            = "max_blocks"
 	guardedVarMaxThreads           = "max_threads"
+	guardedVarMemoryEnd            = "memory_end"
 	guardedVarPageTableLevels      = "page_table_levels"
 	guardedVarStacksSize           = "stacks_size"
 	guardedVarTotalsStep           = "totals_step"
@@ -198,6 +199,7 @@ type guardedVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
@@ -330,6 +332,7 @@ type guardedVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`

@@ -124,12 +124,21 @@ func LoadMarked() (*ebpf.CollectionSpec, error) { return loadMarked() }
 type DirectMap struct {
 	Levels uint32 // of page tables
 	Symbol uint64 // address of the kernel's variable with the map's start; 0: it is Start
-	Start  uint64
+	End    uint64 // of physical memory, in pages
+	Start  uint64 // on arm64, of the kernel's addresses; the variable has the first physical address
+
+	// On arm64 only.
+	PageBits uint32 // 12, 14 or 16: pages of 4, 16 or 64 KiB
+	Mark     uint64 // bits of a marked entry of a page table
 }
 
 // SetDirectMap has the programs of spec read marked pages by m.
 func SetDirectMap(spec *ebpf.CollectionSpec, m DirectMap) error {
-	for name, value := range map[string]any{"page_table_levels": m.Levels, "direct_map_symbol": m.Symbol, "direct_map": m.Start} {
+	values := map[string]any{"page_table_levels": m.Levels, "direct_map_symbol": m.Symbol, "direct_map": m.Start, "memory_end": m.End}
+	if m.PageBits != 0 {
+		values["page_bits"], values["entry_mark"] = m.PageBits, m.Mark
+	}
+	for name, value := range values {
 		v := spec.Variables[name]
 		if v == nil {
 			continue

@@ -19,6 +19,9 @@ const (
 	markedProgReadMarkedWord = "read_marked_word"
 	markedVarDirectMap       = "direct_map"
 	markedVarDirectMapSymbol = "direct_map_symbol"
+	markedVarEntryMark       = "entry_mark"
+	markedVarMemoryEnd       = "memory_end"
+	markedVarPageBits        = "page_bits"
 	markedVarPageTableLevels = "page_table_levels"
 )
 
@@ -79,6 +82,9 @@ type markedMapSpecs struct {
 type markedVariableSpecs struct {
 	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.VariableSpec `ebpf:"entry_mark"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
+	PageBits        *ebpf.VariableSpec `ebpf:"page_bits"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 }
 
@@ -114,6 +120,9 @@ func (m *markedMaps) Close() error {
 type markedVariables struct {
 	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.Variable `ebpf:"entry_mark"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
+	PageBits        *ebpf.Variable `ebpf:"page_bits"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 }
 

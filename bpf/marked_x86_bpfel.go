@@ -19,6 +19,7 @@ const (
 	markedProgReadMarkedWord = "read_marked_word"
 	markedVarDirectMap       = "direct_map"
 	markedVarDirectMapSymbol = "direct_map_symbol"
+	markedVarMemoryEnd       = "memory_end"
 	markedVarPageTableLevels = "page_table_levels"
 )
 
@@ -79,6 +80,7 @@ type markedMapSpecs struct {
 type markedVariableSpecs struct {
 	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 }
 
@@ -114,6 +116,7 @@ func (m *markedMaps) Close() error {
 type markedVariables struct {
 	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 }
 

@@ -69,11 +69,14 @@ const (
 	olderProgRequestReturn       = "request_return"
 	olderVarDirectMap            = "direct_map"
 	olderVarDirectMapSymbol      = "direct_map_symbol"
+	olderVarEntryMark            = "entry_mark"
 	olderVarEventsSize           = "events_size"
 	olderVarExported             = "exported"
 	olderVarInversePacMask       = "inverse_pac_mask"
 	olderVarMaxBlocks            = "max_blocks"
 	olderVarMaxThreads           = "max_threads"
+	olderVarMemoryEnd            = "memory_end"
+	olderVarPageBits             = "page_bits"
 	olderVarPageTableLevels      = "page_table_levels"
 	olderVarStacksSize           = "stacks_size"
 	olderVarTotalsStep           = "totals_step"
@@ -191,11 +194,14 @@ type olderMapSpecs struct {
 type olderVariableSpecs struct {
 	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.VariableSpec `ebpf:"entry_mark"`
 	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
+	PageBits        *ebpf.VariableSpec `ebpf:"page_bits"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
@@ -321,11 +327,14 @@ func (m *olderMaps) Close() error {
 type olderVariables struct {
 	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.Variable `ebpf:"entry_mark"`
 	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
+	PageBits        *ebpf.Variable `ebpf:"page_bits"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`

@@ -74,6 +74,7 @@ const (
 	olderVarInversePacMask       = "inverse_pac_mask"
 	olderVarMaxBlocks            = "max_blocks"
 	olderVarMaxThreads           = "max_threads"
+	olderVarMemoryEnd            = "memory_end"
 	olderVarPageTableLevels      = "page_table_levels"
 	olderVarStacksSize           = "stacks_size"
 	olderVarTotalsStep           = "totals_step"
@@ -196,6 +197,7 @@ type olderVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
@@ -326,6 +328,7 @@ type olderVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`

@@ -580,11 +580,14 @@ const (
 	probeProgRequestReturn       = "request_return"
 	probeVarDirectMap            = "direct_map"
 	probeVarDirectMapSymbol      = "direct_map_symbol"
+	probeVarEntryMark            = "entry_mark"
 	probeVarEventsSize           = "events_size"
 	probeVarExported             = "exported"
 	probeVarInversePacMask       = "inverse_pac_mask"
 	probeVarMaxBlocks            = "max_blocks"
 	probeVarMaxThreads           = "max_threads"
+	probeVarMemoryEnd            = "memory_end"
+	probeVarPageBits             = "page_bits"
 	probeVarPageTableLevels      = "page_table_levels"
 	probeVarStacksSize           = "stacks_size"
 	probeVarTotalsStep           = "totals_step"
@@ -701,11 +704,14 @@ type probeMapSpecs struct {
 type probeVariableSpecs struct {
 	DirectMap       *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.VariableSpec `ebpf:"entry_mark"`
 	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
+	PageBits        *ebpf.VariableSpec `ebpf:"page_bits"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
@@ -829,11 +835,14 @@ func (m *probeMaps) Close() error {
 type probeVariables struct {
 	DirectMap       *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol *ebpf.Variable `ebpf:"direct_map_symbol"`
+	EntryMark       *ebpf.Variable `ebpf:"entry_mark"`
 	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
+	PageBits        *ebpf.Variable `ebpf:"page_bits"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`

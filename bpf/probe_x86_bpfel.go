@@ -585,6 +585,7 @@ const (
 	probeVarInversePacMask       = "inverse_pac_mask"
 	probeVarMaxBlocks            = "max_blocks"
 	probeVarMaxThreads           = "max_threads"
+	probeVarMemoryEnd            = "memory_end"
 	probeVarPageTableLevels      = "page_table_levels"
 	probeVarStacksSize           = "stacks_size"
 	probeVarTotalsStep           = "totals_step"
@@ -706,6 +707,7 @@ type probeVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.VariableSpec `ebpf:"memory_end"`
 	PageTableLevels *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
@@ -834,6 +836,7 @@ type probeVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
 	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	MemoryEnd       *ebpf.Variable `ebpf:"memory_end"`
 	PageTableLevels *ebpf.Variable `ebpf:"page_table_levels"`
 	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`

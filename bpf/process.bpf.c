@@ -29,8 +29,8 @@ static bool forget_thread(u32 pid, u32 tid)
 	return 1;
 }
 
-/* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of
- * the program itself. The last record of a process has its layout: a hash of its executable
+/* One executable mapping of a file whose name begins with "libcud", "libc10" (PyTorch) or "libncc",
+ * or of the program itself. The last record of a process has its layout: a hash of its executable
  * mappings. */
 struct mapped_file {
 	u64 inode; /* or the layout */
@@ -195,8 +195,10 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	add_to_layout(state, vma, address);
 	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
 	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
-	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' && record.name[3] == 'c' &&
-		    ((record.name[4] == 'u' && record.name[5] == 'd') || (record.name[4] == '1' && record.name[5] == '0'));
+	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' &&
+		    ((record.name[3] == 'c' && record.name[4] == 'u' && record.name[5] == 'd') ||
+		     (record.name[3] == 'c' && record.name[4] == '1' && record.name[5] == '0') ||
+		     (record.name[3] == 'n' && record.name[4] == 'c' && record.name[5] == 'c'));
 	struct mm_struct *mm = task->mm;
 	record.program = mm && mm->exe_file == file;
 	if ((!cuda && !record.program) || (!again && !may_send(state, address)))
@@ -301,6 +303,35 @@ volatile const bool trace_children = 0;
  * process is traced. */
 volatile const bool inherit = 0;
 
+/* Id of the function in whose calls a library creates threads of its own. User space sets it. */
+volatile const u8 thread_maker = 0;
+
+// Tells user space of a thread that the current one makes in a call of thread_maker, and of the
+// stack of that call. The thread's id is the address.
+static void send_thread(struct task_struct *child, u64 id)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (!thread || !thread->depth || !thread_maker)
+		return;
+	struct call *call = &thread->calls[(thread->depth - 1) & (MAX_DEPTH - 1)];
+	if (call->function != thread_maker)
+		return;
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_EVENT_LOST);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	fill_note(event, EVENT_CALL, id);
+	u32 tid = 0;
+	READ(tid, child, pid);
+	event->address = tid;
+	event->stack = thread->stack;
+	event->device = -1;
+	event->api = event->function = thread_maker;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
 // Follows children of a command that the tracer started, and of processes chosen by name. A child
 // has its parent's name and mappings. User space has no time to read them from a child that lives
 // for a millisecond.
@@ -313,11 +344,13 @@ int process_fork(u64 *ctx)
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	if (!process)
 		return 0;
+	READ(child_pid, child, tgid);
+	if (child_pid == pid) {
+		send_thread(child, bpf_get_current_pid_tgid());
+		return 0;
+	}
 	bool followed = process->held || (trace_children && process->traced);
 	if (!followed && !(inherit && process->traced && process->layout))
-		return 0;
-	READ(child_pid, child, tgid);
-	if (child_pid == pid)
 		return 0;
 	struct process copy = {
 		.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held, .layout = process->layout, .inherited = !followed,

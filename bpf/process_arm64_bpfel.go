@@ -194,6 +194,7 @@ const (
 	processProgProcessFork      = "process_fork"
 	processVarInherit           = "inherit"
 	processVarLayoutSecret      = "layout_secret"
+	processVarThreadMaker       = "thread_maker"
 	processVarTraceChildren     = "trace_children"
 	processVarUnusedMappedCode  = "unused_mapped_code"
 	processVarUnusedMappedFile  = "unused_mapped_file"
@@ -268,6 +269,7 @@ type processMapSpecs struct {
 type processVariableSpecs struct {
 	Inherit           *ebpf.VariableSpec `ebpf:"inherit"`
 	LayoutSecret      *ebpf.VariableSpec `ebpf:"layout_secret"`
+	ThreadMaker       *ebpf.VariableSpec `ebpf:"thread_maker"`
 	TraceChildren     *ebpf.VariableSpec `ebpf:"trace_children"`
 	UnusedMappedCode  *ebpf.VariableSpec `ebpf:"unused_mapped_code"`
 	UnusedMappedFile  *ebpf.VariableSpec `ebpf:"unused_mapped_file"`
@@ -321,6 +323,7 @@ func (m *processMaps) Close() error {
 type processVariables struct {
 	Inherit           *ebpf.Variable `ebpf:"inherit"`
 	LayoutSecret      *ebpf.Variable `ebpf:"layout_secret"`
+	ThreadMaker       *ebpf.Variable `ebpf:"thread_maker"`
 	TraceChildren     *ebpf.Variable `ebpf:"trace_children"`
 	UnusedMappedCode  *ebpf.Variable `ebpf:"unused_mapped_code"`
 	UnusedMappedFile  *ebpf.Variable `ebpf:"unused_mapped_file"`

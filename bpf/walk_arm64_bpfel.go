@@ -153,10 +153,13 @@ const (
 	walkProgPerfUnwindPython       = "perf_unwind_python"
 	walkVarDirectMap               = "direct_map"
 	walkVarDirectMapSymbol         = "direct_map_symbol"
+	walkVarEntryMark               = "entry_mark"
 	walkVarFilterIdleFrames        = "filter_idle_frames"
 	walkVarFilterMinProcessAgeNs   = "filter_min_process_age_ns"
 	walkVarInversePacMask          = "inverse_pac_mask"
+	walkVarMemoryEnd               = "memory_end"
 	walkVarOriginIdSampling        = "origin_id_sampling"
+	walkVarPageBits                = "page_bits"
 	walkVarPageTableLevels         = "page_table_levels"
 	walkVarPidNsTranslationEnabled = "pid_ns_translation_enabled"
 	walkVarPythonFramesPerProgram  = "python_frames_per_program"
@@ -266,10 +269,13 @@ type walkMapSpecs struct {
 type walkVariableSpecs struct {
 	DirectMap               *ebpf.VariableSpec `ebpf:"direct_map"`
 	DirectMapSymbol         *ebpf.VariableSpec `ebpf:"direct_map_symbol"`
+	EntryMark               *ebpf.VariableSpec `ebpf:"entry_mark"`
 	FilterIdleFrames        *ebpf.VariableSpec `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.VariableSpec `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.VariableSpec `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.VariableSpec `ebpf:"origin_id_sampling"`
+	PageBits                *ebpf.VariableSpec `ebpf:"page_bits"`
 	PageTableLevels         *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.VariableSpec `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.VariableSpec `ebpf:"python_frames_per_program"`
@@ -382,10 +388,13 @@ func (m *walkMaps) Close() error {
 type walkVariables struct {
 	DirectMap               *ebpf.Variable `ebpf:"direct_map"`
 	DirectMapSymbol         *ebpf.Variable `ebpf:"direct_map_symbol"`
+	EntryMark               *ebpf.Variable `ebpf:"entry_mark"`
 	FilterIdleFrames        *ebpf.Variable `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.Variable `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.Variable `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.Variable `ebpf:"origin_id_sampling"`
+	PageBits                *ebpf.Variable `ebpf:"page_bits"`
 	PageTableLevels         *ebpf.Variable `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.Variable `ebpf:"pid_ns_translation_enabled"`
 	PythonFramesPerProgram  *ebpf.Variable `ebpf:"python_frames_per_program"`

@@ -156,6 +156,7 @@ const (
 	walkVarFilterIdleFrames        = "filter_idle_frames"
 	walkVarFilterMinProcessAgeNs   = "filter_min_process_age_ns"
 	walkVarInversePacMask          = "inverse_pac_mask"
+	walkVarMemoryEnd               = "memory_end"
 	walkVarOriginIdSampling        = "origin_id_sampling"
 	walkVarPageTableLevels         = "page_table_levels"
 	walkVarPidNsTranslationEnabled = "pid_ns_translation_enabled"
@@ -269,6 +270,7 @@ type walkVariableSpecs struct {
 	FilterIdleFrames        *ebpf.VariableSpec `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.VariableSpec `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.VariableSpec `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.VariableSpec `ebpf:"origin_id_sampling"`
 	PageTableLevels         *ebpf.VariableSpec `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.VariableSpec `ebpf:"pid_ns_translation_enabled"`
@@ -385,6 +387,7 @@ type walkVariables struct {
 	FilterIdleFrames        *ebpf.Variable `ebpf:"filter_idle_frames"`
 	FilterMinProcessAgeNs   *ebpf.Variable `ebpf:"filter_min_process_age_ns"`
 	InversePacMask          *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MemoryEnd               *ebpf.Variable `ebpf:"memory_end"`
 	OriginIdSampling        *ebpf.Variable `ebpf:"origin_id_sampling"`
 	PageTableLevels         *ebpf.Variable `ebpf:"page_table_levels"`
 	PidNsTranslationEnabled *ebpf.Variable `ebpf:"pid_ns_translation_enabled"`

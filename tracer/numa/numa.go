@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa knows whether automatic NUMA balancing may hide pages of processes from BPF
-// programs, and where the kernel has those pages all the same.
+// Package numa reports whether automatic NUMA balancing may hide pages of processes from BPF
+// programs, and where the kernel has those pages.
 package numa
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -46,27 +47,96 @@ func read(root fs.FS, name string) string {
 // Starts of the direct map without randomization (Documentation/arch/x86/x86_64/mm.rst), by levels.
 var starts = map[uint32]uint64{4: 0xffff888000000000, 5: 0xff11000000000000}
 
-const maxSymbols = 64 << 20 // bytes of /proc/kallsyms; Linux 6.12 has 12 MB
+const (
+	maxSymbols = 64 << 20 // bytes of /proc/kallsyms; Linux 6.12 has 12 MB
+	maxZones   = 64 << 20 // bytes of /proc/zoneinfo; about 100 for each zone and CPU
+)
 
-// FindDirectMap returns the direct map of an x86-64 kernel.
-func FindDirectMap(root fs.FS, arch string) (bpf.DirectMap, error) {
-	if arch != "amd64" {
-		return bpf.DirectMap{}, errors.New("find the kernel's direct map: known only for x86-64")
+// findDirectMaps returns where the direct map of a kernel may be: one place on x86-64, several on
+// arm64, of which prove accepts at most one. pageSize is in bytes.
+func findDirectMaps(root fs.FS, arch string, pageSize int) ([]bpf.DirectMap, error) {
+	var maps []bpf.DirectMap
+	symbol := "page_offset_base"
+	switch arch {
+	case "amd64":
+		m := bpf.DirectMap{Levels: 4}
+		if hasFlag(root, "la57") {
+			m.Levels = 5
+		}
+		m.Start = starts[m.Levels]
+		maps = append(maps, m)
+	case "arm64":
+		symbol = "memstart_addr"
+		maps = armMaps(pageSize)
 	}
-	m := bpf.DirectMap{Levels: 4}
-	if hasFlag(root, "la57") {
-		m.Levels = 5
+	if len(maps) == 0 {
+		return nil, errors.New("find the kernel's direct map: known only for x86-64 and arm64")
 	}
-	m.Start = starts[m.Levels]
 	f, err := root.Open("proc/kallsyms")
 	if err != nil {
-		return bpf.DirectMap{}, fmt.Errorf("find the kernel's direct map: %w", err)
+		return nil, fmt.Errorf("find the kernel's direct map: %w", err)
 	}
 	defer f.Close()
-	if m.Symbol, err = findSymbol(f, "page_offset_base"); err != nil {
-		return bpf.DirectMap{}, fmt.Errorf("find the kernel's direct map: %w", err)
+	address, err := findSymbol(f, symbol)
+	if err == nil && address == 0 && arch == "arm64" { // x86-64 has it only if it randomizes the map
+		err = fmt.Errorf("the kernel lists no %s (it needs CONFIG_KALLSYMS_ALL)", symbol)
 	}
-	return m, nil
+	if err != nil {
+		return nil, fmt.Errorf("find the kernel's direct map: %w", err)
+	}
+	end, err := memoryEnd(root)
+	if err != nil {
+		return nil, err
+	}
+	for i := range maps {
+		maps[i].Symbol, maps[i].End = address, end
+	}
+	return maps, nil
+}
+
+// memoryEnd returns the number of the page after all memory, from lines of /proc/zoneinfo such as
+// "spanned 4095" and, later in the same zone, "start_pfn: 1".
+func memoryEnd(root fs.FS) (end uint64, err error) {
+	f, err := root.Open("proc/zoneinfo")
+	if err != nil {
+		return 0, fmt.Errorf("find the end of memory: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxZones))
+	var spanned uint64
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 2 {
+			continue
+		}
+		switch n, _ := strconv.ParseUint(fields[1], 10, 52); fields[0] {
+		case "spanned":
+			spanned = n
+		case "start_pfn:":
+			end, spanned = max(end, n+spanned), 0
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, fmt.Errorf("find the end of memory: %w", err)
+	}
+	return end, nil
+}
+
+// Bits of addresses that arm64 kernels use, by page size (arch/arm64/Kconfig).
+var addressBits = map[int][]uint32{4 << 10: {48, 39, 52}, 16 << 10: {48, 47, 36, 52}, 64 << 10: {48, 42, 52}}
+
+// Bits of a marked entry: PTE_PROT_NONE and PTE_NG before Linux 6.10, then PTE_PRESENT_INVALID.
+var armMarks = []uint64{1<<58 | 1<<11, 1 << 11}
+
+func armMaps(pageSize int) (maps []bpf.DirectMap) {
+	page := uint32(bits.TrailingZeros(uint(pageSize)))
+	for _, mark := range armMarks {
+		for _, n := range addressBits[pageSize] {
+			inTable := page - 3 // an entry has 8 bytes
+			maps = append(maps, bpf.DirectMap{Levels: (n - page + inTable - 1) / inTable, Start: ^uint64(0) << n, PageBits: page, Mark: mark})
+		}
+	}
+	return maps
 }
 
 // hasFlag reports whether the kernel uses a feature of the first processor.
@@ -85,7 +155,7 @@ func hasFlag(root fs.FS, flag string) bool {
 	return false
 }
 
-var errHidden = errors.New("the kernel hides its addresses (add CAP_SYSLOG, or set kernel.kptr_restrict=0)")
+var errHidden = errors.New("the kernel hides its addresses (add CAP_SYSLOG, and set kernel.kptr_restrict to at most 1)")
 
 // findSymbol returns the address of a symbol in lines such as "ffffffff82a0b6c8 D
 // page_offset_base", and 0 if there is none.

@@ -27,6 +27,7 @@ type Forgotten struct {
 func (s *Store) Evict(now time.Time, inUse map[uint64]struct{}) (forget []Forgotten, dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.useParts(inUse)
 	for id, x := range s.known {
 		if _, used := inUse[id]; used {
 			x.use(now)

@@ -45,10 +45,11 @@ type Store struct {
 	full        uint64            // such stacks of processes that found no room in over, or have ended
 }
 
-// stack is one stack of a process, with one of raw and named; guarded by Store.mu.
+// stack is one stack of a process, with one of raw, named and parts; guarded by Store.mu.
 type stack struct {
 	raw   *copied[unwind.Frame]
 	named *copied[callstack.Frame]
+	parts [2]uint64 // of a joined one: see Join
 	pid   uint32
 	stage stage
 	since time.Time // when it was sent, or last found in use; of a forgotten one, when it was forgotten
@@ -163,6 +164,14 @@ func (s *Store) Lost() map[uint32]uint64 {
 // Stack returns the frames of a stack, leaf first, and none for an unknown id. It names native
 // frames on the first call, which takes long for a large file.
 func (s *Store) Stack(id uint64) []callstack.Frame {
+	if frames, ok := s.joined(id); ok {
+		return frames
+	}
+	return s.plain(id)
+}
+
+// plain is Stack of one that is not joined.
+func (s *Store) plain(id uint64) []callstack.Frame {
 	if frames, _, _ := s.get(id); frames != nil {
 		return frames
 	}
@@ -216,7 +225,10 @@ func (s *Store) setNames(id uint64, raw *copied[unwind.Frame], frames []callstac
 func (s *Store) Passes(id uint64, is func(file string) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.known[id]
+	return slices.ContainsFunc(s.partsOf(id), func(id uint64) bool { return s.known[id].passes(is) })
+}
+
+func (x *stack) passes(is func(file string) bool) bool {
 	switch {
 	case x == nil:
 	case x.named != nil:
@@ -231,7 +243,10 @@ func (s *Store) Passes(id uint64, is func(file string) bool) bool {
 func (s *Store) Whole(id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.known[id]
+	return !slices.ContainsFunc(s.partsOf(id), func(id uint64) bool { return !s.known[id].isWhole() })
+}
+
+func (x *stack) isWhole() bool {
 	switch {
 	case x == nil:
 	case x.named != nil:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fileid identifies files and versions of one file. An inode number alone is not enough:
+// Package fileid identifies files, and versions of one file. An inode number alone is not enough:
 // file systems reuse it after a deletion, keep it when a file is overwritten, and share it between
 // snapshots.
 package fileid

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/elastic/go-perf"
-
-	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 // awaitPause is the shortest time between two looks at new mappings: other programs start all the
@@ -52,7 +50,7 @@ func Await(ctx context.Context) error {
 // mapsCUDA calls found if a record is of a library of CUDA, and reports whether records were lost.
 func (m *MappingEvents) mapsCUDA(found func()) (lost bool) {
 	return m.read(func(r *perf.Mmap2Record) {
-		if layer, library := LayerOf(path.Base(r.Filename)); library && layer != cudaapi.Torch {
+		if layer, library := LayerOf(path.Base(r.Filename)); library && layer.IsCUDA() {
 			found()
 		}
 	})

@@ -71,6 +71,7 @@ var (
 	runtimeName = regexp.MustCompile(`^libcudart[.-].*so|^libcudart\.so`)
 	torchName   = regexp.MustCompile(`^libc10\.so`)
 	driverName  = regexp.MustCompile(`^libcuda\.so`)
+	ncclName    = regexp.MustCompile(`^libnccl[.-].*so`)
 )
 
 // Holder returns the process on whose account the library is probed: the one that maps it, or that
@@ -82,8 +83,8 @@ func (l Mapped) Holder() uint32 {
 	return l.PID
 }
 
-// LayerOf returns the layer of a library with this base name, and false if it is neither CUDA's nor
-// PyTorch's.
+// LayerOf returns the layer of a library with this base name, and false if it is none of CUDA's,
+// PyTorch's or NCCL.
 func LayerOf(name string) (cudaapi.Layer, bool) {
 	switch {
 	case runtimeName.MatchString(name):
@@ -92,6 +93,8 @@ func LayerOf(name string) (cudaapi.Layer, bool) {
 		return cudaapi.Driver, true
 	case torchName.MatchString(name):
 		return cudaapi.Torch, true
+	case ncclName.MatchString(name):
+		return cudaapi.NCCL, true
 	}
 	return 0, false
 }

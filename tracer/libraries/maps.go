@@ -156,6 +156,12 @@ func hasProbeArea(maps []byte) bool {
 	return false
 }
 
+// OfProcess lists the mappings of a CUDA process from /proc/PID/maps.
+func OfProcess(pid uint32) ([]Mapped, error) {
+	found, err := procfs.Call(pid, processPatience, func() (scan, error) { return lookAtMaps(pid) })
+	return found.list, err
+}
+
 // MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan
 // decides.
 func MayMap(pid uint32) bool {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/cudaapi"
 )
 
 // scan is what a look at processes has found: the mappings of CUDA processes, ordered by pid, and
@@ -58,7 +57,7 @@ func (c *collector) add(l Mapped) {
 	}
 	if c.parts++; c.parts <= bpf.MaxParts && len(c.list)-c.begin < roomFor(c.begin) {
 		c.list = append(c.list, l)
-		c.isCUDA = c.isCUDA || !l.Program && l.Layer != cudaapi.Torch
+		c.isCUDA = c.isCUDA || !l.Program && l.Layer.IsCUDA()
 	}
 }
 

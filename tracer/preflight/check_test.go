@@ -97,7 +97,7 @@ func TestCheckReportsEachProblem(t *testing.T) {
 			e.Root.(fstest.MapFS)["proc/self/ns/pid"] = &fstest.MapFile{Data: []byte("pid:[4026532281]"), Mode: fs.ModeSymlink}
 		}, fail("pid namespace", "pid:[4026532281]", "--pid=host")},
 		{"not root", func(e *Env) { status(e, 1000, 0) },
-			fail("privileges", "user 1000 lacks CAP_BPF for BPF programs and maps; CAP_PERFMON for", "sudo")},
+			fail("privileges", "user 1000 lacks CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH", "sudo")},
 		{"no CAP_BPF", func(e *Env) { status(e, 0, without(21, 39)) }, lacks("CAP_BPF", "for BPF programs")},
 		{"no CAP_PERFMON", func(e *Env) { status(e, 0, without(21, 38)) }, lacks("CAP_PERFMON", "for probes")},
 		{"no CAP_CHECKPOINT_RESTORE", func(e *Env) { status(e, 0, without(21, 40)) }, lacks("CAP_CHECKPOINT_RESTORE", "to open files mapped by processes")},

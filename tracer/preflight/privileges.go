@@ -68,6 +68,8 @@ func checkCapabilities(env Env) (r Result, effective uint64) {
 		remedy = "give the container or service " + strings.Join(names, ", ")
 	}
 	switch {
+	case len(missing) == len(needed) && uid != "0": // somebody forgot sudo
+		return fail(name, who+" lacks "+strings.Join(names, ", "), "run as root: sudo vramprof …; or give it these capabilities"), effective
 	case len(missing) > 0:
 		return fail(name, who+" lacks "+strings.Join(missing, "; "), remedy), effective
 	case env.Commands && !hasAny(effective, []int{unix.CAP_KILL}):

@@ -359,7 +359,7 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, fn := range l.Functions(asked) {
+		for _, fn := range append(l.Functions(asked), l.Imports(asked)...) {
 			if fn.Offset >= uint64(len(b)) || fn.Probe >= uint64(len(b)) || fn.Probe < fn.Offset {
 				t.Fatalf("outside the file: %+v", fn)
 			}

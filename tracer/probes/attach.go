@@ -49,8 +49,18 @@ func probedFunctions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, er
 	if layer == cudaapi.Torch {
 		return library.Functions(slices.AppendSeq(slices.Clone(failureFunctions), maps.Keys(reportFunctions))), nil
 	}
-	return library.Functions(append(cudaapi.Names(layer, false), cudaapi.Names(layer, true)...)), nil
+	return functionsOf(library, layer, append(cudaapi.Names(layer, false), cudaapi.Names(layer, true)...)), nil
 }
+
+// functionsOf finds functions of a layer: in NCCL, where it calls them.
+func functionsOf(library *probepoint.Library, layer cudaapi.Layer, names []string) []probepoint.Function {
+	if layer == cudaapi.NCCL {
+		return library.Imports(names)
+	}
+	return library.Functions(names)
+}
+
+var errNoFunctions = errors.New("it has none of the traced functions")
 
 // attach probes every function of the library's layer that the file has.
 func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error) {
@@ -58,12 +68,11 @@ func (p *Prober) attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error
 	if err != nil {
 		return nil, err
 	}
-	found := library.Functions(cudaapi.Names(l.Layer, false))
+	found := functionsOf(library, l.Layer, cudaapi.Names(l.Layer, false))
 	if len(found) == 0 {
-		return nil, errors.New("it has none of the traced functions")
+		return nil, errNoFunctions
 	}
-	// This link leads to the opened file even if the file was deleted.
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	executable, err := executableOf(f)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +163,11 @@ func (p *Prober) attachWrapper(x *link.Executable, w *wrapper) (err error) {
 	return nil
 }
 
+// executableOf opens a file for probes, even if its path is gone.
+func executableOf(f *os.File) (*link.Executable, error) {
+	return link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
 // AttachBrief probes the functions of a layer that report the current context or device, in
 // processes as Attach does. Programs call them often, so these probes are attached only for a
 // moment.
@@ -162,7 +176,7 @@ func (p *Prober) AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set,
 	if err != nil {
 		return nil, err
 	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	executable, err := executableOf(f)
 	if err != nil {
 		return nil, err
 	}
@@ -183,8 +197,8 @@ func (p *Prober) AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set,
 	return set, nil
 }
 
-// AttachLoader probes the dynamic loader f: held processes stop each time it has loaded libraries.
-func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
+// loaderFunctions finds the function of a dynamic loader that AttachLoader probes.
+func (*Prober) loaderFunctions(f *os.File) ([]probepoint.Function, error) {
 	library, err := probepoint.Open(f)
 	if err != nil {
 		return nil, err
@@ -193,11 +207,21 @@ func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
 	if len(found) == 0 {
 		return nil, errors.New("it has no _dl_debug_state")
 	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	return found, nil
+}
+
+// AttachLoader probes the dynamic loader f: held processes stop each time it has loaded libraries.
+// It probes it in one process, or in all with pid 0.
+func (p *Prober) AttachLoader(f *os.File, pid uint32) (*Set, error) {
+	found, err := p.loaderFunctions(f)
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{functions: found}
+	executable, err := executableOf(f)
+	if err != nil {
+		return nil, err
+	}
+	set := &Set{functions: found, pid: pid}
 	var at targets
 	at.add(found[0].Probe, 0)
 	if err := p.attachAll(set, executable, p.libraryLoaded, at, false); err != nil {

@@ -63,7 +63,8 @@ type attacher interface {
 	Attach(f *os.File, l libraries.Mapped, pid uint32) (*Set, error)
 	AttachBrief(f *os.File, layer cudaapi.Layer, pid uint32) (*Set, error)
 	CanAttachToOne() bool
-	AttachLoader(f *os.File) (*Set, error)
+	AttachLoader(f *os.File, pid uint32) (*Set, error)
+	loaderFunctions(f *os.File) ([]probepoint.Function, error)
 	functions(f *os.File, layer cudaapi.Layer) ([]probepoint.Function, error)
 	name(set *Set, fileID func() (uint64, bool)) bool
 	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error

@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/cudaapi"
+	"github.com/vramprof/vramprof/tracer/deadline"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/patches"
 	"github.com/vramprof/vramprof/tracer/probepoint"
 )
 
@@ -40,7 +42,14 @@ func (a *attaches) AttachBrief(_ *os.File, layer cudaapi.Layer, pid uint32) (*Se
 
 func (a *attaches) CanAttachToOne() bool { return true }
 
-func (a *attaches) AttachLoader(*os.File) (*Set, error) { return &Set{}, nil }
+func (a *attaches) AttachLoader(_ *os.File, pid uint32) (*Set, error) {
+	a.done = append(a.done, fmt.Sprint("loader in ", pid))
+	return &Set{}, nil
+}
+
+func (a *attaches) loaderFunctions(*os.File) ([]probepoint.Function, error) {
+	return []probepoint.Function{{Name: "_dl_debug_state"}}, nil
+}
 
 func (a *attaches) functions(*os.File, cudaapi.Layer) ([]probepoint.Function, error) {
 	return []probepoint.Function{{Name: "cuMemAlloc_v2"}}, nil
@@ -238,8 +247,47 @@ func TestALoaderIsProbedOnce(t *testing.T) {
 	if s.HaveLoaders() {
 		t.Error("a loader is probed before ProbeLoader")
 	}
-	if err := errors.Join(s.ProbeLoader(f), s.ProbeLoader(f)); err != nil || !s.HaveLoaders() || len(s.loaders) != 1 {
+	if err := errors.Join(s.ProbeLoader(f, 7), s.ProbeLoader(f, 7)); err != nil || !s.HaveLoaders() || len(s.loaders) != 1 {
 		t.Errorf("%d loaders, %v", len(s.loaders), err)
+	}
+}
+
+// TestALoaderIsProbedOnlyWhereItsCodeIsTheFiles imitates a process that has changed the code.
+func TestALoaderIsProbedOnlyWhereItsCodeIsTheFiles(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		patched []patches.Patch
+		want    []string
+		warning string
+		err     string
+	}{
+		{"nobody", nil, []string{"loader in 0"}, "", ""},
+		{"a process", []patches.Patch{{PID: 1 << 30, Function: "_dl_debug_state"}}, []string{"loader in 7"}, "process 1073741824 () overwrote _dl_debug_state in its memory", ""},
+		{"a debugger's breakpoint", []patches.Patch{{PID: 1 << 30, Function: "_dl_debug_state", Trap: true}}, nil, "", "process 1073741824 () overwrote _dl_debug_state"},
+		{"a process that cannot be compared", []patches.Patch{{PID: 1 << 30, Err: deadline.ErrStuck}}, []string{"loader in 7"}, "does not let its memory be compared", ""},
+	} {
+		var x told
+		s := x.files(false)
+		a := &attaches{}
+		s.prober = a
+		s.compare = func(_ *patches.Code, _ string, mapped []libraries.Mapped) []patches.Patch {
+			if !slices.ContainsFunc(mapped, libraries.Mapped.IsOwn) {
+				t.Error("this process maps the file, and is not among those to compare")
+			}
+			return c.patched
+		}
+		f, err := os.Open("/proc/self/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.ProbeLoader(f, 7)
+		f.Close()
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !slices.Equal(a.done, c.want) {
+			t.Errorf("%s: probed %q, %v", c.name, a.done, err)
+		}
+		if (len(x.warnings) > 0) != (c.warning != "") || c.warning != "" && !strings.Contains(x.warnings[0], c.warning) {
+			t.Errorf("%s: told %q", c.name, x.warnings)
+		}
 	}
 }
 
@@ -283,7 +331,7 @@ func TestFewerFilesAreProbedWhereProbesAreRemovedOneByOne(t *testing.T) {
 		s := NewFiles(&Prober{multi: multi}, Options{Owner: func(uint32) uint32 { return 1 }, Warn: func(uint32, string) {}})
 		files := 0
 		for pid := range uint32(maxFiles) {
-			if s.mayProbe(libraries.Mapped{PID: 1 + pid}) {
+			if s.mayProbe(libraries.Mapped{PID: 1<<22 + pid}) { // above all PIDs: none is this process
 				files++
 			}
 		}

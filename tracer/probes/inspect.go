@@ -18,12 +18,7 @@ type InMemory struct {
 // Inspect returns the libraries with traced functions that a process maps, by the rule by which
 // files are probed. It attaches nothing.
 func Inspect(pid uint32) (list []InMemory, err error) {
-	s, err := libraries.OpenScanner()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	found, _, err := s.ScanLayouts(pid)
+	found, err := libraries.OfProcess(pid)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/procfs"
@@ -89,7 +88,7 @@ func (l *Learner) Begin(single bool, files *Files, scan func() ([]libraries.Mapp
 	done := map[libraries.FileKey]bool{}
 	for _, x := range found {
 		pids := files.known[x.File].pids()
-		if x.Layer == cudaapi.Torch || len(pids) == 0 || done[x.File] {
+		if !x.Layer.IsCUDA() || len(pids) == 0 || done[x.File] {
 			continue
 		}
 		f, err := x.OpenFile()

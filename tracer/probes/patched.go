@@ -176,6 +176,7 @@ var consequence = map[cudaapi.Layer]string{
 	cudaapi.Driver:  "Missing are calls of the driver that do not come through the CUDA runtime",
 	cudaapi.Runtime: "Missing are calls of the runtime that do not call the driver",
 	cudaapi.Torch:   "Missing are the tensors",
+	cudaapi.NCCL:    "Missing are the lines of code for whose communicators NCCL allocates",
 }
 
 // PatchRemedy is what a user can do to have a file probed that a process changed in its memory.

@@ -3,11 +3,8 @@
 package probes
 
 import (
-	"fmt"
 	"os"
 	"time"
-
-	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/probeprice"
@@ -18,7 +15,7 @@ import (
 // a Wait without an error. The probe is in a function of this process.
 func (p *Prober) ReportPrice() (time.Duration, error) {
 	return probeprice.Measure(func(program *os.File, offset uint64) (func(), error) {
-		executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", program.Fd()))
+		executable, err := executableOf(program)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ func (s *Files) Probe(found []libraries.Mapped) {
 	s.takeBack(found)
 	s.probeFoundApart(found)
 	s.probeRequests(found)
-	order := [...]int{cudaapi.Torch: 0, cudaapi.Runtime: 1, cudaapi.Driver: 2}
+	order := [...]int{cudaapi.Torch: 0, cudaapi.Runtime: 1, cudaapi.Driver: 2, cudaapi.NCCL: 3}
 	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
 	probed := map[libraries.FileKey]bool{}
 	for _, l := range found {
@@ -115,7 +115,8 @@ func (s *Files) probe(l libraries.Mapped) {
 	}
 	if err != nil {
 		x.origin.close()
-		if !l.Program { // most programs do not contain cudart
+		// Most programs do not contain cudart, and NCCL may create threads in other ways.
+		if !l.Program && !(l.Layer == cudaapi.NCCL && errors.Is(err, errNoFunctions)) {
 			s.options.Warn(l.PID, fmt.Sprintf("probe %s of process %d: %v", l.Name, l.PID, err))
 		}
 		return
@@ -227,27 +228,6 @@ func (s *Files) probeUnpatched(found []libraries.Mapped) {
 		s.Probe(again)
 	}
 }
-
-// ProbeLoader probes the dynamic loader f, unless it is probed already: held processes stop each
-// time it has loaded libraries.
-func (s *Files) ProbeLoader(f *os.File) error {
-	var key libraries.FileKey
-	var st unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &st) == nil {
-		key = libraries.FileKey{Device: uint32(st.Dev), Inode: st.Ino}
-	}
-	if s.loaders[key] != nil {
-		return nil
-	}
-	set, err := s.prober.AttachLoader(f)
-	if err == nil {
-		s.loaders[key] = set
-	}
-	return err
-}
-
-// HaveLoaders reports whether any dynamic loader is probed.
-func (s *Files) HaveLoaders() bool { return len(s.loaders) > 0 }
 
 // Close detaches all probes; see detach.
 func (s *Files) Close() {

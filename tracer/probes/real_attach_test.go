@@ -66,7 +66,7 @@ func (l *realLibrary) probeAll(t *testing.T, program *ebpf.Program) {
 			checkBoundary(t, fmt.Sprintf("%s: %s", l.name, at.Name), code[at.Offset:at.Offset+64], int(at.Probe-at.Offset))
 		}
 	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	executable, err := executableOf(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (r *Reports) add(f *os.File, at targets, pid uint32) (*reportProbe, error) 
 		return nil, fmt.Errorf("open it again: %w", err)
 	}
 	x := &reportProbe{file: os.NewFile(uintptr(fd), path), at: at, pid: pid, own: map[uint32]reporting{}}
-	if x.executable, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+	if x.executable, err = executableOf(x.file); err != nil {
 		x.file.Close()
 		return nil, err
 	}

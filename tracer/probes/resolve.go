@@ -92,7 +92,7 @@ func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 		i, known := at[l.File]
 		switch {
 		case known:
-		case l.Program && l.IsOwn():
+		case l.Program && l.IsOwn(), l.Layer == cudaapi.NCCL:
 			continue
 		case len(at) >= maxListed:
 			left[l.File] = true

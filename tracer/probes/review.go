@@ -36,8 +36,7 @@ func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace
 			}
 			if executable == nil {
 				var err error
-				// Leads to the file even if its path is gone.
-				if executable, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err != nil {
+				if executable, err = executableOf(f); err != nil {
 					return err
 				}
 			}

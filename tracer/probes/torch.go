@@ -12,8 +12,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/cilium/ebpf/link"
-
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
@@ -88,7 +86,7 @@ func (p *Prober) attachTorch(f *os.File, pid uint32) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	executable, err := executableOf(f)
 	if err != nil {
 		return nil, err
 	}

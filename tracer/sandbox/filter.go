@@ -19,7 +19,7 @@ var denied = []uint32{
 	unix.SYS_PERSONALITY, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
 	// Other processes: vramprof reads them and never changes them.
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_MIGRATE_PAGES,
-	unix.SYS_MOVE_PAGES, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_TKILL,
+	unix.SYS_MOVE_PAGES, unix.SYS_PIDFD_GETFD, unix.SYS_TKILL,
 	unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
 	// Mounts and namespaces, and ways around them: open_by_handle_at opens files by number.
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT,
@@ -154,6 +154,12 @@ func program(needs Needs, pid int) []unix.SockFilter {
 		}
 		a.add(result, deny, 0, 0)
 	})
+	a.oneOf(unix.SYS_PIDFD_SEND_SIGNAL, 1, 0) // check for existence
+	if needs.Compares {
+		a.oneOf(unix.SYS_KCMP, 2, kcmpFile)
+	} else {
+		a.is(unix.SYS_KCMP, deny)
+	}
 	// Files that run as this user whoever starts them. The mode of openat2 is in memory, which a
 	// filter cannot read.
 	a.is(unix.SYS_OPENAT2, unknown)
@@ -179,7 +185,10 @@ func program(needs Needs, pid int) []unix.SockFilter {
 	return a
 }
 
-const tiocLinux = 0x541c
+const (
+	tiocLinux = 0x541c
+	kcmpFile  = 0
+)
 
 // filter sets no_new_privs and the filter on all threads at once.
 func filter(needs Needs) error {

@@ -64,7 +64,7 @@ func TestNoOtherCallIsDenied(t *testing.T) {
 	for _, number := range append(denied, deniedHere...) {
 		special[number] = true
 	}
-	for _, number := range []uint32{unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_KILL, unix.SYS_TGKILL, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_BPF, unix.SYS_OPENAT2} {
+	for _, number := range []uint32{unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_KILL, unix.SYS_TGKILL, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_BPF, unix.SYS_OPENAT2, unix.SYS_KCMP, unix.SYS_PIDFD_SEND_SIGNAL} {
 		special[number] = true
 	}
 	for number := range uint32(lastCall + 1) {
@@ -89,6 +89,9 @@ func TestArgumentsDecide(t *testing.T) {
 		{"go on", unix.SYS_KILL, []uint64{7, uint64(unix.SIGCONT)}, allow},
 		{"end", unix.SYS_KILL, []uint64{7, uint64(unix.SIGKILL)}, deny},
 		{"end, with more bits", unix.SYS_KILL, []uint64{7, high | uint64(unix.SIGKILL)}, deny},
+		{"check for existence of an open process", unix.SYS_PIDFD_SEND_SIGNAL, []uint64{7, 0}, allow},
+		{"end an open process", unix.SYS_PIDFD_SEND_SIGNAL, []uint64{7, uint64(unix.SIGKILL)}, deny},
+		{"compare open files", unix.SYS_KCMP, []uint64{7, 8, kcmpFile}, deny},
 		{"own thread", unix.SYS_TGKILL, []uint64{testPID, 1, uint64(unix.SIGURG)}, allow},
 		{"another's thread", unix.SYS_TGKILL, []uint64{testPID + 1, 1, uint64(unix.SIGURG)}, deny},
 		{"unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, allow},
@@ -158,5 +161,16 @@ func TestLoadingNeedsAllOfBPF(t *testing.T) {
 		if got := decide(t, after, auditArch, unix.SYS_BPF, command); got != deny {
 			t.Errorf("command %d afterwards: %#x", command, got)
 		}
+	}
+}
+
+func TestOnlyOpenFilesAreCompared(t *testing.T) {
+	const memory = 1 // KCMP_VM
+	p := program(Needs{Compares: true}, testPID)
+	if got := decide(t, p, auditArch, unix.SYS_KCMP, 7, 8, kcmpFile, 3, 4); got != allow {
+		t.Errorf("open files: %#x", got)
+	}
+	if got := decide(t, p, auditArch, unix.SYS_KCMP, 7, 8, memory); got != deny {
+		t.Errorf("memory: %#x", got)
 	}
 }

@@ -17,6 +17,7 @@ type Needs struct {
 	Capabilities Set  // to keep, if the process has them
 	Programs     bool // loads BPF programs
 	BPF          bool // makes any call of bpf(2): tracing has yet to begin
+	Compares     bool // compares open files of processes
 	Terminal     bool // sends its process group the signals of Ctrl-C and Ctrl-Z, as a terminal does
 }
 

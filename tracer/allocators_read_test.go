@@ -200,11 +200,13 @@ func compareCaches(t *testing.T, m *torchMachine, j *blocksJob, want [2]caching.
 }
 
 // TestPrivatePoolsAreKnownByALine: each pool of a CUDA graph or a MemPool that a traced job made
-// leads to its script.
+// leads to its script, and all memory of a graph's pool to the call that ended the capture.
 func TestPrivatePoolsAreKnownByALine(t *testing.T) {
 	m := newTorchMachine(t, 2)
 	m.trace(nil)
-	j := m.blocks("")
+	j := m.blocks("BLOCKS_WAIT=1")
+	m.loaded(uint32(j.pid)) // otherwise the first stack traces are truncated
+	io.WriteString(j.in, "\n")
 	j.next(t)
 	io.WriteString(j.in, "\n")
 	j.next(t)
@@ -217,7 +219,7 @@ func TestPrivatePoolsAreKnownByALine(t *testing.T) {
 		})
 	})
 	_, process := processOf(t, s, uint32(j.pid))
-	private := 0
+	private, taken := 0, map[caching.PoolID]uint64{}
 	for device := range int32(2) {
 		c := s.CacheOn(process, device)
 		if c == nil {
@@ -228,6 +230,9 @@ func TestPrivatePoolsAreKnownByALine(t *testing.T) {
 				continue
 			}
 			private++
+			if a.Pool.OfGraph() {
+				taken[a.Pool] -= a.Reserved
+			}
 			k := slices.IndexFunc(c.Origins, func(o ledger.PoolOrigin) bool { return o.Pool == a.Pool })
 			if k < 0 {
 				t.Errorf("the pool %v is known by its id alone", a.Pool)
@@ -238,7 +243,21 @@ func TestPrivatePoolsAreKnownByALine(t *testing.T) {
 			}
 		}
 	}
-	if private < 3 {
-		t.Errorf("only %d arenas of private pools", private)
+	if private < 3 || len(taken) == 0 {
+		t.Errorf("only %d arenas of private pools, %d pools of graphs", private, len(taken))
+	}
+	for _, x := range s.CacheOn(process, 0).Captures {
+		if !x.Pool.OfGraph() {
+			continue
+		}
+		taken[x.Pool] += x.Bytes
+		if !slices.ContainsFunc(m.Stack(x.Stack), func(f callstack.Frame) bool { return f.Function == "capture" && strings.HasSuffix(f.File, "blocks.py") }) {
+			t.Errorf("the graph of the pool %v was captured by %+v", x.Pool, m.Stack(x.Stack))
+		}
+	}
+	for id, missing := range taken {
+		if missing != 0 {
+			t.Errorf("of the pool %v, %d bytes are not those of its graph", id, -missing)
+		}
 	}
 }

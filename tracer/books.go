@@ -214,16 +214,7 @@ const (
 
 // feed reads the state for the capture until ctx ends.
 func (b *snapshots) feed(ctx context.Context) {
-	tick := time.NewTicker(captureInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			b.read(maxCaptured)
-		}
-	}
+	clock.Every(ctx, captureInterval, func() { b.read(maxCaptured) })
 }
 
 // walkLast takes the books as of the end, and then looks for holders once more: that may take

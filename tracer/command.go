@@ -34,11 +34,6 @@ func (t *Tracer) startCommand() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", t.config.Command[0], err)
 	}
-	if mayContinue() {
-		t.attachLoaders(path)
-	} else {
-		t.sequencer.Warn(0, "the command is not held while it loads libraries, its first calls may be missed: CAP_KILL is missing")
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
@@ -57,6 +52,11 @@ func (t *Tracer) startCommand() error {
 	}
 	if t.memlock != nil { // the command waits for its byte
 		_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_MEMLOCK, t.memlock, nil)
+	}
+	if mayContinue() {
+		t.attachLoaders(path, uint32(cmd.Process.Pid))
+	} else {
+		t.sequencer.Warn(0, "the command is not held while it loads libraries, its first calls may be missed: CAP_KILL is missing")
 	}
 	guard, err := startGuardian(t.coll.Maps["processes"])
 	if err != nil {
@@ -95,8 +95,8 @@ func (t *Tracer) CommandError() error {
 }
 
 // attachLoaders probes the dynamic loaders that the command may use: its own, and the system's,
-// which its children most likely use.
-func (t *Tracer) attachLoaders(path string) {
+// which its children most likely use. pid is the process that is to become the command.
+func (t *Tracer) attachLoaders(path string, pid uint32) {
 	var last error
 	for _, loader := range append(loadersOf(path), "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") {
 		f, err := untrusted.OpenRegular(loader)
@@ -104,7 +104,7 @@ func (t *Tracer) attachLoaders(path string) {
 			last = errors.Join(last, err)
 			continue
 		}
-		if err := t.discovery.files.ProbeLoader(f); err != nil {
+		if err := t.discovery.files.ProbeLoader(f, pid); err != nil {
 			last = errors.Join(last, fmt.Errorf("%s: %w", loader, err))
 		}
 		f.Close()

@@ -28,6 +28,18 @@ const loadPatience = 300 * time.Millisecond
 
 var ownPid = uint32(os.Getpid())
 
+// Stage is what Run waits for before it is ready.
+type Stage int
+
+// Stages, in the order in which they come.
+const (
+	FindsProcesses Stage = iota
+	ReadsTables          // unwind tables of the processes' libraries
+	AwaitsKernel         // which verifies programs
+	SetsProbes
+	ReadsUsage // of GPU memory, from NVML
+)
+
 // discovery finds the processes that map CUDA's libraries, and probes these. Any goroutine may call
 // mapped, poll and wantDevice, which never wait; the others take long, and are for Run until the
 // worker runs, and then for the worker.
@@ -48,6 +60,7 @@ type discovery struct {
 	tables    *tableLoader
 	jobs      *jobs
 	note      func(string)
+	stage     func(Stage)
 
 	beginOnce sync.Once     // the books begin when the first probe is set
 	begin     atomic.Uint64 // when they did, in ns of CLOCK_MONOTONIC
@@ -65,6 +78,7 @@ type discovery struct {
 func (d *discovery) discover(pid uint32) error {
 	defer d.stalled.warn()
 	defer d.ahead.Close()
+	d.stage(FindsProcesses)
 	found, layouts, later, err := d.ahead.Scan(d.scanner, pid, d.table.Everyone(), d.wanted)
 	if err != nil {
 		return err
@@ -82,6 +96,7 @@ func (d *discovery) discover(pid uint32) error {
 		}
 		looked[library.PID] = true
 	}
+	d.stage(ReadsTables)
 	loaded := d.tables.begin(load, layouts)
 	if d.running.Load() == 0 {
 		<-loaded
@@ -90,10 +105,12 @@ func (d *discovery) discover(pid uint32) error {
 	case <-loaded:
 	case <-time.After(loadPatience):
 	}
+	d.stage(AwaitsKernel)
 	if err := d.prober.Wait(); err != nil {
 		return err
 	}
 	d.beginOnce.Do(d.beginBooks)
+	d.stage(SetsProbes)
 	d.files.Probe(found)
 	return nil
 }
@@ -139,7 +156,7 @@ func (d *discovery) wanted(pid uint32) bool {
 func (d *discovery) probed(l libraries.Mapped, rows int) {
 	d.note(fmt.Sprintf("probing %d functions of %s", rows, l.Name))
 	d.noteLate(l)
-	if !l.IsOwn() && l.Layer != cudaapi.Torch && !d.table.IsHeld(l.PID) {
+	if !l.IsOwn() && l.Layer.IsCUDA() && !d.table.IsHeld(l.PID) {
 		d.jobs.add(job{kind: jobLearn}) // its threads may have chosen their devices before
 	}
 }
@@ -148,7 +165,7 @@ func (d *discovery) probed(l libraries.Mapped, rows int) {
 // Processes that started earlier miss all calls before the attach anyway.
 func (d *discovery) noteLate(l libraries.Mapped) {
 	began, noticed := procfs.StartTime(l.PID), d.running.Load()
-	if l.IsOwn() || l.Program || noticed == 0 || began < noticed {
+	if l.IsOwn() || l.Program || l.Layer == cudaapi.NCCL || noticed == 0 || began < noticed {
 		return
 	}
 	late := time.Duration(clock.Now() - began).Round(time.Millisecond)

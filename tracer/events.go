@@ -53,6 +53,7 @@ type eventReader struct {
 	usage     *gpuusage.Monitor
 	shares    *shares.Shares
 	stacks    *stacks.Store
+	makers    stacks.Makers
 	ooms      *oom.Queue
 	scanner   *allocscan.Scanner // nil: settings of PyTorch are not wanted
 	discovery *discovery
@@ -208,6 +209,10 @@ func (r *eventReader) bookBlock(tx *sequence.Tx, p *processes.Process, e *bpf.Ev
 // bookCall books a call of CUDA.
 func (r *eventReader) bookCall(tx *sequence.Tx, p *processes.Process, e *bpf.Event, details *bpf.Details) {
 	p.Changes(e.Time)
+	if e.Function == cudaapi.MakesThread {
+		r.makers.Add(r.stacks, e.Pid, p.User(), e.Tid, uint32(e.Address), e.Stack)
+		return
+	}
 	event := &r.event
 	var ok bool
 	if *event, ok = cudaapi.Translate(e, details); !ok {
@@ -216,6 +221,9 @@ func (r *eventReader) bookCall(tx *sequence.Tx, p *processes.Process, e *bpf.Eve
 	}
 	if event.Op == 0 {
 		return
+	}
+	if event.Stack != 0 {
+		event.Stack = r.stacks.Join(e.Pid, p.User(), event.Stack, r.makers.Of(e.Pid, e.Tid))
 	}
 	if e.Kind == bpf.KindAlloc {
 		r.tensors.Disinherit(tx, e.Pid)
@@ -227,7 +235,7 @@ func (r *eventReader) bookCall(tx *sequence.Tx, p *processes.Process, e *bpf.Eve
 	r.discovery.wantDevice(event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
 		r.ooms.Add(tx, oom.Error{User: p.User(), Event: oomevent.Event{
-			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size,
+			PID: e.Pid, Time: e.Time, Stack: event.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size,
 		}})
 	}
 	if event.Op == ledger.Alloc {
@@ -250,6 +258,7 @@ func (r *eventReader) exit(tx *sequence.Tx, e *bpf.Event) {
 	}
 	r.usage.Forget(e.Pid)
 	r.stacks.Ended(e.Pid)
+	r.makers.Ended(e.Pid)
 	r.table.Exit(tx, e)
 	r.jobs.add(job{kind: jobForget, pid: e.Pid})
 }
@@ -258,6 +267,7 @@ func (r *eventReader) exit(tx *sequence.Tx, e *bpf.Event) {
 func (r *eventReader) exec(tx *sequence.Tx, e *bpf.Event) {
 	if r.table.IsKnown(e.Pid) {
 		r.stacks.Ended(e.Pid)
+		r.makers.Ended(e.Pid)
 		if r.tensors.Leave(tx, e.Pid) {
 			r.jobs.add(job{kind: jobBlocks})
 		}

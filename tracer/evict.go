@@ -48,6 +48,7 @@ type eviction struct {
 func (e *eviction) evict() {
 	now := time.Now().Add(e.later)
 	e.forget()
+	e.events.makers.Forget(procfs.HasThread)
 	e.evictStacks(now)
 	e.evictProcesses()
 	e.unwind.Evict(now, e.hasEnded, e.stacks.ForgetFiles)
@@ -67,6 +68,7 @@ func (e *eviction) evictStacks(now time.Time) {
 	}
 	e.sequencer.Settle(clock.Now(), e.events.flush) // the events of calls that have returned since
 	e.sequencer.StacksInUse(add)
+	e.events.makers.InUse(add)
 	e.dropStacks(now, inUse)
 }
 

@@ -151,7 +151,7 @@ func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	}
 	if o := t.config.Walks; o != nil {
 		t.snapshots.walker = heapscan.New(heapscan.Options{
-			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress,
+			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames, LastTime: o.LastTime, Progress: o.Progress, Note: t.config.Note,
 			Sequencer: t.sequencer, Defects: &t.defects, Traced: t.table.Traced, UserOf: t.table.UserOf, Blocks: t.snapshots.blocksOf, Mark: t.snapshots.markSegments,
 			Flush:    t.events.flush,
 			HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) },
@@ -206,6 +206,9 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	}
 	if err := spec.Variables["inherit"].Set(t.config.everyone() && t.config.Name == nil); err != nil {
 		return fmt.Errorf("set whether children have their parent's tables: %w", err)
+	}
+	if err := spec.Variables["thread_maker"].Set(cudaapi.MakesThread); err != nil {
+		return fmt.Errorf("set the function that makes threads: %w", err)
 	}
 	if err := spec.Variables["layout_secret"].Set(rand.Uint64()); err != nil {
 		return fmt.Errorf("set the secret of layouts: %w", err)

@@ -26,6 +26,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/unwind"
+	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
 // machine is a simulated machine under a tracer that runs in the test itself.
@@ -51,6 +52,12 @@ var books = sync.OnceValues(func() (string, error) {
 })
 
 var machines uint64
+
+// keptTables keeps unwind tables for all machines of this process, as sessions do for each other:
+// the first one reads PyTorch's libraries. TestMain removes them.
+var keptTables = sync.OnceValues(func() (*unwindcache.Dir, error) {
+	return unwindcache.Open(filepath.Join(scratch, "tables"))
+})
 
 // newMachine begins a machine with those GPUs; more are variables for all its programs.
 func newMachine(t *testing.T, gpus int, more ...string) *machine {
@@ -136,8 +143,12 @@ func (m *machine) trace(change func(*Config)) {
 	}
 	m.t.Cleanup(func() { _ = driver.Close(context.Background()) })
 	began := make(chan struct{})
+	tables, err := keptTables()
+	if err != nil {
+		m.t.Fatal(err)
+	}
 	config := Config{
-		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: driver,
+		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: driver, Tables: tables,
 		Ready: func([]uint32) { close(began) },
 	}
 	if change != nil {
@@ -167,8 +178,8 @@ func (m *machine) trace(change func(*Config)) {
 	m.t.Cleanup(m.lastly)
 	select {
 	case <-began:
-	case <-time.After(30 * time.Second):
-		m.t.Fatal("the tracer is not ready after 30 s")
+	case <-time.After(2 * time.Minute): // a loaded machine takes longest
+		m.t.Fatal("the tracer is not ready after 2 minutes")
 	}
 }
 

@@ -7,22 +7,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/pauses"
 	"github.com/vramprof/vramprof/tracer/torchalloc"
 )
 
 // watchTensors reads the totals of PyTorch's allocators once per second, whatever NVML does.
 func (t *Tracer) watchTensors(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			t.lookAtTensors()
-		}
-	}
+	clock.Every(ctx, time.Second, t.lookAtTensors)
 }
 
 func (t *Tracer) lookAtTensors() {
@@ -65,6 +57,6 @@ func (t *Tracer) keepBudget(ctx context.Context) {
 func (t *Tracer) pauses(share float64) *pauses.Keeper {
 	return pauses.New(pauses.Options{
 		Budget: share, Meter: &t.meter, Probe: t.prober.Reports(), Allocators: t.tensors, Sequencer: t.sequencer, Defects: &t.defects,
-		Read: t.lookAtTensors,
+		Read: t.lookAtTensors, Patience: t.config.patience,
 	})
 }

@@ -38,7 +38,7 @@ func TestTheFirstReadingIsBookedAfterTheEventsBeforeIt(t *testing.T) {
 	s := m.snapshot()
 	_, index := processOf(t, s, p.pid())
 	for _, x := range s.Parts() {
-		if x.Process == index && (x.Driver != 100_000_000 || x.Unexplained < -page || x.Unexplained > page || x.Foreign > 310<<20) {
+		if x.Process == index && (x.Driver != 100_000_000 || x.Beyond() > page || x.Unexplained > page || x.Foreign > 310<<20) {
 			t.Errorf("%+v, want 100 MB of the program and what it had before", x)
 		}
 	}

@@ -249,7 +249,16 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
+// scratch is a folder of this process, which goes at its end.
+var scratch string
+
 func TestMain(m *testing.M) {
 	RunHidden(os.Args) // the test binary stands in for the command
-	os.Exit(m.Run())
+	var err error
+	if scratch, err = os.MkdirTemp("", "vramprof-tracer-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(code)
 }

@@ -25,10 +25,15 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 		{"threads", map[string]uint32{"threads": 64}, testFloodOfThreads},
 		{"stacks", map[string]uint32{"stack_events": 1 << 17}, testFloodOfStacks},
 		{"captures", nil, testFloodOfCaptures},
+		{"contexts", nil, testFloodOfContexts},
 		{"blocks", map[string]uint32{"blocks": 8192}, testFloodOfBlocks},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := newMachine(t, 1)
+			var more []string
+			if c.name == "contexts" { // each reserves addresses for eight times the memory
+				more = []string{"FAKECUDA_MEMORY=1073741824"}
+			}
+			m := newMachine(t, 1, more...)
 			if c.name == "blocks" {
 				m.keepTorch("2.6")
 			}
@@ -163,6 +168,53 @@ func testFloodOfCaptures(t *testing.T, m *machine) {
 		t.Errorf("%d streams of the honest process are captured, %d of the flooder, want 1 and %d", captured(honest, 4096), captured(flooder, 0), share)
 	}
 	m.losesAlone(flooder, honest)
+	flooder.end()
+	honest.end()
+}
+
+// testFloodOfContexts: what a process lacks of its share, it gets when it destroys others.
+func testFloodOfContexts(t *testing.T, m *machine) {
+	const contexts, share, destroyed = 1100, 1024, 10
+	noted := func(p *program) (n int) {
+		var key bpf.ContextKey
+		var device uint32
+		for all := m.coll.Maps["contexts"].Iterate(); all.Next(&key, &device); {
+			if key.Pid == uint64(p.pid()) {
+				n++
+			}
+		}
+		return n
+	}
+	honest := m.script("calls_c", nil, "cuInit", "cuCtxCreate_v2 c 0", "ready", "wait", "cuMemAlloc_v2 p 4096", "print done", "wait")
+	lines := []string{"cuInit", "ready", "wait"}
+	create := func(name string) { lines = append(lines, "cuCtxCreate_v2 "+name+" 0", "cuCtxPopCurrent_v2 popped") }
+	for i := range contexts {
+		create(fmt.Sprint("c", min(i, destroyed)))
+	}
+	lines = append(lines, "print done", "wait")
+	for i := range destroyed {
+		lines = append(lines, fmt.Sprint("cuCtxDestroy_v2 c", i))
+		create("c")
+	}
+	flooder := m.script("calls_c", nil, append(lines, "print done", "wait")...)
+	for _, p := range []*program{honest, flooder} {
+		p.ready()
+		m.loaded(p.pid())
+	}
+	flooder.next()
+	flooder.expect("done")
+	honest.next()
+	honest.expect("done")
+	m.losesAlone(flooder, honest)
+	lost, _ := m.shares.Lost()
+	if n := noted(flooder); n != share || lost[flooder.pid()] != contexts-share {
+		t.Errorf("%d contexts of the flooder are noted, %d counted as lost, want %d and %d", n, lost[flooder.pid()], share, contexts-share)
+	}
+	flooder.next()
+	flooder.expect("done")
+	if more, _ := m.shares.Lost(); noted(flooder) != share || more[flooder.pid()] != lost[flooder.pid()] {
+		t.Errorf("after %d were destroyed, and as many created, %d are noted and %d more lost", destroyed, noted(flooder), more[flooder.pid()]-lost[flooder.pid()])
+	}
 	flooder.end()
 	honest.end()
 }

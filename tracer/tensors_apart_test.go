@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func testHostTensors(t *testing.T, m *machine, early *program) {
 		host := got[ledger.CPUDevice]
 		want.Process, want.Device, want.Sampled = host.Process, ledger.CPUDevice, want.LiveObjects
 		want.Peak, want.PeakTime = host.Peak, host.PeakTime
-		if host != want {
+		if !reflect.DeepEqual(host, want) {
 			t.Errorf("%s: on the host the books have\n%+v, want\n%+v", what, host, want)
 		}
 		_, index := processOf(t, s, p.pid())

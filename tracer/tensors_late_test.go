@@ -96,7 +96,7 @@ func checkLateParts(t *testing.T, what string, s *ledger.Snapshot, pid uint32, t
 		if part.Process != index {
 			continue
 		}
-		if part.Unexplained != 0 {
+		if part.Unexplained+part.Beyond() != 0 {
 			t.Errorf("%s: %+v\nof %+v", what, part, s.Balances[i])
 		}
 		foreign := contextBytes()

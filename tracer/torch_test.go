@@ -88,7 +88,10 @@ func (m *torchMachine) check(t *testing.T, p realtorch.Point) *torchCheck {
 	s := m.snapshot()
 	_, process := processOf(t, s, uint32(p.PID))
 	// So it was, before it made its contexts: until then its libraries were not probed.
-	s.Warnings = slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.Contains(w, " before being probed") })
+	// Other processes of a busy machine may not answer in time.
+	s.Warnings = slices.DeleteFunc(s.Warnings, func(w string) bool {
+		return strings.Contains(w, " before being probed") || strings.Contains(w, " stalls reads of its arguments") && !strings.Contains(w, fmt.Sprintf("process %d ", p.PID))
+	})
 	if m.late {
 		s.Stats.UnmatchedFrees = 0
 	}

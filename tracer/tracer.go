@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/sequence"
 	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
@@ -69,15 +71,23 @@ type Config struct {
 	Capture       ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note          func(string)        // progress for a person; may be nil
 	Ready         func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
+	Watchers
 
 	ofTests
 }
 
+// Watchers are told what happens; each may be nil.
+type Watchers struct {
+	Follow ledger.Books // gets what the ledger gets, after it; it must not call the tracer
+	Stage  func(Stage)  // is told what Run waits for until Ready, from any goroutine
+}
+
 // ofTests is zero but in tests.
 type ofTests struct {
-	pace    probes.Pace       // of the probes of wrappers
-	entries map[string]uint32 // sizes of the kernel half's maps: entries, bytes of rings
-	marked  bool              // read pages that NUMA balancing has marked, also on a host that does not balance
+	pace     probes.Pace       // of the probes of wrappers
+	entries  map[string]uint32 // sizes of the kernel half's maps: entries, bytes of rings
+	marked   bool              // read pages that NUMA balancing has marked, also on a host that does not balance
+	patience time.Duration     // of pauses, with the counters of one process; 0: the default
 }
 
 // Tracer traces from New to Close. It is the wiring between types that own what they know, each
@@ -138,6 +148,9 @@ func New(config Config) (*Tracer, error) {
 	if config.Ready == nil {
 		config.Ready = func([]uint32) {}
 	}
+	if config.Stage == nil {
+		config.Stage = func(Stage) {}
+	}
 	types := btf.NewCache()
 	kernel, err := bpf.KernelTypes(types)
 	if err != nil {
@@ -150,6 +163,7 @@ func New(config Config) (*Tracer, error) {
 	}
 	t.discovery.ahead, t.introductions.host, t.events.idle = libraries.NewAhead(), workload.NewHost(), idleInterval
 	t.sequencer = sequence.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Capture, &t.defects)
+	t.sequencer.Follow(config.Follow)
 	t.limits = limitsOf(config.Memory)
 	t.sequencer.Tell(t.limits)
 	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
@@ -197,6 +211,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	if err := t.discovery.discover(0); err != nil {
 		return err
 	}
+	t.config.Stage(ReadsUsage)
 	t.measurePrice()
 	t.sequencer.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.sequencer.EndEvents()
@@ -209,6 +224,13 @@ func (t *Tracer) run(ctx context.Context) error {
 		}
 	} else if !t.config.Wait && len(t.table.Traced()) == 0 {
 		return t.noProcess()
+	}
+	for _, pid := range withoutCUDA(t.config.PIDs, t.table.Traced()) {
+		why := "did not use CUDA when tracing began: it mapped neither libcuda nor libcudart"
+		if !procfs.Exists(pid) {
+			why = "ended before it could be traced"
+		}
+		t.sequencer.Warn(0, fmt.Sprintf("process %d %s", pid, why))
 	}
 	wait.Go(func() { t.newWorker().run(ctx) })
 	wait.Go(func() { t.tables.run(ctx) })
@@ -241,13 +263,30 @@ func (t *Tracer) run(ctx context.Context) error {
 	return nil
 }
 
+// withoutCUDA returns those pids that were asked for and are not among those that use CUDA, each
+// once.
+func withoutCUDA(asked, using []uint32) (pids []uint32) {
+	for _, pid := range asked {
+		if !slices.Contains(using, pid) && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// notThese is the ErrNoProcess of processes that were asked for by pid, where others may use CUDA.
+type notThese string
+
+func (e notThese) Error() string      { return string(e) }
+func (notThese) Is(target error) bool { return target == ErrNoProcess }
+
 func (t *Tracer) noProcess() error {
-	switch len(t.config.PIDs) {
+	switch pids := t.config.PIDs; len(pids) {
 	case 0:
 	case 1:
-		return fmt.Errorf("process %d maps neither libcuda nor libcudart: %w (to wait for it, use --name)", t.config.PIDs[0], ErrNoProcess)
+		return notThese(fmt.Sprintf("process %d does not use CUDA: it maps neither libcuda nor libcudart (vramprof ps lists those that do; --name waits for one)", pids[0]))
 	default:
-		return fmt.Errorf("processes %d map neither libcuda nor libcudart: %w (to wait for them, use --name)", t.config.PIDs, ErrNoProcess)
+		return notThese(fmt.Sprintf("processes %d do not use CUDA: they map neither libcuda nor libcudart (vramprof ps lists those that do; --name waits for one)", pids))
 	}
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
 }

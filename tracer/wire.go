@@ -28,7 +28,7 @@ func (t *Tracer) newFiles() *probes.Files {
 // wire connects the parts with each other.
 func (t *Tracer) wire() {
 	d := &t.discovery
-	d.sequencer, d.defects, d.table, d.usage, d.tables, d.jobs, d.note = t.sequencer, &t.defects, t.table, t.usage, &t.tables, t.jobs, t.config.Note
+	d.sequencer, d.defects, d.table, d.usage, d.tables, d.jobs, d.note, d.stage = t.sequencer, &t.defects, t.table, t.usage, &t.tables, t.jobs, t.config.Note, t.config.Stage
 	d.stalled.jobs, d.stalled.sequencer = t.jobs, t.sequencer
 	l := &t.tables
 	l.unwind, l.sequencer, l.defects, l.table, l.stacks, l.jobs, l.note = t.unwind, t.sequencer, &t.defects, t.table, t.stacks, t.jobs, t.config.Note

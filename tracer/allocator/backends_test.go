@@ -145,7 +145,7 @@ func TestTheNativeBackendIsKnownWithoutSymbols(t *testing.T) {
 func TestWithoutCachingNoBlocksAreFound(t *testing.T) {
 	folder := t.TempDir()
 	atPoints(t, []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=1"}, "backends.py", []string{folder, "50"}, func(p *peek.Process) {
-		_, _, err := Read(p, nil, 1)
+		_, _, err := readOnce(p, nil)
 		if e := (*Error)(nil); !errors.As(err, &e) || e.Code != NoBlocks {
 			t.Errorf("got %v", err)
 		}

@@ -2,7 +2,10 @@
 
 package allocator
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 const (
 	maxLinked      = 4096 // blocks that one walk takes from their neighbors
@@ -54,7 +57,7 @@ func (w *walk) isNew(at uint64) bool {
 	if at&7 != 0 {
 		return false
 	}
-	_, known := slices.BinarySearchFunc(w.keys, at, func(key, at uint64) int { return compare(key&^7, at) })
+	_, known := slices.BinarySearchFunc(w.keys, at, func(key, at uint64) int { return cmp.Compare(key&^7, at) })
 	return !known
 }
 
@@ -85,7 +88,7 @@ func (w *walk) readLinked(r *reader, l *Layout, at []uint64) {
 
 // hasNeighbor reports whether a block and one of the walk lead to each other.
 func (w *walk) hasNeighbor(b *rawBlock) bool {
-	i, _ := slices.BinarySearchFunc(w.blocks, b.ptr, func(a rawBlock, ptr uint64) int { return compare(a.ptr, ptr) })
+	i, _ := slices.BinarySearchFunc(w.blocks, b.ptr, func(a rawBlock, ptr uint64) int { return cmp.Compare(a.ptr, ptr) })
 	return i < len(w.blocks) && b.next != 0 && follows(*b, w.blocks[i]) ||
 		i > 0 && b.prev != 0 && follows(w.blocks[i-1], *b)
 }
@@ -131,7 +134,7 @@ func (w *walk) mapped() []rawBlock {
 		return w.blocks
 	}
 	list := slices.Concat(w.blocks, w.free)
-	slices.SortStableFunc(list, func(a, b rawBlock) int { return compare(a.ptr, b.ptr) })
+	slices.SortStableFunc(list, func(a, b rawBlock) int { return cmp.Compare(a.ptr, b.ptr) })
 	return list
 }
 

@@ -66,7 +66,7 @@ func minimal() flatMemory {
 }
 
 func TestOneDividedSegmentIsEnough(t *testing.T) {
-	s, _, err := Read(minimal(), nil, 1)
+	s, _, err := readOnce(minimal(), nil)
 	if err != nil || len(s.Blocks) != 2 || !s.Exact() || len(s.Segments) != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -76,7 +76,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte{0, 8, 1})
 	f.Fuzz(func(t *testing.T, changes []byte) {
 		m := minimal()
-		_, layout, _ := Read(m, nil, 1)
+		_, layout, _ := readOnce(m, nil)
 		for ; len(changes) >= 3; changes = changes[3:] {
 			m[int(binary.LittleEndian.Uint16(changes))%len(m)] = changes[2]
 		}

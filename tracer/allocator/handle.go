@@ -39,14 +39,6 @@ func newAllocator(m Memory, known *Layout, limit int) *Allocator {
 	return &Allocator{r: newReader(m, limit), layout: known}
 }
 
-// Read reads the allocator of a process once: New, then Walk. It returns the layout to keep for
-// this build.
-func Read(m Memory, known *Layout, tries int) (*Snapshot, *Layout, error) {
-	a := New(m, known)
-	s, err := a.Walk(tries)
-	return s, a.Layout(), err
-}
-
 // Layout returns the layout that was given or found, or nil.
 func (a *Allocator) Layout() *Layout { return a.layout }
 

@@ -15,6 +15,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 )
 
+// readOnce walks once, and returns the layout too.
+func readOnce(m Memory, known *Layout) (*Snapshot, *Layout, error) {
+	a := New(m, known)
+	s, err := a.Walk(1)
+	return s, a.Layout(), err
+}
+
 func TestCountersAreThoseOfAWalk(t *testing.T) {
 	p, _ := startShape(t, 260, 50)
 	a := New(p, nil)
@@ -43,7 +50,7 @@ func TestCountersAreThoseOfAWalk(t *testing.T) {
 func TestAWalkKnowsItsWindow(t *testing.T) {
 	p, _ := startShape(t, 260, 50)
 	begin := clock.Now()
-	s, _, err := Read(p, nil, 1)
+	s, _, err := readOnce(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +127,7 @@ func TestAProcessThatEndedIsAnError(t *testing.T) {
 func TestALayoutOfAnotherProcessOfTheBuildIsUsed(t *testing.T) {
 	whole, told := startDivided(t, 260, 40, 1)
 	var e *Error
-	if _, _, err := Read(whole, nil, 1); !errors.As(err, &e) || e.Code != NoChain {
+	if _, _, err := readOnce(whole, nil); !errors.As(err, &e) || e.Code != NoChain {
 		t.Fatalf("segments that are not divided prove a layout: %v", err)
 	}
 	var layouts Layouts
@@ -144,13 +151,13 @@ func TestALayoutOfAnotherProcessOfTheBuildIsUsed(t *testing.T) {
 
 func TestALayoutThatDoesNotProveItselfIsReplaced(t *testing.T) {
 	p, told := startShape(t, 260, 40)
-	_, right, err := Read(p, nil, 1)
+	_, right, err := readOnce(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wrong := *right
 	wrong.prev, wrong.next = wrong.next, wrong.prev
-	s, found, err := Read(p, &wrong, 1)
+	s, found, err := readOnce(p, &wrong)
 	if err != nil || !slices.Equal(lines(s), told) || !reflect.DeepEqual(found, right) {
 		t.Errorf("a wrong layout: %v, found %+v", err, found)
 	}
@@ -159,7 +166,7 @@ func TestALayoutThatDoesNotProveItselfIsReplaced(t *testing.T) {
 	wrong.ptr, wrong.size = wrong.size, wrong.ptr
 	wrong.requested = wrong.size + 8
 	var e *Error
-	if _, _, err := Read(whole, &wrong, 1); !errors.As(err, &e) || e.Code != Contradicted {
+	if _, _, err := readOnce(whole, &wrong); !errors.As(err, &e) || e.Code != Contradicted {
 		t.Errorf("a wrong layout where none can be found: %v", err)
 	}
 }
@@ -167,7 +174,7 @@ func TestALayoutThatDoesNotProveItselfIsReplaced(t *testing.T) {
 func TestLayoutsSurviveJSON(t *testing.T) {
 	for _, version := range []int{113, 260} {
 		p, told := startShape(t, version, 30)
-		_, l, err := Read(p, nil, 1)
+		_, l, err := readOnce(p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +186,7 @@ func TestLayoutsSurviveJSON(t *testing.T) {
 		if err := json.Unmarshal(form, &back); err != nil || !reflect.DeepEqual(&back, l) {
 			t.Fatalf("%s: %v, read %+v, want %+v", form, err, back, l)
 		}
-		if s, _, err := Read(p, &back, 1); err != nil || !slices.Equal(lines(s), told) {
+		if s, _, err := readOnce(p, &back); err != nil || !slices.Equal(lines(s), told) {
 			t.Errorf("a walk with it: %v", err)
 		}
 	}

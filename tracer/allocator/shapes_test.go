@@ -133,7 +133,7 @@ func TestShapesOfVersions(t *testing.T) {
 	for _, version := range versions {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			p, told := startShape(t, version, 100)
-			s, layout, err := Read(p, nil, 1)
+			s, layout, err := readOnce(p, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestShapesOfVersions(t *testing.T) {
 			if len(s.Segments) != 200 {
 				t.Errorf("%d segments, want 200", len(s.Segments))
 			}
-			if again, _, err := Read(p, layout, 1); err != nil || !slices.Equal(lines(again), told) {
+			if again, _, err := readOnce(p, layout); err != nil || !slices.Equal(lines(again), told) {
 				t.Errorf("with the layout kept: %v", err)
 			}
 		})
@@ -166,7 +166,7 @@ func TestShapesOfVersions(t *testing.T) {
 func TestWithoutProofNothingIsRead(t *testing.T) {
 	p, _ := startShape(t, 260, 0)
 	var e *Error
-	if _, _, err := Read(p, nil, 1); !errors.As(err, &e) || e.Code != NoBlocks {
+	if _, _, err := readOnce(p, nil); !errors.As(err, &e) || e.Code != NoBlocks {
 		t.Errorf("an empty allocator: %v", err)
 	}
 }

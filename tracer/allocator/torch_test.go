@@ -121,7 +121,7 @@ func comparePoint(t *testing.T, pid int, file string, layout **Layout) int {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	s, l, err := Read(p, *layout, 1)
+	s, l, err := readOnce(p, *layout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package allocator
 
 import (
 	"bytes"
+	"cmp"
 	"math/bits"
 	"slices"
 	"time"
@@ -229,7 +230,7 @@ type position struct {
 
 // sortBlocks sorts the blocks by the address of their memory.
 func (w *walk) sortBlocks() {
-	if slices.IsSortedFunc(w.blocks, func(a, b rawBlock) int { return compare(a.ptr, b.ptr) }) {
+	if slices.IsSortedFunc(w.blocks, func(a, b rawBlock) int { return cmp.Compare(a.ptr, b.ptr) }) {
 		return
 	}
 	order := make([]position, len(w.blocks))
@@ -241,16 +242,6 @@ func (w *walk) sortBlocks() {
 		sorted = append(sorted, w.blocks[p.index])
 	}
 	w.blocks, w.spare = sorted, w.blocks[:0]
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // radix sorts by keys, digit by digit from the lowest bit in which they differ.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocscan has PyTorch's allocators of traced processes read from outside, and books what
-// they have: soon after a process is first traced, and whenever the books are brought up to date.
+// Package allocscan reads PyTorch's allocators of traced processes from outside, and books their
+// state: soon after a process is first traced, and whenever the books are brought up to date.
 package allocscan
 
 import (
@@ -75,7 +75,10 @@ const (
 	pause = 5 * time.Second
 	share = 100
 
-	readTime = 2 * time.Second // the longest that a reading is waited for
+	// What a reading takes at most: of a processor, or of time in which its reads wait for the
+	// process; and on the clock.
+	readTime  = 2 * time.Second
+	readTotal = 10 * time.Second
 
 	// A process is read again until its allocators are at rest, at most for restTime, with a
 	// restPause in between: a training rests between its steps.
@@ -98,16 +101,7 @@ func New(o Options) *Scanner {
 
 // Run reads each process soon after it is traced, and again after its pause, until ctx ends.
 func (s *Scanner) Run(ctx context.Context) {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.scan(ctx, isDue)
-		}
-	}
+	clock.Every(ctx, lookInterval, func() { s.scan(ctx, isDue) })
 }
 
 func isDue(t *target, now time.Time) bool { return !now.Before(t.next) }
@@ -124,7 +118,7 @@ func (s *Scanner) Last(ctx context.Context) {
 }
 
 // Now begins to read a process that has run out of memory and may be about to free what it has. The
-// returned function waits for the end, at most readTime.
+// returned function waits for the end, at most readTime on the clock.
 func (s *Scanner) Now(pid uint32) (wait func()) {
 	s.mu.Lock()
 	t := s.known[pid]
@@ -190,7 +184,8 @@ func (s *Scanner) book(pid uint32, t *target, urgent bool) {
 	s.one.Lock()
 	defer s.one.Unlock()
 	began := time.Now()
-	r, err := deadline.Call(readTime, func() (*reading, error) { return s.read(pid) })
+	limits := deadline.Limits{Processor: readTime, Waiting: readTime, Total: readTotal}
+	r, err := deadline.Walk(context.Background(), limits, func(context.Context) (*reading, error) { return s.read(pid) })
 	if s.Details != nil {
 		s.bookSettings(pid)
 	}

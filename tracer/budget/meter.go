@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget knows how much of the time of traced threads the probe on PyTorch's reports of
+// Package budget computes how much of the time of traced threads the probe on PyTorch's reports of
 // tensors takes: the number of reports times the price of one.
 package budget
 

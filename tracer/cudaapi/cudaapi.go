@@ -20,6 +20,7 @@ const (
 	Driver  = Layer(bpf.LayerDriver)  // libcuda
 	Torch   = Driver + 1              // PyTorch's libc10, which has no rows in the probe table
 	System  = Layer(bpf.LayerSystem)  // ioctl, and functions that show why libcuda calls it
+	NCCL    = System + 1              // libnccl, whose calls of other libraries are probed where it makes them
 )
 
 // Role is the moment at which a traced function reports.
@@ -168,6 +169,12 @@ func ByID(id uint8) *Function {
 	}
 	return &Table[id]
 }
+
+// IsCUDA reports whether a library is the runtime or the driver.
+func (l Layer) IsCUDA() bool { return l == Runtime || l == Driver }
+
+// MakesThread is the id of the function in whose calls a library creates threads for itself.
+var MakesThread = func() uint8 { id, _ := Named("pthread_create", NCCL); return uint8(id) }()
 
 // Named returns the id and the row of a function. It panics if there is none.
 func Named(name string, layer Layer) (int, *Function) {

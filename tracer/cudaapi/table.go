@@ -178,4 +178,6 @@ var Table = []Function{
 	{Name: "ioctl", Layer: System, Role: Requests, Kind: ledger.Internal, Space: ledger.Objects},
 	{Name: "cuGraphLaunch", Layer: System, Role: Switches},
 	{Name: "cuGraphLaunch_ptsz", Layer: System, Role: Switches},
+
+	{Name: "pthread_create", Layer: NCCL, Role: Switches, Stack: true}, // the kernel reports the thread: see MakesThread
 }

@@ -41,9 +41,10 @@ type Buffer struct {
 
 // descriptors is what a process has open.
 type descriptors struct {
-	gpus         []uint32
-	control, uvm bool
-	buffers      []Buffer
+	gpus     []uint32
+	controls []int
+	uvm      bool
+	buffers  []Buffer
 }
 
 // descriptors reads the descriptors and mappings of a process, or of a thread of it, in a folder of
@@ -89,7 +90,9 @@ func (s *scanner) addNode(d *descriptors, dir *os.File, name string) {
 	major, minor := unix.Major(st.Rdev), unix.Minor(st.Rdev)
 	switch {
 	case major == nvidiaMajor && minor == nvidiaControl:
-		d.control = true
+		if n, err := strconv.Atoi(name); err == nil {
+			d.controls = append(d.controls, n)
+		}
 	case major == nvidiaMajor && minor != nvidiaModeset:
 		d.gpus = append(d.gpus, minor)
 	case s.uvm != 0 && major == s.uvm:

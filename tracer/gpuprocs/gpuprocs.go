@@ -2,7 +2,7 @@
 
 // Package gpuprocs finds the processes that keep an NVIDIA GPU or its memory, by what the kernel
 // shows of them: open device files and dma-bufs, defunct leaders whose threads live, MPS servers.
-// It sets no probes and asks no driver. What it returns are facts, as codes and figures.
+// It sets no probes and asks no driver. It returns facts, as codes and figures.
 //
 // Names of files are the processes' to choose; devices are told by their numbers.
 package gpuprocs
@@ -25,12 +25,15 @@ type Process struct {
 	Role    Role
 	Exe     string    // untrusted; "" if it is unknown
 	Buffers []Buffer  // dma-bufs that it has open or mapped, by inode
+	Passed  []Passed  // descriptors of /dev/nvidiactl that others have too
 	Threads int       // of a defunct leader: its threads that live, at most 1024; 0 for any other process
 	Command string    // of a defunct leader with living threads: theirs, untrusted
 	Orphan  *Orphan   // its parent has ended; nil if it has not, or if that is unknown
 	Parent  uint32    // its parent now
 	IDs     [2]uint32 // its process group and its session
 	State   byte      // of its leader: 'S', 'D', 'Z', …; 0 if it is unknown
+
+	controls []int // descriptors of /dev/nvidiactl
 }
 
 // Opens reports whether the process has a device file of the driver open.
@@ -75,6 +78,7 @@ func (s *scanner) scan() ([]Process, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	findPassed(list)
 	return list, nil
 }
 
@@ -97,13 +101,14 @@ func (s *scanner) look(pid uint32, st stat) Process {
 		folder = filepath.Join(folder, "task", strconv.FormatUint(uint64(thread), 10))
 	}
 	d := s.descriptors(pid, filepath.Join(s.root, folder))
-	p.GPUs, p.Control, p.UVM, p.Buffers = d.gpus, d.control, d.uvm, d.buffers
+	p.GPUs, p.Control, p.UVM, p.Buffers, p.controls = d.gpus, len(d.controls) > 0, d.uvm, d.buffers, d.controls
 	p.Exe = exeOf(filepath.Join(s.root, folder, "exe"))
 	p.Role = roleOf(p.Exe, p.Opens())
 	if !p.keeps() {
 		return p
 	}
 	if p.Threads > 0 {
+		p.controls = nil // the leader has none any more
 		p.Command = s.commandOf(pid, folder)
 	}
 	p.Orphan = s.orphan(pid, folder, st)

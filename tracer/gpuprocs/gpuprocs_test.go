@@ -137,6 +137,69 @@ func TestAnOrphanIsFoundWithItsFormerGroup(t *testing.T) {
 	}
 }
 
+// CUDA exports memory as a descriptor of nvidiactl. A child that inherits one is no importer.
+func TestADescriptorThatWasPassedIsFoundWithWhoHasItToo(t *testing.T) {
+	path := node(t, "nvidiactl", nvidiaMajor, nvidiaControl)
+	started, pid := keep(t, path, "passed")
+	for _, c := range [][2]uint32{{pid, started}, {started, pid}} {
+		p := find(t, c[0])
+		if want := []Passed{{Others: []uint32{c[1]}}}; !reflect.DeepEqual(p.Passed, want) {
+			if _, ok := compareFiles(pid, 0, pid, 0); !ok {
+				t.Skip("the kernel does not compare descriptors")
+			}
+			t.Errorf("process %d: %+v, want %+v", c[0], p.Passed, want)
+		}
+	}
+	_, alone := keep(t, path, "ended") // the last one has the memory alone: nothing tells that from a descriptor of its own
+	if p := find(t, alone); !p.Control || p.Passed != nil {
+		t.Errorf("%+v", *p)
+	}
+	list := []Process{{PID: 1, controls: []int{5, 7}}, {PID: 2, controls: []int{5, 9}}}
+	defer func(f func(uint32, int, uint32, int) (int, bool)) { compareFiles = f }(compareFiles)
+	compareFiles = func(_ uint32, fd1 int, _ uint32, fd2 int) (int, bool) { return fd1 - fd2, true }
+	if findPassed(list); list[0].Passed != nil || list[1].Passed != nil {
+		t.Errorf("an inherited descriptor counts as passed: %+v", list)
+	}
+	compareFiles = func(pid uint32, fd1 int, _ uint32, fd2 int) (int, bool) { return 0, pid != 1 } // process 1 has ended
+	if findPassed(list); list[0].Passed != nil {
+		t.Error("without kcmp, descriptors count as the same")
+	}
+}
+
+// One open file that many have is named with a few of them, and a process with many descriptors
+// takes no other one's place. Each descriptor is compared with few others.
+func TestManyDescriptorsAreComparedInBoundedTime(t *testing.T) {
+	defer func(f func(uint32, int, uint32, int) (int, bool)) { compareFiles = f }(compareFiles)
+	compared := 0
+	compareFiles = func(pid1 uint32, fd1 int, pid2 uint32, fd2 int) (int, bool) {
+		compared++
+		open := func(pid uint32, fd int) int { // of process 1, each is another; of all the others, one is shared
+			if pid == 1 && fd > 0 {
+				return fd + 1
+			}
+			return 0
+		}
+		return open(pid1, fd1) - open(pid2, fd2), true
+	}
+	const many = 2 * maxPassed
+	list := []Process{{PID: 1}}
+	for fd := range many {
+		list[0].controls = append(list[0].controls, fd)
+	}
+	for i := range uint32(1000) {
+		list = append(list, Process{PID: 2 + i, controls: []int{int(10 + i)}})
+	}
+	findPassed(list)
+	for i, p := range list {
+		if len(p.Passed) != 1 || len(p.Passed[0].Others) != MaxOthers || slices.Contains(p.Passed[0].Others, p.PID) || !slices.IsSorted(p.Passed[0].Others) {
+			t.Fatalf("process %d of %d has %d passed descriptors: %v", i, len(list), len(p.Passed), p.Passed)
+		}
+	}
+	if most := 32 * maxPassed; compared > most { // 12 for each to sort them
+		t.Errorf("%d comparisons, want at most %d", compared, most)
+	}
+}
+
 // fixture makes a /proc of one process.
 func fixture(t *testing.T, files map[string]string, links map[string]string) *scanner {
 	t.Helper()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gpuusage has the books told what NVML reports, and which GPUs each process sees.
+// Package gpuusage books what NVML reports, and which GPUs each process sees.
 package gpuusage
 
 import (

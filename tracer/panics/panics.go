@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package panics counts panics of vramprof: a panic must neither end the program, with all that
-// was traced, nor go unseen.
+// Package panics counts panics of vramprof. A panic must neither end the program, which would lose
+// the session, nor go unseen.
 package panics
 
 import (

@@ -29,7 +29,8 @@ type Options struct {
 	Allocators Allocators
 	Sequencer  *sequence.Sequencer
 	Defects    *panics.List
-	Read       func() // has the books take the totals of all allocators, in a transaction of its own
+	Read       func()        // has the books take the totals of all allocators, in a transaction of its own
+	Patience   time.Duration // with the counters of one process; 0: 50 ms, since all wait for that
 }
 
 // Probe is the probe on PyTorch's reports: probes.Reports.
@@ -85,7 +86,7 @@ const (
 // New returns a Keeper, which has attached nothing.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, controller: budget.NewController(o.Budget, rand.Float64), readers: newReaders(),
+		Options: o, controller: budget.NewController(o.Budget, rand.Float64), readers: newReaders(o.Patience),
 		counts: map[uint32]budget.Count{}, away: map[uint32]*away{}, now: clock.Now,
 	}
 }

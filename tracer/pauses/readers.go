@@ -3,6 +3,7 @@
 package pauses
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -43,8 +44,11 @@ type reader struct {
 	next   time.Time // then: when to try again
 }
 
-func newReaders() readers {
-	return readers{layouts: &allocator.Layouts{}, of: map[uint32]*reader{}, open: openProcess, forAll: readTime, forOne: oneTime}
+func newReaders(patience time.Duration) readers {
+	return readers{
+		layouts: &allocator.Layouts{}, of: map[uint32]*reader{}, open: openProcess,
+		forAll: max(readTime, patience), forOne: cmp.Or(patience, oneTime),
+	}
 }
 
 // read is the counters of allocators, by process. by is the reader that they come from.

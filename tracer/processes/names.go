@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/panics"
 	"github.com/vramprof/vramprof/tracer/procfs"
@@ -55,18 +56,11 @@ func (n *Names) Run(ctx context.Context) {
 	if n.table.Name == nil {
 		return
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			for _, x := range n.next(renamedLooks) {
-				n.look(x)
-			}
+	clock.Every(ctx, time.Second, func() {
+		for _, x := range n.next(renamedLooks) {
+			n.look(x)
 		}
-	}
+	})
 }
 
 func (n *Names) look(x Other) {

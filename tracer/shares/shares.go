@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shares knows how much of the kernel half's tables and rings each process takes, and what
-// it lost without room: the user space half of bpf/share.h.
+// Package shares computes how much of the kernel half's tables and rings each process takes, and
+// what it lost: the user space half of bpf/shares.h.
 package shares
 
 import (

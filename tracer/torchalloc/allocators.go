@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package torchalloc has the books told what PyTorch's caching allocators report: sampled blocks,
-// the totals of all, and which memory they lie in.
+// Package torchalloc books what PyTorch's caching allocators report: sampled blocks, the totals of
+// all blocks, and the memory in which they lie.
 package torchalloc
 
 import (

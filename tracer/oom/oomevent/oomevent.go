@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oomevent has the one type of an out-of-memory error, for what finds, records and reports
-// it.
+// Package oomevent defines the type of an out-of-memory error, which other packages find, record
+// and report.
 package oomevent
 
 import "github.com/vramprof/vramprof/tracer/ledger"

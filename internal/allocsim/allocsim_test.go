@@ -89,12 +89,13 @@ func TestStreamsAndPoolsKeepTheirMemoryApart(t *testing.T) {
 	b.Add(Free, b.on(1, 0, 30*mib))
 	b.Add(Free, b.on(0, 7, 30*mib))
 	b.Add(EmptyCache, 0)
-	private := len(b.trace.Ops) - 1
+	if got := mustRun(t, b.Trace(), Settings{}, Options{}); got.PeakReserved != 90*mib || got.EndReserved != 30*mib {
+		t.Errorf("with the pool: %+v", got)
+	}
 	b.Add(PoolReleased, 7)
 	b.Add(EmptyCache, 0)
-	got := mustRun(t, b.Trace(), Settings{}, Options{Curve: true})
-	if got.PeakReserved != 90*mib || got.Reserved[private] != 30*mib || got.EndReserved != 0 {
-		t.Errorf("%+v", got)
+	if got := mustRun(t, b.Trace(), Settings{}, Options{}); got.EndReserved != 0 {
+		t.Errorf("without it: %+v", got)
 	}
 }
 
@@ -282,10 +283,6 @@ func TestDerivedTraces(t *testing.T) {
 	if got := mustRun(t, half, Settings{}, Options{}); got.PeakReserved != 64*mib || tr.Blocks[0].Requested != 32*mib {
 		t.Errorf("half: %d MiB", got.PeakReserved/mib)
 	}
-	early := tr.FreeBefore(map[uint32]int{all[0]: 1, all[1]: 2, all[2]: 3, all[3]: len(tr.Ops)})
-	if got := mustRun(t, early, Settings{}, Options{}); got.PeakReserved != 32*mib || got.PeakRequested != 32*mib {
-		t.Errorf("freed early: %+v", got)
-	}
 	if l := tr.Lives()[all[3]]; l != (Life{3, 4, 5}) {
 		t.Errorf("%+v", l)
 	}
@@ -365,8 +362,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkReplay gives the seconds of processor time for 10 million operations, of which issue 35
-// wants at most 5, beside millions of operations a second.
+// BenchmarkReplay gives the seconds of a clock and of processor time for 10 million operations, of
+// which DESIGN.md wants at most 5, beside millions of operations a second.
 func BenchmarkReplay(b *testing.B) {
 	t := training(1_000_000, rand.New(rand.NewSource(1)))
 	for _, s := range []Settings{{}, {Expandable: true}, {MaxSplit: 32 * mib}, {EmptyEvery: 3}, {Expandable: true, EmptyEvery: 3}} {
@@ -383,6 +380,7 @@ func BenchmarkReplay(b *testing.B) {
 			}
 			ops := float64(len(t.Ops)) * float64(b.N)
 			b.ReportMetric(ops/b.Elapsed().Seconds()/1e6, "Mops/s")
+			b.ReportMetric(b.Elapsed().Seconds()/ops*1e7, "s/10Mops")
 			b.ReportMetric((processorTime(b)-before).Seconds()/ops*1e7, "cpu-s/10Mops")
 		})
 	}

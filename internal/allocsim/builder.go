@@ -66,38 +66,3 @@ func (t *Trace) Resize(size func(block uint32, b Block) uint64) *Trace {
 	b.trace.Ops = append(b.trace.Ops, t.Ops...)
 	return b.Trace()
 }
-
-// FreeBefore returns a trace in which each of some blocks is freed before an operation, given by
-// its index in Ops, instead of when it was freed. Blocks with equal indices are freed last first,
-// as Python frees what a function made. An index that is not after the block's Malloc, or that is
-// later than its own end, changes nothing.
-func (t *Trace) FreeBefore(when map[uint32]int) *Trace {
-	lives, at := t.Lives(), map[int][]uint32{}
-	moved := map[uint32]bool{}
-	for i, op := range t.Ops {
-		if op.Kind != Malloc {
-			continue
-		}
-		end, ok := when[op.Block]
-		if life := lives[op.Block]; !ok || end <= i || end > len(t.Ops) || life.Free >= 0 && end > life.Free {
-			continue
-		}
-		at[end] = append(at[end], op.Block)
-		moved[op.Block] = true
-	}
-	b := NewBuilder(t)
-	early := func(i int) {
-		for n := len(at[i]) - 1; n >= 0; n-- {
-			b.Add(Free, at[i][n])
-		}
-	}
-	for i, op := range t.Ops {
-		early(i)
-		if op.Kind != Malloc && op.ofBlock() && moved[op.Block] {
-			continue
-		}
-		b.Op(op)
-	}
-	early(len(t.Ops))
-	return b.Trace()
-}

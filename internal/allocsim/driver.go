@@ -94,7 +94,7 @@ func (a *allocator) rebase(b int32) {
 	}
 }
 
-// total of a GPU whose memory is not limited.
+// unlimited is the total of a GPU whose memory is not limited.
 const unlimited = maxSize
 
 func newAllocator(s Settings, o Options, total uint64) *allocator {

@@ -22,7 +22,7 @@ const none = int32(-1)
 type node struct {
 	at, size   uint64
 	born       int64 // the pool's calls when it became free
-	prev, next int32 // its neighbours in the segment
+	prev, next int32 // its neighbors in the segment
 	list       int32
 	segment    int32
 	place      int32  // in list.releasable or heap.waiting; none
@@ -138,7 +138,7 @@ func (h *heap) addSegment(base, size, granule uint64, list int32) int32 {
 	return h.add(node{at: base, size: size, list: list, segment: int32(len(h.segments) - 1)})
 }
 
-// link puts b between two neighbours, each of which may be none.
+// link puts b between two neighbors, each of which may be none.
 func (h *heap) link(prev, b, next int32) {
 	h.nodes[b].prev, h.nodes[b].next = prev, next
 	if prev != none {
@@ -204,7 +204,7 @@ func (h *heap) put(b int32) {
 	}
 }
 
-// take takes a free piece out of its sets. Its size and neighbours are as they were when it was
+// take takes a free piece out of its sets. Its size and neighbors are as they were when it was
 // put.
 func (h *heap) take(b int32) {
 	n := &h.nodes[b]
@@ -253,7 +253,7 @@ func (h *heap) unmappedAt(l *list, b int32) int {
 	})
 }
 
-// merge joins a neighbour that is in the same state into b, which is in no set.
+// merge joins a neighbor that is in the same state into b, which is in no set.
 func (h *heap) merge(b, other int32) {
 	if other == none || h.nodes[other].state != h.nodes[b].state {
 		return
@@ -273,7 +273,7 @@ func (h *heap) merge(b, other int32) {
 	h.unused = append(h.unused, other)
 }
 
-// settle merges a piece that is no longer used with its free neighbours, and makes it free.
+// settle merges a piece that is no longer used with its free neighbors, and makes it free.
 func (h *heap) settle(b int32) {
 	h.nodes[b].state, h.nodes[b].owner = free, 0
 	h.merge(b, h.nodes[b].prev)

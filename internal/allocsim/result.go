@@ -23,7 +23,6 @@ type Options struct {
 	Capacity uint64 // bytes that the driver can give to PyTorch; 0: unlimited
 	Total    uint64 // bytes of the GPU's memory, for Settings.Fraction; 0: Trace.Total
 	Order    Order
-	Curve    bool // fill in Result.Reserved
 }
 
 // Result is what a replay did.
@@ -32,7 +31,7 @@ type Result struct {
 	PeakAllocated  uint64 // bytes of blocks, rounded
 	PeakRequested  uint64 // bytes, before rounding
 	PeakOp         int    // operation after which PeakReserved was reached first
-	PeakAllocOp    int    // likewise PeakAllocated
+	PeakAllocOp    int    // operation after which PeakAllocated was reached first
 	EndReserved    uint64
 	AtPeak         Cache // at PeakOp
 	Failed         int   // first operation that ran out of memory, or -1. The replay ends there.
@@ -41,12 +40,10 @@ type Result struct {
 	Segments       int // segments or virtual ranges that were reserved
 	// OrderMatters: the allocator chose by address, so another Order can give other figures.
 	OrderMatters bool
-	// Reserved is what was reserved after each operation.
-	Reserved []uint64
 }
 
 // Cache is reserved memory that no block uses.
 type Cache struct {
 	Whole uint64 // bytes of segments without blocks
-	Stuck uint64 // bytes beside blocks that live
+	Stuck uint64 // bytes next to blocks that live
 }

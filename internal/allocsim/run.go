@@ -31,16 +31,10 @@ func run(t *Trace, s Settings, o Options, see observer) (Result, error) {
 		return Result{}, err
 	}
 	r.result.Failed = -1
-	if o.Curve {
-		r.result.Reserved = make([]uint64, 0, len(t.Ops))
-	}
 	for i := range t.Ops {
 		done, err := r.step(i)
 		if err != nil {
 			return Result{}, err
-		}
-		if o.Curve {
-			r.result.Reserved = append(r.result.Reserved, r.reserved)
 		}
 		if done {
 			break

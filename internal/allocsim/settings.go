@@ -216,7 +216,8 @@ func divisionsText(d [divisionSizes]uint16) string {
 	return "[" + strings.Join(list, ",") + "]"
 }
 
-// round returns the size of the block that a request gets, at most about twice the request.
+// round returns the size of the block that a request gets: at least minBlock, and from there on at
+// most about twice the request.
 func (s *Settings) round(size uint64) uint64 {
 	if size < minBlock {
 		return minBlock

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocsim simulates PyTorch's caching allocator for CUDA: a trace of what a program asked
-// for, replayed under other settings, on another size of GPU, or changed, gives the memory that the
-// allocator would have reserved and the allocation that would have run out of memory.
+// Package allocsim simulates PyTorch's caching allocator for CUDA. It replays a trace of a
+// program's requests under other settings, on another size of GPU, or changed, and returns the
+// memory that the allocator would have reserved and the allocation that would have run out of
+// memory.
 //
 // A Trace has only what the program did. What the allocator did (segments, splits, retries) follows
 // from the Settings and the Rules of a version of PyTorch.
@@ -26,8 +27,8 @@ const (
 	EmptyCache
 	// Step marks the end of a step of a training, after optimizer.step(). Block is not used.
 	Step
-	// PoolReleased says that no graph uses a private pool any more: empty_cache gives its free
-	// memory back. Block is the number of the pool.
+	// PoolReleased ends the use of a private pool by graphs: empty_cache gives its free memory
+	// back. Block is the number of the pool.
 	PoolReleased
 	// Failed is an allocation that ran out of memory in the recorded run. Block describes it. A
 	// replay tries it, and frees the block at once where it succeeds.
@@ -47,7 +48,7 @@ type Block struct {
 	Address   uint64 // in the recorded run; 0 if unknown
 	Stream    uint32 // number of a stream; equal numbers are one stream
 	Pool      uint32 // 0: the default pool; others are private pools
-	Site      uint32 // whose allocation this is, for who makes the trace; the simulator ignores it
+	Site      uint32 // of the stack trace, for the maker of the trace; the simulator ignores it
 }
 
 func (o Op) ofBlock() bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
-// A place is an allocation that passes have in common.
+// place is an allocation that passes have in common: the nth of a site.
 type place struct{ site, nth uint32 }
 
 // passSizes are the bytes that a pass asks for at each place.
@@ -25,8 +25,9 @@ const (
 
 // Batch returns two programs whose batches are factor times as large. Each allocation of a step
 // grows as it did between the smallest and the largest step of the trace, or of the program that it
-// is compared with. Allocations of which no second size was seen stay as they are in the first
-// program, and scale in the second.
+// is compared with. Allocations of which no second size was seen stay as they are in one program,
+// and scale in the other; low has the smaller ones. It returns an error if the steps have one size,
+// or differ in more than the batch.
 func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err error) {
 	if factor <= 0 {
 		return nil, nil, done, errors.New("a batch is multiplied by more than 0")
@@ -49,7 +50,7 @@ func (p *Program) Batch(factor float64) (low, high *Program, done Evidence, err 
 	}
 	if (small < mine) != (large < mine) {
 		if share := min(shared(all[small], large, mine, all), shared(all[large], small, mine, all)); share < inCommon {
-			return nil, nil, done, fmt.Errorf("the two files are not of one program: steps have only %.0f %% in common", 100*share)
+			return nil, nil, done, fmt.Errorf("the two files are not of one program: steps have only %.0f%% in common", 100*share)
 		}
 	}
 	done.Count = len(all)

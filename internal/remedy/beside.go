@@ -12,6 +12,13 @@ import (
 // Beside sets another capture of the program, with batches of another size. Batch compares the two.
 func (p *Program) Beside(other *Program) { p.beside = other }
 
+// against returns a program beside another one.
+func against(p, other *Program) *Program {
+	own := *p
+	own.beside = other
+	return &own
+}
+
 // numbered returns numbers of the sites of a program and of the one beside it: equal stack traces
 // have one number.
 func numbered(p *Program) func(of *Program, site uint32) uint32 {
@@ -35,7 +42,7 @@ func numbered(p *Program) func(of *Program, site uint32) uint32 {
 }
 
 // nameOf names a stack trace by what two runs have in common: functions, and the lines of Python.
-// Functions without a symbol are named by their addresses.
+// It leaves out functions without a symbol, which frames name by their addresses.
 func nameOf(stack []callstack.Frame, again bool) string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatBool(again))

@@ -12,10 +12,11 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// most is how many lines and functions are candidates.
+// most is the largest number of lines, and of functions, that are candidates.
 const most = 3
 
-// containers call other modules, whose blocks are what people recompute.
+// containers matches modules of PyTorch that only call others or are one operator. People recompute
+// blocks of their own, which lie between them.
 var containers = regexp.MustCompile(`(^|/)torch/nn/modules/(container|module|linear|conv|activation|normalization|batchnorm|dropout|sparse|pooling|padding|loss)\.py$`)
 
 // Functions returns the functions whose recomputation may save most, most first: forward methods
@@ -48,7 +49,7 @@ func (p *Program) Functions() (list []Function) {
 	for _, f := range largest(sums) {
 		n := len(passes[f])
 		f.file = names(f.file)
-		if calls, err := p.calls(f); err == nil && len(calls) >= 2*n && len(list) < most {
+		if calls, _, err := p.calls(f, true); err == nil && len(calls) >= 2*n && len(list) < most {
 			list = append(list, f)
 		}
 	}
@@ -56,8 +57,8 @@ func (p *Program) Functions() (list []Function) {
 }
 
 // Lines returns the lines of the user's own code that keep most at an operation, most first: those
-// with at least three executions whose memory outlives the next but one. Own tells the user's
-// frames.
+// with at least three executions whose memory outlives the next but one. own reports whether a
+// frame is the user's.
 func (p *Program) Lines(at int, own func(*callstack.Frame) bool) (list []Line) {
 	sums := map[Line]uint64{}
 	inner := map[Line]int{} // how far from the leaf

@@ -5,23 +5,47 @@ package remedy
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // Checkpoint returns the program in which each call of a function is recomputed in the backward
 // pass, as torch.utils.checkpoint does with use_reentrant=False: what the call saves is freed when
-// it returns, and is allocated again before the backward pass uses it.
-func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
-	var done Evidence
-	calls, err := p.calls(f)
+// it returns, and is allocated again before the backward pass uses it. Where the calls of a
+// function that is one statement follow each other, and a loop below it may repeat what it does, as
+// that of a Sequential, a capture does not show where a call ends. Then the programs with the least
+// and the most memory differ.
+func (p *Program) Checkpoint(f Function) (low, high *Program, done Evidence, err error) {
+	calls, looped, err := p.calls(f, true)
 	if err != nil {
+		return nil, nil, done, err
+	}
+	if low, done, err = checkpoint(p, f, calls); err != nil || !looped {
+		return low, low, done, err
+	}
+	whole, _, _ := p.calls(f, false)
+	if high, _, err = checkpoint(p, f, whole); err != nil {
+		return low, low, done, nil
+	}
+	if peak(low) > peak(high) {
+		low, high = high, low
+	}
+	return low, high, done, nil
+}
+
+// checkpoint is Checkpoint with the calls that it found.
+func checkpoint(p *Program, f Function, calls []call) (*Program, Evidence, error) {
+	var done Evidence
+	if err := once(p); err != nil {
 		return nil, done, err
 	}
 	e := p.edit()
 	weights := p.weightCasts()
-	saving := map[uint32]bool{} // sites of what is recomputed
+	saving := map[string]bool{} // what is recomputed, wherever the function is called
 	var untrained []call
 	for _, c := range calls {
 		saved, output := p.saved(c)
@@ -33,7 +57,7 @@ func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 		first := len(p.Trace.Ops)
 		for _, b := range saved {
 			first = min(first, p.until(b))
-			saving[p.Trace.Blocks[b].Site] = true
+			saving[within(p, f.outermost(p.site(b).stack), b)] = true
 			done.Bytes += p.size(b)
 		}
 		ends := p.ends(c, saved)
@@ -67,20 +91,38 @@ func (p *Program) Checkpoint(f Function) (*Program, Evidence, error) {
 		return nil, done, errors.New("it saves nothing for a backward pass that was recorded")
 	}
 	for _, c := range untrained { // a graph that is kept: its calls save the same, and nothing recomputes it
+		var kept []uint32
 		for _, b := range c.blocks[:len(c.blocks)-1] {
-			if saving[p.Trace.Blocks[b].Site] && p.until(b) > c.end {
-				e.free(b, c.end)
+			if saving[within(p, f.outermost(p.site(b).stack), b)] && p.until(b) > c.end {
+				kept = append(kept, b)
 			}
+		}
+		ends := p.ends(c, kept)
+		for _, b := range kept {
+			e.free(b, ends[b])
 		}
 	}
 	return e.done(), done, nil
 }
 
+// within names where a block was allocated, up to a frame of its stack: the same for all callers.
+func within(p *Program, frame int, block uint32) string {
+	var name strings.Builder
+	for _, f := range p.site(block).stack[:frame+1] {
+		fmt.Fprintf(&name, "%s:%d %s\n", f.File, f.Line, f.Function)
+	}
+	return name.String()
+}
+
 // calls finds the calls of a function in forward passes. A call ends where the program returns to
-// the function's first line that allocates, or leaves the function.
-func (p *Program) calls(f Function) ([]call, error) {
-	at := map[uint32]int{} // the function's line, 0: not below it
-	files := map[string]bool{}
+// the function's first line that allocates, or leaves the function. Where the function is one
+// statement, it ends where that allocates what it allocated first. looped reports whether a loop
+// below the statement may do that as well; without split, the call goes on there.
+func (p *Program) calls(f Function, split bool) (calls []call, looped bool, err error) {
+	at := map[uint32]int{}      // the function's line, 0: not below it
+	single := map[uint32]bool{} // sites of functions that are one statement
+	loop := map[uint32]bool{}   // and may have a loop below it
+	files, roots := map[string]bool{}, map[string]bool{"": true}
 	recomputed := false
 	for i, s := range p.sites {
 		k := f.outermost(s.stack)
@@ -92,24 +134,31 @@ func (p *Program) calls(f Function) ([]call, error) {
 			continue
 		}
 		at[i] = max(s.stack[k].Line, 1)
+		single[i] = !repeats(s.stack[k])
+		loop[i] = slices.ContainsFunc(s.stack[:k], repeats)
 		files[s.stack[k].File+" "+s.stack[k].Function] = true
+		roots[s.root] = true
 	}
 	switch {
 	case recomputed:
-		return nil, errors.New("it is recomputed already")
+		return nil, false, errors.New("it is recomputed already")
 	case len(files) == 0:
-		return nil, errors.New("it allocates nothing in a recorded forward pass")
+		return nil, false, errors.New("it allocates nothing in a recorded forward pass")
 	case len(files) > 1:
-		return nil, fmt.Errorf("there are %d functions of this name: name the class and the file, as FILE:CLASS.NAME", len(files))
+		return nil, false, fmt.Errorf("there are %d functions of this name: name the class and the file, as FILE:CLASS.NAME", len(files))
 	}
-	var calls []call
 	first, elsewhere, open := 0, false, false
 	for i, op := range p.Trace.Ops {
-		if op.Kind != allocsim.Malloc {
+		if op.Kind != allocsim.Malloc || !roots[p.site(op.Block).root] { // of a thread beside it, as a loader of batches
 			continue
 		}
 		line := at[p.Trace.Blocks[op.Block].Site]
-		if open && (line == 0 || line == first && elsewhere) {
+		site := p.Trace.Blocks[op.Block].Site
+		again := open && single[site] && site == p.Trace.Blocks[calls[len(calls)-1].blocks[0]].Site
+		if again && loop[site] {
+			looped, again = true, split
+		}
+		if open && (line == 0 || line == first && elsewhere || again) {
 			calls[len(calls)-1].end = i
 			open = false
 		}
@@ -124,7 +173,19 @@ func (p *Program) calls(f Function) ([]call, error) {
 		c := &calls[len(calls)-1]
 		c.blocks = append(c.blocks, op.Block)
 	}
-	return calls, nil
+	return calls, looped, nil
+}
+
+// loops are files of PyTorch with modules that call others in a loop.
+var loops = regexp.MustCompile(`(^|/)torch/nn/modules/(container|transformer|rnn)\.py$`)
+
+// repeats reports whether a loop of its function may repeat the line of a frame: any of a user's
+// function but the first.
+func repeats(f callstack.Frame) bool {
+	if inTorch.MatchString(f.File) {
+		return loops.MatchString(f.File)
+	}
+	return f.Python && (f.StartLine == 0 || f.Line > f.StartLine+1)
 }
 
 // output is what a call returns.
@@ -151,7 +212,7 @@ func (p *Program) saved(c call) (saved []uint32, out output) {
 		return saved, out
 	}
 	out.block = slices.MinFunc(saved, func(a, b uint32) int { return p.until(a) - p.until(b) })
-	out.also = !p.freedByNext(c, out.block)
+	out.also = !p.freedByNext(c, out.block) && !freedByOther(p, out.block)
 	return slices.DeleteFunc(saved, func(b uint32) bool { return b == out.block }), out
 }
 
@@ -205,6 +266,43 @@ func (p *Program) freedByNext(c call, block uint32) bool {
 	return false
 }
 
+// freedByOther reports whether the node of the backward pass that frees a block belongs to another
+// operator than the one that made it, as "ConvolutionBackward0" after a leaky_relu: then it is an
+// input of the former. Nodes that save their result are left out: theirs may be in place.
+func freedByOther(p *Program, block uint32) bool {
+	node := freedBy(p, block)
+	if node == "" || savesResult.MatchString(node) {
+		return false
+	}
+	made, own := makes(p, block, node)
+	return made && !own
+}
+
+// freedBy returns the node of the backward pass that frees a block, as site.node has it. "":
+// unknown.
+func freedBy(p *Program, block uint32) string {
+	free := p.until(block)
+	for i := free - 1; i >= max(0, free-256); i-- { // no node frees so many before
+		if op := p.Trace.Ops[i]; op.Kind == allocsim.Malloc && !p.site(op.Block).reduces {
+			return p.site(op.Block).node
+		}
+	}
+	return ""
+}
+
+// makes reports whether an operator made a block, and whether it is the one of a node.
+func makes(p *Program, block uint32, node string) (made, own bool) {
+	for _, f := range p.site(block).stack {
+		if after, ok := strings.CutPrefix(f.Function, "at::_ops::"); ok {
+			name, _, _ := strings.Cut(after, "::")
+			if made = true; strings.ReplaceAll(name, "_", "") == node {
+				return true, true
+			}
+		}
+	}
+	return made, false
+}
+
 // recompute repeats a call before an operation. It stops with the last block that is saved; the
 // others that are live then are freed.
 func (e *edit) recompute(c call, saved []uint32, before int) {
@@ -226,7 +324,7 @@ func (e *edit) recompute(c call, saved []uint32, before int) {
 		}
 	}
 	for _, b := range saved {
-		e.rename[b] = copies[b]
+		e.replace(b, copies[b], before)
 		delete(copies, b)
 	}
 	for _, b := range c.blocks {

@@ -34,6 +34,17 @@ func (e *edit) free(block uint32, before int) {
 	e.early[before] = append(e.early[before], block)
 }
 
+// replace lets a block that the backward pass brings back before an operation take the place of
+// another one that the program freed.
+func (e *edit) replace(block, by uint32, from int) {
+	if at := applied(e.Program, e.until(block)); at > from && at < e.until(block) && !e.twice[block] {
+		e.moved[block] = true
+		e.early[at] = append(e.early[at], by)
+		return
+	}
+	e.rename[block] = by
+}
+
 // recomputed marks sites of what a backward pass computes again. Sites are numbers of stack traces,
 // which captures count from 1.
 const recomputed = 1 << 31

@@ -123,3 +123,31 @@ func (p *Program) backwardOf(n int) (blocks []uint32) {
 	}
 	return blocks
 }
+
+// once fails where a backward pass is differentiated itself, as with create_graph: after another
+// forward pass, a backward pass frees what nodes of the first one made, besides gradients of
+// weights, and nothing shows what saved that.
+func once(p *Program) error {
+	gradients := weightGradients(p)
+	turns := 0 // from a backward pass to a forward pass
+	backward := false
+	made := map[uint32]int{} // the turns before it was made
+	for _, op := range p.Trace.Ops {
+		b := op.Block
+		if op.Kind == allocsim.Malloc {
+			s := p.site(b)
+			if backward && !s.backward && s.role == forward {
+				turns++
+			}
+			backward = s.backward || backward && s.role != forward
+			if s.backward && s.role != forward && !s.accumulates && s.node != "" && !gradients[b] && p.size(b) >= noticeable {
+				made[b] = turns
+			}
+			continue
+		}
+		if at, ok := made[b]; ok && isFree(op.Kind) && at < turns && backward && freedBy(p, b) != "" {
+			return errors.New("its backward pass is differentiated too, and nothing shows what that saves")
+		}
+	}
+	return nil
+}

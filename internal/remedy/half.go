@@ -68,21 +68,11 @@ func (p *Program) numbers() func(block uint32) bool {
 }
 
 // fixed returns the blocks whose elements do not depend on the precision: masks of dropout, indices
-// of pooling, statistics of normalization, sums, workspaces. The first block of an operation is its
-// output.
+// of pooling, statistics of normalization, sums, workspaces.
 func (p *Program) fixed() map[uint32]bool {
 	fixed := map[uint32]bool{}
-	var output, before uint32 // the first block of an operation, and the block before this one
-	known := false
-	for _, op := range p.Trace.Ops {
-		if op.Kind != allocsim.Malloc {
-			continue
-		}
-		b, s := op.Block, p.site(op.Block)
-		if last := p.site(before); !known || s.operation != last.operation || s.line != last.line || s.backward != last.backward {
-			output = b
-		}
-		known, before = true, b
+	eachResult(p, func(b, output uint32) {
+		s := p.site(b)
 		switch {
 		case s.workspace:
 			fixed[b] = true
@@ -96,6 +86,24 @@ func (p *Program) fixed() map[uint32]bool {
 		case s.operation == reduce:
 			fixed[b] = true
 		}
-	}
+	})
 	return fixed
+}
+
+// eachResult goes through all blocks, each with the output of its operation: the first one that
+// this allocated.
+func eachResult(p *Program, visit func(block, output uint32)) {
+	var output, before uint32 // before: the block before this one
+	known := false
+	for _, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Malloc {
+			continue
+		}
+		b, s := op.Block, p.site(op.Block)
+		if last := p.site(before); !known || s.operation != last.operation || s.line != last.line || s.backward != last.backward {
+			output = b
+		}
+		known, before = true, b
+		visit(b, output)
+	}
 }

@@ -75,12 +75,14 @@ type call struct {
 	blocks     []uint32
 }
 
-// executions finds the executions of a line: allocations below it that follow each other. Threads
-// of a backward pass run beside it.
+// executions finds the executions of a line: allocations below it that follow each other. Other
+// threads, such as those of a backward pass, run beside it.
 func (p *Program) executions(line Line) []call {
-	below := map[uint32]bool{}
+	below, roots := map[uint32]bool{}, map[string]bool{"": true}
 	for n, s := range p.sites {
-		below[n] = line.in(s.stack)
+		if below[n] = line.in(s.stack); below[n] {
+			roots[s.root] = true
+		}
 	}
 	var calls []call
 	open := false
@@ -88,7 +90,7 @@ func (p *Program) executions(line Line) []call {
 		if op.Kind != allocsim.Malloc {
 			continue
 		}
-		if s := p.site(op.Block); s.backward && s.line.Function == "" {
+		if s := p.site(op.Block); s.backward && s.line.Function == "" || !roots[s.root] {
 			continue
 		}
 		if !below[p.Trace.Blocks[op.Block].Site] {

@@ -5,6 +5,7 @@ package remedy
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"sort"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
@@ -38,10 +39,24 @@ func (c Code) in(s *site) bool {
 	return c.Function.outermost(s.stack) >= 0
 }
 
+// at returns the index of the outermost frame of the code in a stack, -1 if there is none.
+func (c Code) at(s *site) int {
+	if c.Line.Line == 0 {
+		return c.Function.outermost(s.stack)
+	}
+	for i := len(s.stack) - 1; i >= 0; i-- {
+		if c.Line.in(s.stack[i : i+1]) {
+			return i
+		}
+	}
+	return -1
+}
+
 // Offload returns two programs in which what the code saves for the backward pass lies on the host
 // until then, as with torch.autograd.graph.save_on_cpu around it: each saved tensor leaves the GPU
 // after the operation that uses it, and the node of the backward pass that frees it brings it back
-// first. In the first program it leaves at once. In the second one, the user's function that made
+// first. A tensor that several operations save has a copy for each, which the node of each brings
+// back. In the first program it leaves at once. In the second one, the user's function that made
 // it keeps it in a variable until it returns, and each node that makes the gradient of a weight has
 // a copy of that weight as well, which save_on_cpu moves like everything that is saved. A capture
 // shows neither.
@@ -56,18 +71,26 @@ func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err err
 	if !found {
 		return nil, nil, done, errors.New("it allocates nothing in a recorded forward pass")
 	}
+	if err := once(p); err != nil {
+		return nil, nil, done, err
+	}
 	soon, late := p.edit(), p.edit()
-	weights, copies := p.weightCasts(), weightGradients(p)
+	weights, copies, own := p.weightCasts(), weightGradients(p), ownResults(p)
 	calls := returns{p, userFrames(p), map[Function][]call{}}
+	moves := map[string]bool{} // what is saved, wherever the code is called
 	for _, s := range p.passes {
 		if s.backward < 0 {
 			continue
 		}
-		saved, moved := savedIn(p, s), false
+		saved, moved := savedIn(p, s), map[uint32]bool{}
 		used := uses(p, saved)
 		for i, b := range saved {
 			use := used[i]
-			if by := max(use, p.lives[b].Malloc); !below[p.Trace.Blocks[p.Trace.Ops[by].Block].Site] {
+			by := p.lives[b].Malloc
+			if !own[b] {
+				by = savedAt(p, b, max(use, by))
+			}
+			if !below[p.Trace.Blocks[p.Trace.Ops[by].Block].Site] {
 				continue
 			}
 			leaves := s.backward
@@ -78,13 +101,23 @@ func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err err
 			if returns <= leaves {
 				continue
 			}
-			moved = true
+			moved[b] = true
+			moves[within(p, code.at(p.site(b)), b)] = true
 			done.Bytes += p.size(b)
 			soon.away(b, leaves, returns)
 			late.away(b, max(leaves, calls.after(b, s.backward)), returns)
 		}
-		if moved {
+		if len(moved) > 0 {
 			done.Count++
+			sizes := bySize(p, saved)
+			for _, n := range nodes(p, s) {
+				for _, b := range n.alsoSaved(p, sizes, copies) {
+					if moved[b] {
+						soon.beside(b, n.begin, applied(p, n.frees))
+						late.beside(b, n.begin, applied(p, n.frees))
+					}
+				}
+			}
 			for i := s.backward; i < s.end; i++ {
 				if op := p.Trace.Ops[i]; op.Kind == allocsim.Malloc && copies[op.Block] {
 					late.beside(op.Block, p.nodeOf(i+1), p.mallocAfter(i))
@@ -95,14 +128,67 @@ func (p *Program) Offload(code Code) (low, high *Program, done Evidence, err err
 	if done.Count == 0 {
 		return nil, nil, done, errors.New("it saves nothing for a backward pass that was recorded")
 	}
+	for _, s := range p.passes { // graphs that are dropped: their calls save the same
+		var dropped []uint32
+		for _, op := range p.Trace.Ops[s.begin:max(s.backward, s.begin)] {
+			b := op.Block
+			if op.Kind == allocsim.Malloc && below[p.Trace.Blocks[b].Site] && p.until(b) < s.backward && p.until(b) > calls.after(b, s.backward) && moves[within(p, code.at(p.site(b)), b)] {
+				dropped = append(dropped, b)
+			}
+		}
+		together := map[int32]int{} // a graph frees all of its blocks at once, a variable its own
+		for _, b := range dropped {
+			together[p.node(b)]++
+		}
+		dropped = slices.DeleteFunc(dropped, func(b uint32) bool { return together[p.node(b)] < 2 })
+		for i, use := range uses(p, dropped) {
+			b := dropped[i]
+			leaves := p.mallocAfter(max(use, p.lives[b].Malloc))
+			if after := max(leaves, calls.after(b, s.backward)); leaves < p.until(b) && after < p.until(b) {
+				soon.free(b, leaves)
+				late.free(b, after)
+			}
+		}
+	}
 	return soon.done(), late.done(), done, nil
+}
+
+// savedAt returns the Malloc of the operation that saves a block: the first one, up to a last one,
+// of the operator whose node frees it, or the last one. What follows at the line that made the
+// block may be the rest of the operation that made it.
+func savedAt(p *Program, b uint32, last int) int {
+	node, made := freedBy(p, b), p.site(b).line
+	for n := p.mallocAfter(p.lives[b].Malloc); n < last && node != ""; n = p.mallocAfter(n) {
+		_, is := makes(p, p.Trace.Ops[n].Block, node)
+		if rest := is && p.site(p.Trace.Ops[n].Block).line == made; is && !rest {
+			return n
+		} else if !rest {
+			made.Line = -1
+		}
+	}
+	return last
+}
+
+// ownResults returns the blocks that only the operators that made them save: the node that frees
+// them is theirs, and needs its result, or they are no output, as the indices of a pool.
+func ownResults(p *Program) map[uint32]bool {
+	own := map[uint32]bool{}
+	eachResult(p, func(b, output uint32) {
+		node := freedBy(p, b)
+		if b == output && !savesResult.MatchString(node) || b != output && p.site(b).operation == plain {
+			return
+		}
+		_, own[b] = makes(p, b, node)
+	})
+	return own
 }
 
 // away frees a block before one operation, and allocates it again before another.
 func (e *edit) away(b uint32, leaves, returns int) {
 	e.early[leaves] = append(e.early[leaves], b)
-	e.rename[b] = e.again(b, true)
-	e.insert[returns] = append(e.insert[returns], allocsim.Op{Kind: allocsim.Malloc, Block: e.rename[b]})
+	n := e.again(b, true)
+	e.replace(b, n, returns)
+	e.insert[returns] = append(e.insert[returns], allocsim.Op{Kind: allocsim.Malloc, Block: n})
 }
 
 // beside allocates one more block of a block's size between two operations.
@@ -191,7 +277,7 @@ func (r *returns) after(b uint32, limit int) int {
 	}
 	calls, known := r.calls[f]
 	if !known && len(r.calls) < mostFunctions {
-		calls, _ = r.Program.calls(f)
+		calls, _, _ = r.Program.calls(f, true)
 		r.calls[f] = calls
 	}
 	i := sort.Search(len(calls), func(i int) bool { return calls[i].end > from })

@@ -8,7 +8,7 @@ import "github.com/vramprof/vramprof/internal/allocsim"
 type order struct {
 	mallocs []int32 // indices of all
 	before  []int32 // by operation, and at the end: how many are before it
-	begins  []int32 // likewise: where the node of the backward pass begins that ends before it
+	begins  []int32 // by operation, and at the end: where the node of the backward pass begins that ends before it
 }
 
 func orderOf(p *Program) order {
@@ -51,3 +51,18 @@ func (o *order) nodeOf(free int) int { return int(o.begins[free]) }
 // node returns the number of the node that frees a block: frees without an allocation in between
 // are of one node.
 func (p *Program) node(b uint32) int32 { return p.before[p.until(b)] }
+
+// applied returns where the node of the backward pass that frees a block has done its work: before
+// the sums of its gradients, after which the engine frees what the node saved. Only the node's own
+// work holds what PyTorch's hooks bring back (torch/csrc/autograd/engine.cpp, call_function).
+func applied(p *Program, free int) int {
+	at := free
+	for n := int(p.before[free]) - 1; n >= 0; n-- {
+		op := int(p.mallocs[n])
+		if !p.site(p.Trace.Ops[op].Block).reduces {
+			break
+		}
+		at = op
+	}
+	return at
+}

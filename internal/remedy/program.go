@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remedy changes recorded programs as a person would change them: the trace of what a
-// program asked PyTorch's allocator for becomes the trace of the program with activation
-// checkpointing, without what a line keeps, with gradients that are dropped, or with a smaller
-// optimizer state. A replay of both traces shows what the change saves.
+// Package remedy changes recorded programs as a person would change them. From the trace of a
+// program's requests to PyTorch's allocator, it makes the trace of the changed program: with
+// activation checkpointing, without what a line keeps, with other batches, and so on (see Kind). A
+// replay of both traces shows what the change saves.
 //
 // Everything follows from stack traces and lives of blocks. Where they do not prove what a remedy
 // needs to know, it refuses with an error that names what is missing.
@@ -21,8 +21,8 @@ import (
 type Program struct {
 	order
 	Trace *allocsim.Trace
-	// Element is the size of a weight in bytes. Captures do not have it, so 4 is an assumption that
-	// whoever prints a figure has to say.
+	// Element is the size of a weight in bytes. Captures do not have it: 4 is an assumption, which
+	// reports of figures name.
 	Element uint64
 
 	sites  map[uint32]*site // by Block.Site
@@ -47,7 +47,8 @@ type Evidence struct {
 	Ratio   float64 // of the largest to the smallest batch
 }
 
-// New returns a program as it ran. Block.Site numbers the stack traces.
+// New returns a program as it ran. Block.Site numbers the stack traces. The trace has the ends of
+// steps: see MarkSteps.
 func New(t *allocsim.Trace, stacks callstack.Stacks) *Program {
 	p := &Program{Element: 4, sites: map[uint32]*site{}}
 	var find phase.Finder
@@ -74,11 +75,12 @@ func (p *Program) site(block uint32) *site { return p.sites[p.Trace.Blocks[block
 func (p *Program) size(block uint32) uint64 { return p.Trace.Blocks[block].Requested }
 
 // pass is a forward pass, what it is evaluated with, its backward pass and the optimizer's step:
-// indices of operations. Without a backward pass, all of a program is one.
+// indices of operations. Without a backward pass, all of a program is one. Forward and backward
+// passes that alternate on one graph, as of a loss in chunks, are one.
 type pass struct {
 	begin    int // first Malloc
 	backward int // first Malloc of the backward pass; -1: none
-	stepped  int // last Malloc of the optimizer; -1: it made none
+	stepped  int // last end of a step; -1: none
 	end      int // first Malloc of the next pass, or the end of the trace
 }
 
@@ -88,6 +90,9 @@ func (p *Program) findPasses() {
 	now := pass{begin: 0, backward: -1, stepped: -1}
 	after := -1 // first Malloc after the last one of the backward pass or the optimizer
 	for i, op := range p.Trace.Ops {
+		if op.Kind == allocsim.Step {
+			now.stepped = i
+		}
 		if op.Kind != allocsim.Malloc {
 			continue
 		}
@@ -100,7 +105,6 @@ func (p *Program) findPasses() {
 			}
 			after = -1
 		case s.role == optimizer:
-			now.stepped = i
 			after = -1
 		default:
 			if after < 0 && (now.backward >= 0 || now.stepped >= 0) {
@@ -115,6 +119,49 @@ func (p *Program) findPasses() {
 	}
 	now.end = len(p.Trace.Ops)
 	p.passes = append(p.passes, now)
+	joinPasses(p)
+}
+
+// joinPasses joins passes whose graph goes on in later ones: what their forward passes made, a
+// later backward pass frees between two of its allocations, where no code of the program runs.
+func joinPasses(p *Program) {
+	const some = 2 // a collection of garbage in a user's backward function may free a block
+	last := make([]int, len(p.passes))
+	crossing := map[[2]int]int{}
+	inBackward := func(n int) bool {
+		return n >= 0 && n < len(p.mallocs) && p.site(p.Trace.Ops[p.mallocs[n]].Block).backward
+	}
+	for i, op := range p.Trace.Ops {
+		if op.Kind != allocsim.Free && op.Kind != allocsim.FreeRequested {
+			continue
+		}
+		if s := p.site(op.Block); s.role != forward || s.backward {
+			continue
+		}
+		n := int(p.before[i])
+		if !inBackward(n-1) || !inBackward(n) {
+			continue
+		}
+		from, to := p.passAt(p.lives[op.Block].Malloc), p.passAt(i)
+		if crossing[[2]int{from, to}]++; from < to && crossing[[2]int{from, to}] >= some {
+			last[from] = max(last[from], to)
+		}
+	}
+	var joined []pass
+	until := -1 // the pass up to which those before go on
+	for n, s := range p.passes {
+		if n <= until {
+			j := &joined[len(joined)-1]
+			if j.end = s.end; j.backward < 0 {
+				j.backward = s.backward
+			}
+			j.stepped = max(j.stepped, s.stepped)
+		} else {
+			joined = append(joined, s)
+		}
+		until = max(until, last[n])
+	}
+	p.passes = joined
 }
 
 // passAt returns the pass of an operation.
@@ -128,7 +175,7 @@ func (p *Program) passAt(op int) int {
 	return min(i, len(p.passes)-1)
 }
 
-// stepEnd returns the end of the first pass, from a pass on, in which the optimizer made a step.
+// stepEnd returns the end of the first pass, from a pass on, in which a step ends.
 func (p *Program) stepEnd(from int) int {
 	for _, s := range p.passes[from:] {
 		if s.stepped >= 0 {
@@ -149,3 +196,18 @@ func (p *Program) until(block uint32) int {
 
 // kept reports whether a block lives until the program ends.
 func (p *Program) kept(block uint32) bool { return p.until(block) == len(p.Trace.Ops) }
+
+// peak returns the most bytes that a program asks for at a time.
+func peak(p *Program) (most uint64) {
+	var sum uint64
+	for _, op := range p.Trace.Ops {
+		switch op.Kind {
+		case allocsim.Malloc:
+			sum += p.size(op.Block)
+		case allocsim.Free, allocsim.FreeRequested:
+			sum -= min(sum, p.size(op.Block))
+		}
+		most = max(most, sum)
+	}
+	return most
+}

@@ -66,59 +66,57 @@ func As(p *Program) Changed { return Changed{p, p} }
 
 // Apply returns the program after one more remedy.
 func (c Changed) Apply(r Remedy) (Changed, Evidence, error) {
-	low, seen, err := r.apply(c.Low, false)
+	low, high, seen, err := r.apply(c.Low)
+	if err == nil && c.High != c.Low {
+		_, high, _, err = r.apply(c.High)
+	}
 	if err != nil {
 		return Changed{}, seen, err
-	}
-	high := low
-	if c.High != c.Low || r.Kind == HalfFloat || r.Kind == Batches || r.Kind == ToHost {
-		if high, _, err = r.apply(c.High, true); err != nil {
-			return Changed{}, seen, err
-		}
 	}
 	return Changed{low, high}, seen, nil
 }
 
-// apply returns the program with the least or the most memory.
-func (r Remedy) apply(p *Program, most bool) (*Program, Evidence, error) {
+// apply returns the programs with the least and the most memory.
+func (r Remedy) apply(p *Program) (low, high *Program, seen Evidence, err error) {
 	if err := p.whole(); err != nil {
-		return nil, Evidence{}, err
-	}
-	if p.beside != nil && r.Kind != Batches { // so that the two can still be compared
-		own := *p
-		if own.beside, _, _ = r.apply(p.beside, most); own.beside == nil {
-			own.beside = p.beside
-		}
-		p = &own
+		return nil, nil, seen, err
 	}
 	if err := p.complete(); err != nil && r.Kind != NoLine {
-		return nil, Evidence{}, err
+		return nil, nil, seen, err
 	}
 	switch r.Kind {
 	case NoLine:
-		return p.Without(r.Line)
-	case Recompute:
-		return p.Checkpoint(r.Function)
+		low, seen, err = p.Without(r.Line)
 	case NoGradient:
-		return p.DropGradients()
+		low, seen, err = p.DropGradients()
 	case EightBits:
-		return p.EightBit()
+		low, seen, err = p.EightBit()
 	case Sharded:
-		return p.Shard(r.Ranks)
-	}
-	low, high, seen, err := (*Program)(nil), (*Program)(nil), Evidence{}, fmt.Errorf("remedy %d is unknown", r.Kind)
-	switch r.Kind {
+		low, seen, err = p.Shard(r.Ranks)
+	case Recompute:
+		low, high, seen, err = p.Checkpoint(r.Function)
 	case HalfFloat:
 		low, high, seen, err = p.Half()
 	case Batches:
 		low, high, seen, err = p.Batch(r.Factor)
 	case ToHost:
 		low, high, seen, err = p.Offload(r.Code)
+	default:
+		err = fmt.Errorf("remedy %d is unknown", r.Kind)
 	}
-	if most {
-		low = high
+	if high == nil {
+		high = low
 	}
-	return low, seen, err
+	if err != nil || p.beside == nil || r.Kind == Batches {
+		return low, high, seen, err
+	}
+	if least, most, _, err := r.apply(p.beside); err == nil { // so that the two can still be compared
+		one := low == high && least == most
+		if low, high = against(low, least), against(high, most); one {
+			high = low
+		}
+	}
+	return low, high, seen, nil
 }
 
 // whole fails where more than one in 100 allocations has no stack trace, or a truncated one.

@@ -33,6 +33,9 @@ type site struct {
 	number bool // computes floating-point numbers, outside of modules
 	input  bool // a batch, or what it is made of
 
+	node    string // of the backward pass, lower case: "addmm" of AddmmBackward0; "": none that is generated
+	reduces bool   // sums what a node has made to the size of its input, before the node frees what it saved
+
 	accumulates bool // copies a gradient, because the backward pass did not own it
 	cast        bool // of autocast
 	workspace   bool // of cuBLAS
@@ -40,6 +43,7 @@ type site struct {
 	broken      bool            // no stack trace, or a truncated one
 	native      bool            // has native frames, without which no backward pass is known
 	line        callstack.Frame // the innermost Python frame
+	root        string          // the outermost one, which threads differ in; "": unknown
 }
 
 // operation is an operation of PyTorch that allocates more than its output.
@@ -96,6 +100,7 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 			if s.line.Function == "" {
 				s.line = *f
 			}
+			s.root = f.File + " " + f.Function
 			if s.role == optimizer && inOptim.MatchString(f.File) {
 				s.stepping = true
 			} else if s.stepping && s.step.Line == 0 {
@@ -105,6 +110,11 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 		}
 		s.native = true
 		name, _, _ := strings.Cut(f.Function, "(")
+		if node, ok := strings.CutPrefix(name, "torch::autograd::generated::"); ok && s.node == "" {
+			node, _, _ = strings.Cut(node, "Backward")
+			s.node = strings.ToLower(node)
+		}
+		s.reduces = s.reduces || strings.HasPrefix(name, "torch::autograd::InputMetadata::") || strings.HasPrefix(name, "torch::autograd::validate_outputs")
 		s.accumulates = s.accumulates || strings.HasPrefix(name, "torch::autograd::AccumulateGrad::")
 		s.workspace = s.workspace || strings.Contains(name, "CUDABlasHandle") // makes the workspace, whose function has no symbol
 		copies = copies || strings.HasPrefix(name, "at::_ops::_to_copy::") || strings.HasPrefix(name, "at::_ops::to_dtype::")
@@ -117,6 +127,9 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 				}
 			}
 		}
+	}
+	if s.broken {
+		s.root = ""
 	}
 	return s
 }

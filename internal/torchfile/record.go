@@ -3,9 +3,8 @@
 package torchfile
 
 import (
-	"path"
+	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/internal/pickle"
@@ -32,7 +31,7 @@ type Recorded struct {
 	// Older is the memory that PyTorch had before its history began, in bytes, as far as the
 	// history shows it. Above 0, the trace does not begin with the program.
 	Older uint64
-	// Stacks: the history has stacks, so steps and calls of empty_cache() are known.
+	// Stacks: the history has stacks, so calls of empty_cache() are known.
 	Stacks bool
 }
 
@@ -65,7 +64,6 @@ func (p *parser) history() *History {
 type marks struct {
 	known      bool
 	emptyCache bool // below torch.cuda.empty_cache()
-	optimizer  bool // below the step of an optimizer
 }
 
 // recorder turns the history of a device into a trace. PyTorch records what its allocator did;
@@ -89,7 +87,6 @@ type recorder struct {
 
 	reserved, peak uint64
 	returned       []*entry // since the last operation: by empty_cache, or by an allocation that follows
-	inStep         bool
 }
 
 func (r *recorder) record() Recorded {
@@ -100,7 +97,7 @@ func (r *recorder) record() Recorded {
 	entries := r.traces[r.device]
 	r.ended = endedIn(entries)
 	r.out.Older = r.older(entries)
-	slices.SortFunc(r.segmentsOf(), func(a, b segment) int { return compare(a.start, b.start) })
+	slices.SortFunc(r.segmentsOf(), func(a, b segment) int { return cmp.Compare(a.start, b.start) })
 	reserved := uint64(0)
 	for i := range entries {
 		e := &entries[i]
@@ -142,16 +139,6 @@ func endedIn(entries []entry) map[*entry]bool {
 	return ended
 }
 
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 func (r *recorder) segmentsOf() []segment {
 	if r.device < len(r.segments) {
 		return r.segments[r.device]
@@ -181,10 +168,7 @@ func (r *recorder) marks(e *entry) marks {
 			break
 		}
 		d := dict(x)
-		name, file := str(d["name"]), str(d["filename"])
-		m.known = true
-		m.emptyCache = m.emptyCache || name == "empty_cache"
-		m.optimizer = m.optimizer || name == "step" && strings.HasSuffix(path.Dir(file), "torch/optim")
+		m.known, m.emptyCache = true, m.emptyCache || str(d["name"]) == "empty_cache"
 	}
 	r.byList[e.frames] = m
 	return m
@@ -218,18 +202,15 @@ func (r *recorder) entry(e, next *entry) {
 		r.old.Cut(e.address, e.address+e.size)
 	case alloc:
 		r.emptied(e)
-		r.step(e)
 		r.add(e, allocsim.Malloc, r.block(e))
 		r.live[e.address] = uint32(len(r.trace.Blocks) - 1)
 		r.settle()
 	case outOfMemory:
 		r.refused()
-		r.step(e)
 		r.add(e, allocsim.Failed, r.block(e))
 		r.settle()
 	case freeRequested:
 		r.emptied(nil)
-		r.step(e)
 		r.free(e, next)
 	case freeCompleted:
 		if len(r.returned) > 0 {
@@ -258,18 +239,6 @@ func (r *recorder) free(e, next *entry) {
 	r.add(e, allocsim.FreeRequested, b)
 }
 
-// step adds the end of a step before the first event behind those of the optimizer.
-func (r *recorder) step(e *entry) {
-	m := r.marks(e)
-	if !m.known { // as on the threads of a backward pass
-		return
-	}
-	if r.inStep && !m.optimizer {
-		r.add(e, allocsim.Step, 0)
-	}
-	r.inStep = m.optimizer
-}
-
 // refused books memory that went back because an allocation found none.
 func (r *recorder) refused() {
 	for _, x := range r.returned {
@@ -293,7 +262,6 @@ func (r *recorder) emptied(by *entry) {
 	}
 	r.refused()
 	if byProgram {
-		r.step(first)
 		r.add(first, allocsim.EmptyCache, 0)
 		r.settle()
 	}
@@ -321,7 +289,7 @@ func (r *recorder) pool(address uint64) uint32 {
 		return 0
 	}
 	all := r.segmentsOf()
-	i, ok := slices.BinarySearchFunc(all, address, func(s segment, a uint64) int { return compare(s.start, a) })
+	i, ok := slices.BinarySearchFunc(all, address, func(s segment, a uint64) int { return cmp.Compare(s.start, a) })
 	if !ok {
 		i--
 	}

@@ -4,6 +4,7 @@ package whatif
 
 import (
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/remedy"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -24,7 +25,7 @@ func readCapture(r *capture.Reader) ([]*Job, error) {
 		j := &Job{Comm: nameOf(s, c.PID), PID: c.PID, Device: int32(c.Trace.Device), Trace: c.Trace, Stacks: sites{c.Sites, r}, Late: c.Late, Refused: c.Conditions}
 		j.Other, j.OtherKnown = c.Other.most()
 		if len(j.Refused) == 0 {
-			markSteps(j.Trace, func(site uint32) bool { return inOptimizer(j.Stacks.Stack(uint64(site))) })
+			remedy.MarkSteps(j.Trace, j.Stacks)
 		}
 		j.Prove()
 		jobs = append(jobs, j)

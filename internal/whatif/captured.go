@@ -108,6 +108,9 @@ func (b *books) Tell(in ledger.Input) {
 		b.setLost(in.LostBy)
 	case ledger.Untraced:
 		for _, p := range b.processes {
+			if in.PID != 0 && in.PID != p.pid {
+				continue
+			}
 			for _, t := range p.traces {
 				t.untraced++
 			}
@@ -185,7 +188,7 @@ func (b *books) Apply(e *ledger.Event) {
 	}
 }
 
-// given tells the allocators whose memory it was that it was given back to the driver.
+// given notes for the allocators that had some memory that it was given back to the driver.
 func given(list []memory) {
 	for _, m := range list {
 		m.owner.gone = append(m.owner.gone, m)

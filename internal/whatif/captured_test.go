@@ -249,8 +249,11 @@ func TestConditionsSayWhatATraceLacks(t *testing.T) {
 		s := begin(t)
 		s.torch("2.6.0", "")
 		of(s)
-		if c, _ := s.only(); len(c.Conditions) != 1 || c.Conditions[0].Code != code {
+		c, _ := s.only()
+		if len(c.Conditions) != 1 || c.Conditions[0].Code != code {
 			t.Errorf("%d: %+v", code, c.Conditions)
+		} else if text := c.Conditions[0].say(); code == Sampled && text != "tensors are sampled: only 1 of 3 allocations were recorded" {
+			t.Error(text)
 		}
 	}
 	for code, torch := range map[Code][2]string{
@@ -267,6 +270,20 @@ func TestConditionsSayWhatATraceLacks(t *testing.T) {
 	fill(s)
 	if c, _ := s.only(); !slices.ContainsFunc(c.Conditions, func(c Condition) bool { return c.Code == UnknownSettings }) {
 		t.Errorf("%+v", c.Conditions)
+	}
+}
+
+func TestWhatIsNotTracedOfOneProcessSparesOthers(t *testing.T) {
+	for paused, want := range map[uint32]int{pid: 1, pid + 1: 0, 0: 1} {
+		s := begin(t)
+		s.torch("2.6.0", "")
+		s.first(0)
+		s.segment(0x100000000, 2*mib)
+		s.alloc(0x100000000, 512, 512, 0, 0)
+		s.w.Tell(ledger.Untraced{PID: paused, From: s.now, To: s.now + 1})
+		if c, _ := s.only(); len(c.Conditions) != want {
+			t.Errorf("process %d was not traced: %+v", paused, c.Conditions)
+		}
 	}
 }
 

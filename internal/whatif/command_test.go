@@ -62,8 +62,8 @@ func TestTheCommandSaysWhatTheJobReallyDoes(t *testing.T) {
 	if x := &said; !ok || len(x.Refused) > 0 || len(x.Scenarios) != 3 || x.Allocations != real.Allocations || x.Steps != 8 {
 		t.Fatalf("%+v", said)
 	}
-	if said.Other == nil || *said.Other != context || said.Capacity != small {
-		t.Errorf("%+v of other memory, %d for PyTorch; the context has %d", said.Other, said.Capacity, context)
+	if said.Other == nil || *said.Other != context || said.Capacity == nil || *said.Capacity != small {
+		t.Errorf("%+v of other memory, %v for PyTorch; the context has %d", said.Other, said.Capacity, context)
 	}
 	for i, args := range [][]string{nil, nil, {"--empty", "2"}} {
 		s := &said.Scenarios[i]
@@ -80,6 +80,39 @@ func TestTheCommandSaysWhatTheJobReallyDoes(t *testing.T) {
 			t.Errorf("%s on %d: %s, really %q", s.Name, small, s.Verdict, limited.Error)
 		}
 		t.Logf("%s: said %+v, really %d; on %d: %s, really %q", s.Name, s.Reserved, got.Reserved, small, s.Verdict, limited.Error)
+	}
+}
+
+// TestAJobThatEndedIsExplainedAtItsPeak: nothing is left at the end of a capture of a job that
+// ended by itself. Purposes are those of the peak, and the tensors among them add up to the job's
+// own.
+func TestAJobThatEndedIsExplainedAtItsPeak(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	run := runnerOf(t, remedyScript("serve"))
+	_, file, done := captureRemedied(t, run.root, "leaking")
+	defer done()
+	var r reportjson.ExplainReport
+	text, _ := command(t, os.Environ(), "explain", "--json", file)
+	if err := json.Unmarshal([]byte(text), &r); err != nil || len(r.Balances) != 1 {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	var tensors int64
+	by := map[string]int64{}
+	for _, row := range r.Balances[0].Rows {
+		switch by[row.Purpose] += row.Bytes; row.Purpose {
+		case "weights", "gradients", "optimizer_state", "buffers", "activations", "backward", "inputs", "kv_cache", "workspaces", "tensors":
+			tensors += row.Bytes
+		}
+	}
+	if real := run.remedied(t, gpuMemory, "leaking"); tensors != int64(real.Allocated) || by["activations"] == 0 || by["weights"] == 0 {
+		t.Errorf("%d bytes of tensors, the job had %d: %v", tensors, real.Allocated, by)
+	}
+	for _, name := range []string{"explain", "report"} {
+		if text, ok := command(t, os.Environ(), name, file); !ok || !strings.Contains(text, "What it was for at ") || !strings.Contains(text, "activations  ") {
+			t.Errorf("%s has no purposes at the peak:\n%s", name, text)
+		}
 	}
 }
 

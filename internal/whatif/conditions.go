@@ -38,8 +38,8 @@ const (
 	NoTensors
 )
 
-// Condition is one of these, with its figures. Only OtherSettings, OtherVersion and ChangedSettings
-// have texts, which the traced process chose.
+// Condition is a Code with its figures. Only OtherSettings, OtherVersion and ChangedSettings have
+// texts, which the traced process chose.
 type Condition struct {
 	Code        Code
 	Count, Of   uint64
@@ -50,7 +50,7 @@ type Condition struct {
 // Captured is what a capture has of PyTorch's allocator on one GPU of one process.
 type Captured struct {
 	PID     uint32
-	Started uint64 // of the process's first event, ns of the capture's clock
+	Started uint64 // of the allocator's first event, ns of the capture's clock
 	Trace   *allocsim.Trace
 	// Sites are ids of stacks for Reader.Stack, by allocsim.Block.Site; 0: unknown, as of blocks
 	// that are older than the attach.
@@ -58,6 +58,6 @@ type Captured struct {
 	// Streams are the handles of the trace's streams.
 	Streams    []uint64
 	Late       bool        // the trace begins with a reading of the running allocator
-	Other      other       // what the process had on the GPU besides
+	Other      other       // what else the process had on the GPU
 	Conditions []Condition // nil: the trace is all that the program did
 }

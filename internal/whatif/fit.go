@@ -45,7 +45,7 @@ func Fit(file string, jobs []*Job, gpu uint64) (*reportjson.FitReport, error) {
 		x := reportjson.FittedJob{ReplayedReport: j.about(), Steps: []reportjson.FitStep{}}
 		if len(j.Refused) == 0 {
 			f := fitter{job: j, capacity: j.capacity(gpu), gpu: gpu}
-			x.Capacity = f.capacity
+			x.Capacity = j.remains(gpu)
 			if err := f.fit(&x); err != nil {
 				return nil, err
 			}
@@ -61,7 +61,7 @@ func (f *fitter) fit(x *reportjson.FittedJob) error {
 		return err
 	}
 	x.Scenarios = append(x.Scenarios, f.job.scenario(&own))
-	if x.Fits = own.Verdict == Fits; x.Fits {
+	if judge(x, &own); x.Fits {
 		return nil
 	}
 	if f.program, err = f.job.program(); err != nil {
@@ -71,12 +71,16 @@ func (f *fitter) fit(x *reportjson.FittedJob) error {
 	if err != nil {
 		return err
 	}
-	best, fits, err := f.shortest(list)
+	best, err := f.shortest(list)
 	if err != nil {
 		return err
 	}
-	x.Fits, x.Tried = fits, f.tried
+	x.Tried = f.tried
 	return f.steps(x, best, &own)
+}
+
+func judge(x *reportjson.FittedJob, out *Outcome) {
+	x.Fits, x.Verdict, x.Orders, x.Failures = out.Verdict == Fits, verdicts[out.Verdict], out.Orders, out.Failures
 }
 
 // candidates returns what alone saves something, best first.
@@ -189,8 +193,8 @@ func (f *fitter) fits(list []change) (bool, error) {
 	return true, nil
 }
 
-// cost is what a list costs besides memory: 2 where it changes what the model computes, 1 where
-// each step copies what it saves to the host and back.
+// cost returns what a list costs other than memory: 2 where it changes what the model computes, 1
+// where each step copies what it saves to the host and back.
 func cost(list []change) (most int) {
 	for i := range list {
 		switch c := &list[i]; {
@@ -207,7 +211,7 @@ func cost(list []change) (most int) {
 // shortest returns the shortest list that fits. Of lists of one length, those of the least cost
 // come first, then those whose changes save most alone. Without one that fits, it returns what
 // together saves most.
-func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
+func (f *fitter) shortest(list []change) ([]change, error) {
 	for n := 1; n <= min(maxChanges, len(list)); n++ {
 		if n > 1 && len(f.job.Trace.Ops) > fullSearch {
 			break
@@ -215,8 +219,8 @@ func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
 		lists := combinations(list, n)
 		slices.SortStableFunc(lists, func(a, b []change) int { return cmp.Compare(cost(a), cost(b)) })
 		for _, some := range lists {
-			if fits, err = f.fits(some); err != nil || fits {
-				return some, fits, err
+			if fits, err := f.fits(some); err != nil || fits {
+				return some, err
 			}
 		}
 	}
@@ -224,9 +228,9 @@ func (f *fitter) shortest(list []change) (best []change, fits bool, err error) {
 }
 
 // greedy adds the change that leaves least, as long as one saves something.
-func (f *fitter) greedy(list []change) (best []change, fits bool, err error) {
-	least := ^uint64(0)
-	for len(best) < len(list) {
+func (f *fitter) greedy(list []change) (best []change, err error) {
+	least, fits := ^uint64(0), false
+	for len(best) < len(list) && !fits {
 		next, at := []change(nil), least
 		for _, c := range list {
 			if slices.ContainsFunc(best, func(b change) bool { return b.name == c.name }) {
@@ -234,20 +238,18 @@ func (f *fitter) greedy(list []change) (best []change, fits bool, err error) {
 			}
 			out, ok, err := f.play(append(slices.Clone(best), c), f.capacity)
 			if err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			if ok && float64(out.RunsIn.High) < float64(at)*(1-worthwhile) {
 				next, at, fits = append(slices.Clone(best), c), out.RunsIn.High, out.Verdict == Fits
 			}
 		}
 		if next == nil {
-			return best, false, nil
+			break
 		}
-		if best, least = next, at; fits {
-			return best, true, nil
-		}
+		best, least = next, at
 	}
-	return best, false, nil
+	return best, nil
 }
 
 // combinations returns all choices of n elements, those of the first ones first.
@@ -279,6 +281,7 @@ func (f *fitter) steps(x *reportjson.FittedJob, list []change, own *Outcome) err
 			step.Remedy = &remedyReports(out.Scenario.Remedies[len(out.Scenario.Remedies)-1:])[0]
 		}
 		x.Steps = append(x.Steps, step)
+		judge(x, &out)
 		before = out.RunsIn
 	}
 	return nil

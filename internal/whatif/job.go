@@ -23,8 +23,8 @@ type Job struct {
 	// Late: the trace begins with a reading of the running allocator, so only its own settings can
 	// be replayed.
 	Late bool
-	// Other is what the process had at most on this GPU besides what PyTorch reserved, in bytes:
-	// its context, and memory of other libraries.
+	// Other is the most that the process had on this GPU in addition to what PyTorch reserved, in
+	// bytes: its context, and memory of other libraries.
 	Other      uint64
 	OtherKnown bool
 	Snapshot   bool // of PyTorch; else a capture: remedies differ
@@ -45,19 +45,12 @@ func (j *Job) Prove() {
 	}
 }
 
-// steps returns the number of steps in a trace, or 0 if it does not seem to show all of them: an
-// optimizer such as SGD allocates in its first step only.
+// steps returns the number of steps that are marked in a trace.
 func steps(t *allocsim.Trace) (n int) {
-	const few = 3
-	last := 0
-	for i, op := range t.Ops {
+	for _, op := range t.Ops {
 		if op.Kind == allocsim.Step {
 			n++
-			last = i
 		}
-	}
-	if n < few || last < len(t.Ops)/2 {
-		return 0
 	}
 	return n
 }

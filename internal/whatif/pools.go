@@ -30,7 +30,7 @@ type pools struct {
 	parent   []uint32 // of pools that turned out to be one
 	released map[uint32]bool
 	read     map[uint32]bool // of the reading at the start
-	linked   map[uint32]bool // likewise, known by its address as well
+	linked   map[uint32]bool // of these, known by their address as well
 }
 
 func newPools() pools {

@@ -259,12 +259,12 @@ func (y *judged) verdict(said Verdict, failed bool) string {
 	return "wrong"
 }
 
-// check fails below what issue 35 promises: 19 of 20 are right where something is said, and 10 %
-// depend at most.
-func (y *judged) check(t *testing.T) {
+// check fails where fewer than 19 of 20 are right of those that say something, or more than a share
+// depend, in percent.
+func (y *judged) check(t *testing.T, depend int) {
 	t.Helper()
 	t.Logf("verdicts: %d, %d right, %d wrong, %d depend", y.verdicts, y.right, y.wrong, y.undecided)
-	if y.wrong*20 > y.right+y.wrong || y.undecided*10 > y.verdicts+9 {
+	if y.wrong*20 > y.right+y.wrong || y.undecided*100 > y.verdicts*depend+99 {
 		t.Error("the verdicts are worse than promised")
 	}
 }
@@ -330,7 +330,7 @@ func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 	}
 	t.Logf("own settings: %d of %d equal, %d allocations", y.ownEqual, y.own, y.allocations)
 	t.Logf("peaks: %d of %d in range, %d of them one number; %d at most 3 %% wide, widest %.1f %%, farthest outside %.1f %%", y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest)
-	y.check(t)
+	y.check(t, 10)
 	// The issue's promises: 98 % inside, 90 % at most 3 % wide.
 	if y.inside*100 < y.ranges*98 {
 		t.Error("the predictions are worse than promised")
@@ -347,8 +347,8 @@ func TestOtherSettingsReserveWhatReplaysSay(t *testing.T) {
 
 func (y *tally) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Own settings: %d of %d runs equal, at each of %s allocations. Other settings: %d of %d real peaks lie in the range that was said, %d of them\nwhere it is one number. "+
-		"%d ranges are at most 3 %% wide, the widest is %.1f %%. The peak farthest outside is %.1f %% away. Out of memory or not: of %d verdicts\n%d are right, %d wrong, and %d say that it depends.\n\n",
+	fmt.Fprintf(&b, "Own settings: %d of %d runs equal, at each of %s allocations. Other settings: %d of %d real peaks are in the predicted range, which is\none number for %d. "+
+		"%d ranges are at most 3 %% wide, the widest is %.1f %%. The farthest peak is %.1f %% outside. Out of memory or not: of %d verdicts,\n%d are right, %d wrong, and %d are \"it depends\".\n\n",
 		y.ownEqual, y.own, humanize.Comma(int64(y.allocations)), y.inside, y.ranges, y.exact, y.narrow, 100*y.widest, 100*y.farthest, y.verdicts, y.right, y.wrong, y.undecided)
 	head := []string{with{}.String()}
 	for _, w := range settings {

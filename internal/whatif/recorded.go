@@ -40,7 +40,7 @@ type recorded struct {
 
 	trace   allocsim.Trace
 	live    map[uint64]uint32 // address → block
-	waiting map[uint64]uint32 // likewise of blocks that were freed and wait for streams
+	waiting map[uint64]uint32 // address → block that was freed and waits for streams
 	early   map[uint64]uint64 // address → stack of blocks from before the begin of the trace
 	streams numbers
 	sites   numbers
@@ -216,7 +216,7 @@ func (t *recorded) finish(a *about) *Captured {
 		c.Conditions = append(c.Conditions, Condition{Code: NotFromStart, Count: t.older})
 	}
 	if t.counted > t.allocs && !t.late && t.begun {
-		note(Sampled, t.counted-t.allocs, t.counted)
+		c.Conditions = append(c.Conditions, Condition{Code: Sampled, Count: t.allocs, Of: t.counted})
 	}
 	note(NoSizes, t.noSizes, t.allocs)
 	note(NoEnds, t.noEnds, t.frees)
@@ -296,7 +296,7 @@ type ranges struct {
 // maxOwned bounds the ranges of one block: 80 GiB in mappings of 20 MiB.
 const maxOwned = 1 << 12
 
-// maxRanges bounds it: PyTorch has thousands of segments.
+// maxRanges bounds ranges.list: PyTorch has thousands of segments.
 const maxRanges = 1 << 16
 
 // maxMoved bounds the time that changes of many ranges take: to 10 s. A program with 4,000 segments

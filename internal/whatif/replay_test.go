@@ -4,12 +4,14 @@ package whatif
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
-	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/report/format"
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 // builder writes traces; stack is the site of all blocks.
@@ -62,6 +64,36 @@ func TestARangeIsOverTheOrdersOfAddresses(t *testing.T) {
 	for capacity, want := range map[uint64]Verdict{56 * mib: Fits, 38 * mib: OutOfMemory, 0: Unasked} {
 		if out, err := Replay(ordered(), Scenario{}, capacity, 0); err != nil || out.Verdict != want {
 			t.Errorf("on %d MiB: %+v, %v", capacity/mib, out.Verdict, err)
+		}
+	}
+}
+
+// What fit finds has the three values of whatif: in some orders of addresses the program runs out
+// of memory, so it neither fits nor fails for sure.
+func TestFitSaysThatItDepends(t *testing.T) {
+	for capacity, want := range map[uint64]struct{ verdict, text string }{
+		56 * mib: {"fits", "It fits in 56.0 MiB without a change."},
+		50 * mib: {"depends", "saves 1%. Whether it fits in 50.0 MiB depends on the addresses that the driver gives: it runs out of memory in"},
+		38 * mib: {"out_of_memory", "saves 1%: it does not fit."},
+	} {
+		r, err := Fit("run.vram", []*Job{{Trace: ordered(), Late: true}}, capacity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &r.Jobs[0]
+		for _, steps := range []bool{false, true} {
+			if steps {
+				x.Steps = []reportjson.FitStep{{Name: "expandable_segments:True"}}
+				want.text = map[string]string{"fits": "With it, the program fits in 56.0 MiB.", "out_of_memory": "Even with it, the program does not fit in 38.0 MiB: it runs in 0 B, and PyTorch has 38.0 MiB.",
+					"depends": "With it, whether the program fits in 50.0 MiB depends on the addresses that the driver gives: it runs out of memory in"}[want.verdict]
+			}
+			var text strings.Builder
+			if err := WriteFitText(&text, r, 1000); err != nil {
+				t.Fatal(err)
+			}
+			if x.Verdict != want.verdict || x.Fits != (want.verdict == "fits") || !strings.Contains(text.String(), want.text) {
+				t.Errorf("on %d MiB: %s, fits %v, no %q in\n%s", capacity/mib, x.Verdict, x.Fits, want.text, text.String())
+			}
 		}
 	}
 }
@@ -140,71 +172,38 @@ func TestOtherMemoryIsThatBetweenSteadyReadings(t *testing.T) {
 	}
 }
 
-func TestStepsEndWithWhatTheOptimizerFrees(t *testing.T) {
-	b := newBuilder()
-	const optimizer = 7
-	a := b.malloc(1)
-	b.stack = optimizer
-	state, scratch := b.malloc(2), b.malloc(3)
-	b.free(scratch)
-	b.free(a) // zero_grad
-	b.stack = 0
-	b.malloc(4)
-	b.stack = optimizer
-	b.malloc(5)
-	tr := b.Trace()
-	for i := range tr.Ops {
-		tr.Reserved = append(tr.Reserved, allocsim.Reserved{Op: i, Bytes: uint64(i)})
-	}
-	markSteps(tr, func(site uint32) bool { return site == optimizer })
-	var kinds []string
-	for _, op := range tr.Ops {
-		kinds = append(kinds, [...]string{allocsim.Malloc: "m", allocsim.Free: "f", allocsim.Step: "|"}[op.Kind])
-	}
-	if got := strings.Join(kinds, ""); got != "mmmf|fmm|" {
-		t.Error(got)
-	}
-	for _, r := range tr.Reserved {
-		if op := int(r.Bytes); r.Op != op && op < 4 || op >= 4 && r.Op != op+1 {
-			t.Errorf("%+v", tr.Reserved)
-		}
-	}
-	_ = state
-	frames := []callstack.Frame{{Function: "AdamW.step", File: "/usr/lib/python3/dist-packages/torch/optim/adamw.py", Python: true}}
-	if !inOptimizer(frames) || inOptimizer([]callstack.Frame{{Function: "step", File: "/home/me/optim/mine.py", Python: true}}) {
-		t.Error("frames of optimizers")
-	}
-}
-
-func TestStepsAreUnknownWhereTheOptimizerShowsFew(t *testing.T) {
-	for marks, want := range map[string]int{"m|m|m|": 3, "m|m|": 0, "|||mmmmm": 0, "m|mm|m|m": 3, "": 0} {
-		b := newBuilder()
-		for _, x := range marks {
-			if x == 'm' {
-				b.malloc(1)
-			} else {
-				b.Add(allocsim.Step, 0)
-			}
-		}
-		if got := steps(b.Trace()); got != want {
-			t.Errorf("%q: %d steps", marks, got)
-		}
-	}
-}
-
 const said = `What if train[1m [7] on cuda:1 had run otherwise (PyTorch 2.6.0, default settings, 6 allocations)
 Own settings, replayed: reserved as recorded, to the byte, after 6 operations.
 
-                          reserves at most        runs in                 on 64.0 MiB
-as it ran                 40.0 to 56.0 MiB        40.0 to 56.0 MiB        depends: fails in 4 of 12 orders
-expandable_segments:True  40.0 MiB                40.0 MiB                fits
-max_split_size_mb:128     40.0 to 56.0 MiB        40.0 to 56.0 MiB        depends: fails in 4 of 12 orders
+                          reserves at most  runs in           on 64.0 MiB
+as it ran                 40.0 to 56.0 MiB  40.0 to 56.0 MiB  depends: fails in 4 of 12 orders
+expandable_segments:True  40.0 MiB          40.0 MiB          fits
+max_split_size_mb:128     40.0 to 56.0 MiB  40.0 to 56.0 MiB  depends: fails in 4 of 12 orders
 tensors alone             40.0 MiB
 
 Of 64.0 MiB, 50.0 MiB remain for PyTorch: the process had up to 14.0 MiB besides (context, other libraries).
 A range is over 12 orders of addresses, which the driver decides.
 Not predicted: time, and memory of other libraries.
 `
+
+const saidNarrow = `as it ran
+    reserves at most 40.0 to 56.0 MiB,
+    runs in 40.0 to 56.0 MiB, on
+    64.0 MiB: depends: fails in 4 of 12
+    orders
+expandable_segments:True
+    reserves at most 40.0 MiB, runs in
+    40.0 MiB, on 64.0 MiB: fits
+`
+
+// No line is wider than the screen, except one word.
+func checkWidth(t *testing.T, text string, columns int) {
+	for _, line := range strings.Split(text, "\n") {
+		if format.Width(line) > columns && len(strings.Fields(line)) > 1 {
+			t.Errorf("wider than %d columns: %q", columns, line)
+		}
+	}
+}
 
 func TestTheTextHasWhatTheReplaysSay(t *testing.T) {
 	job := &Job{Comm: "train\x1b[1m", PID: 7, Device: 1, Trace: ordered(), Other: 14 * mib, OtherKnown: true, Proof: allocsim.Proof{Reserved: 6}}
@@ -221,8 +220,44 @@ func TestTheTextHasWhatTheReplaysSay(t *testing.T) {
 		t.Error(out.String())
 	}
 	out.Reset()
-	if err := WriteText(&out, r, 40); err != nil || strings.Contains(out.String(), "\x1b") {
+	if err := WriteText(&out, r, 40); err != nil || strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), saidNarrow) {
 		t.Error(out.String(), err)
+	}
+	checkWidth(t, out.String(), 40)
+}
+
+// A GPU that is smaller than the context has nothing for PyTorch, and the verdict names what is
+// missing.
+func TestAGPUWithoutRoomForPyTorch(t *testing.T) {
+	job := &Job{Comm: "train", PID: 7, Trace: ordered(), Other: 64 * mib, OtherKnown: true, Late: true}
+	r, err := Fit("run.vram", []*Job{job}, 64*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &r.Jobs[0]
+	if data, err := json.Marshal(x); err != nil || !strings.Contains(string(data), `"capacity_bytes":0,`) || x.Fits {
+		t.Errorf("%v: %s, want no capacity", err, data)
+	}
+	asked := func(*Job) ([]Scenario, []reportjson.ConditionReport, error) { return nil, nil, nil }
+	if none, err := Report("run.vram", []*Job{job}, asked, 0); err != nil || none.Jobs[0].Capacity != nil {
+		t.Errorf("%v: %v of capacity where no GPU was asked", err, none.Jobs[0].Capacity)
+	}
+	x.Steps = []reportjson.FitStep{{Name: "expandable_segments:True", RunsIn: reportjson.RangeReport{Low: 40 * mib, High: 42 * mib}, Before: reportjson.RangeReport{High: 56 * mib}}}
+	for _, columns := range []int{40, 44, 80, 110, 120} {
+		var out strings.Builder
+		if err := WriteFitText(&out, r, columns); err != nil {
+			t.Fatal(err)
+		}
+		checkWidth(t, out.String(), columns)
+		text := strings.Join(strings.Fields(out.String()), " ")
+		for _, want := range []string{
+			"Of 64.0 MiB, nothing remains for PyTorch: the process had up to 64.0 MiB besides (context, other libraries).",
+			"Even with it, the program does not fit in 64.0 MiB: it runs in 40.0 to 42.0 MiB, and PyTorch has none.",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%d columns: no %q in\n%s", columns, want, out.String())
+			}
+		}
 	}
 }
 

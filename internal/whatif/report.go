@@ -20,10 +20,11 @@ func Report(file string, jobs []*Job, scenarios func(*Job) ([]Scenario, []report
 				return nil, err
 			}
 			x.NotTried = refused
-			capacity := j.capacity(gpu)
-			x.Capacity = capacity
+			if gpu > 0 {
+				x.Capacity = j.remains(gpu)
+			}
 			for _, s := range list {
-				out, err := Replay(j.Trace, s, capacity, gpu)
+				out, err := Replay(j.Trace, s, j.capacity(gpu), gpu)
 				if err != nil {
 					return nil, err
 				}
@@ -35,12 +36,20 @@ func Report(file string, jobs []*Job, scenarios func(*Job) ([]Scenario, []report
 	return r, nil
 }
 
-// capacity is what a GPU has for PyTorch: what the process had besides comes off.
-func (j *Job) capacity(gpu uint64) uint64 {
-	if gpu == 0 || !j.OtherKnown {
-		return gpu
+// remains is what a GPU has for PyTorch: what the process had besides comes off.
+func (j *Job) remains(gpu uint64) *uint64 {
+	if j.OtherKnown {
+		gpu -= min(j.Other, gpu)
 	}
-	return max(gpu-min(j.Other, gpu), 1)
+	return &gpu
+}
+
+// capacity is what remains, for a replay: at least 1, as 0 stands for no limit; 0 without a GPU.
+func (j *Job) capacity(gpu uint64) uint64 {
+	if gpu == 0 {
+		return 0
+	}
+	return max(*j.remains(gpu), 1)
 }
 
 func (j *Job) about() reportjson.ReplayedReport {

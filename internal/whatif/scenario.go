@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package whatif answers what a recorded program would have reserved with other settings of
+// Package whatif computes what a recorded program would have reserved with other settings of
 // PyTorch's allocator, on another GPU, or changed.
 package whatif
 

@@ -41,8 +41,11 @@ var sharedFolder = sync.OnceValues(func() (dir string, err error) {
 	return shared.dir, err
 })
 
-// binary builds the command once.
+// binary builds the command once, unless the environment variable VRAMPROF names one.
 var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("VRAMPROF"); path != "" {
+		return path, nil
+	}
 	dir, err := sharedFolder()
 	if err != nil {
 		return "", err

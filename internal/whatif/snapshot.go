@@ -4,6 +4,7 @@ package whatif
 
 import (
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/remedy"
 	"github.com/vramprof/vramprof/internal/torchfile"
 )
 
@@ -19,7 +20,9 @@ func ReadSnapshot(name, version string, unlimited bool) ([]*Job, error) {
 		d := &r.Devices[i]
 		j := &Job{Comm: r.Comm, PID: r.PID, Device: int32(d.Trace.Device), Trace: d.Trace, Stacks: r.Stacks, Snapshot: true}
 		j.Trace.Version = version
-		j.refuse(r, d.Older)
+		if j.refuse(r, d.Older); len(j.Refused) == 0 {
+			remedy.MarkSteps(j.Trace, j.Stacks)
+		}
 		j.Prove()
 		jobs = append(jobs, j)
 	}

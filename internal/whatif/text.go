@@ -15,12 +15,17 @@ import (
 // WriteText writes the replays as a table for each job, no wider than columns where sentences can
 // be broken.
 func WriteText(w io.Writer, r *reportjson.WhatIfReport, columns int) error {
+	return writeJobs(w, columns, len(r.Jobs), func(p *page, i int) { p.job(&r.Jobs[i], r.GPU) })
+}
+
+// writeJobs writes a page of n jobs, with an empty line between them.
+func writeJobs(w io.Writer, columns, n int, write func(p *page, i int)) error {
 	p := &page{columns: max(columns, 40)}
-	for i := range r.Jobs {
+	for i := range n {
 		if i > 0 {
 			p.line("")
 		}
-		p.job(&r.Jobs[i], r.GPU)
+		write(p, i)
 	}
 	_, err := io.WriteString(w, p.text.String())
 	return err
@@ -43,7 +48,7 @@ func (p *page) item(sign, text string) {
 		p.line(before + line)
 		line, before = "", strings.Repeat(" ", format.Width(sign))
 	}
-	for _, word := range strings.Fields(text) {
+	for _, word := range format.Words(text) {
 		if line != "" && format.Width(before)+format.Width(line)+1+format.Width(word) > p.columns {
 			flush()
 		}
@@ -77,30 +82,57 @@ func (p *page) job(x *reportjson.ReplayedReport, gpu uint64) {
 	p.sentences(x, gpu)
 }
 
-const (
-	mostName = 44 // columns of a scenario's name
-	ranged   = 22 // of a range of sizes
-)
+const mostName = 44 // columns of a scenario's name
 
+// table writes a row for each scenario; where the screen is too narrow, a name and its figures
+// below it.
 func (p *page) table(x *reportjson.ReplayedReport, gpu uint64) {
-	width := len("tensors alone")
-	for i := range x.Scenarios {
-		width = min(max(width, format.Width(x.Scenarios[i].Name)), mostName)
-	}
-	row := func(cells ...string) {
-		p.line(format.Pad(cells[0], width) + "  " + format.Pad(cells[1], ranged) + "  " + format.Pad(cells[2], ranged) + "  " + cells[3])
-	}
 	on := ""
 	if gpu > 0 {
 		on = "on " + format.Bytes(gpu)
 	}
-	row("", "reserves at most", "runs in", on)
+	rows := [][4]string{{"", "reserves at most", "runs in", on}}
 	for i := range x.Scenarios {
 		s := &x.Scenarios[i]
-		row(format.Cut(s.Name, width), sizes(s.Reserved), sizes(s.RunsIn), verdict(s))
+		rows = append(rows, [4]string{format.Cut(s.Name, mostName), sizes(s.Reserved), sizes(s.RunsIn), verdict(s)})
 	}
 	if len(x.Scenarios) > 0 {
-		row("tensors alone", format.Bytes(x.Scenarios[0].Allocated), "", "")
+		rows = append(rows, [4]string{"tensors alone", format.Bytes(x.Scenarios[0].Allocated), "", ""})
+	}
+	var widths [4]int
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], format.Width(cell))
+		}
+	}
+	if widths[0]+widths[1]+widths[2]+widths[3]+6 > p.columns {
+		p.stacked(rows)
+		return
+	}
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			line += format.Pad(cell, widths[i]) + "  "
+		}
+		p.line(line)
+	}
+}
+
+// stacked writes rows below each other, each figure with its title:
+//
+//	expandable_segments:True
+//	    reserves at most 40.0 MiB, runs in 40.0 MiB, on 64.0 MiB: fits
+func (p *page) stacked(rows [][4]string) {
+	for _, row := range rows[1:] {
+		p.line(format.Cut(row[0], p.columns))
+		text := rows[0][1] + " " + row[1]
+		if row[2] != "" {
+			text += ", " + rows[0][2] + " " + row[2]
+		}
+		if row[3] != "" {
+			text += ", " + rows[0][3] + ": " + row[3]
+		}
+		p.item("    ", text)
 	}
 }
 
@@ -164,7 +196,7 @@ func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 		p.say(fmt.Sprintf("A range is over %d orders of addresses, which the driver decides.", allocsim.Orders))
 	}
 	if changed {
-		p.say(fmt.Sprintf("What a changed program reserves depends on each block, so its range begins with what it runs in, and is over sizes that differ by up to %d %%.", 100/variedBy))
+		p.say(fmt.Sprintf("What a changed program reserves depends on each block, so its range begins with what it runs in, and is over sizes that differ by up to %d%%.", 100/variedBy))
 	}
 	if x.Late {
 		p.say("The history begins with the running allocator, so only its own settings are replayed. For others, record from the program's start.")
@@ -186,16 +218,19 @@ func processOf(x *reportjson.ReplayedReport) string {
 
 // room names what a GPU has for PyTorch.
 func (p *page) room(x *reportjson.ReplayedReport, gpu uint64) {
-	if x.Other != nil {
-		p.say(fmt.Sprintf("Of %s, %s remain for PyTorch: the process had up to %s besides (context, other libraries).", format.Bytes(gpu), format.Bytes(x.Capacity), format.Bytes(*x.Other)))
-	} else {
+	switch {
+	case x.Other != nil && *x.Capacity == 0:
+		p.say(fmt.Sprintf("Of %s, nothing remains for PyTorch: the process had up to %s besides (context, other libraries).", format.Bytes(gpu), format.Bytes(*x.Other)))
+	case x.Other != nil:
+		p.say(fmt.Sprintf("Of %s, %s remain for PyTorch: the process had up to %s besides (context, other libraries).", format.Bytes(gpu), format.Bytes(*x.Capacity), format.Bytes(*x.Other)))
+	default:
 		p.say(fmt.Sprintf("%s are taken as memory for PyTorch alone: the CUDA context and other libraries, of which the file does not tell, come on top.", format.Bytes(gpu)))
 	}
 }
 
 func (p *page) onGPU(x *reportjson.ReplayedReport, gpu uint64) {
 	p.room(x, gpu)
-	if own := &x.Scenarios[0]; own.Allocated > x.Capacity {
+	if own := &x.Scenarios[0]; own.Allocated > *x.Capacity {
 		p.say(fmt.Sprintf("No setting helps: its tensors alone need %s.", format.Bytes(own.Allocated)))
 	}
 	for i := range x.Scenarios {

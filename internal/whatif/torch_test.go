@@ -283,6 +283,17 @@ func TestACaptureHasWhatPyTorchRecordedItself(t *testing.T) {
 	}
 }
 
+// readAtAttach reports whether a capture that is still being written has a reading of an allocator.
+func readAtAttach(file string) bool {
+	r, err := capture.Open(file)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	list, err := Load(r)
+	return err == nil && len(list) == 1 && len(list[0].Trace.Start) > 0
+}
+
 // TestALateAttachReplaysFromWhatTheAllocatorHad: the session begins in the middle of a job that
 // stands still. The trace begins with what tracer/allocator reads then, and everything after it is
 // as PyTorch recorded it.
@@ -320,7 +331,11 @@ func TestALateAttachReplaysFromWhatTheAllocatorHad(t *testing.T) {
 				t.Fatalf("%v: %s", err, line)
 			}
 			go io.Copy(io.Discard, said)
-			time.Sleep(3 * time.Second) // a reading comes within one
+			for end := time.Now().Add(time.Minute); !readAtAttach(file); time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the allocator was not read within a minute")
+				}
+			}
 			if out, err := j.Finish(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/vramprof/vramprof/internal/allocsim"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
@@ -52,10 +54,10 @@ func (c *Condition) remedy(snapshot bool) string {
 	return codes[c.Code].capture
 }
 
-// say says a condition as a sentence without an end.
+// say returns a condition as a sentence without a full stop.
 func (c *Condition) say() string {
 	text, other := untrusted.Clean(c.Text), untrusted.Clean(c.Other)
-	ofAllocations := fmt.Sprintf("%s of %s", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "allocation"))
+	ofAllocations := fmt.Sprintf("%s of %s", humanize.Comma(int64(c.Count)), format.Count(c.Of, "allocation"))
 	switch c.Code {
 	case NotFromStart:
 		return fmt.Sprintf("PyTorch had %s before the history began, and other settings would have placed them otherwise", format.Bytes(c.Count))
@@ -64,9 +66,9 @@ func (c *Condition) say() string {
 	case NoSizes:
 		return ofAllocations + " have no requested size, stream and pool"
 	case NoEnds:
-		return fmt.Sprintf("of %s of %s it is not known when other streams released the memory", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "free"))
+		return fmt.Sprintf("of %s of %s it is not known when other streams released the memory", humanize.Comma(int64(c.Count)), format.Count(c.Of, "free"))
 	case UnknownBlocks:
-		return fmt.Sprintf("%s of %s are of blocks whose allocation is not in the history", format.Digits(fmt.Sprint(c.Count)), format.Count(c.Of, "free"))
+		return fmt.Sprintf("%s of %s are of blocks whose allocation is not in the history", humanize.Comma(int64(c.Count)), format.Count(c.Of, "free"))
 	case Lost:
 		return format.Count(c.Count, "event") + " were lost"
 	case Missing:
@@ -80,13 +82,13 @@ func (c *Condition) say() string {
 	case OtherSettings:
 		return fmt.Sprintf("vramprof does not simulate its settings, %s: %s", text, errText(c.Err))
 	case UnknownVersion:
-		return "the version of PyTorch is not in the history, and each has an allocator of its own"
+		return "the version of PyTorch is not in the history, and each has another allocator"
 	case OtherVersion:
 		return fmt.Sprintf("the allocator of PyTorch %s is not among those that were compared with the simulator (%s)", text, allocsim.Proven())
 	case SharedPools:
 		return "private pools of before the history cannot be told from later ones"
 	case Differs:
-		return fmt.Sprintf("the replay of its own settings is not what was recorded, from operation %s of %s on: %s", format.Digits(fmt.Sprint(c.Count)), format.Digits(fmt.Sprint(c.Of)), c.differs())
+		return fmt.Sprintf("the replay of the recorded settings differs from what was recorded, from operation %s of %s on: %s", format.Digits(fmt.Sprint(c.Count)), format.Digits(fmt.Sprint(c.Of)), c.differs())
 	case Unchecked:
 		return "the history has no figure of reserved memory, so no replay can be checked"
 	case Exported:

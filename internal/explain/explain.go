@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain takes the books of a running process as they are now, without a session: what
-// NVML reports, what PyTorch's allocator has, and who keeps it.
+// Package explain makes the current books of a running process without a session: what NVML
+// reports, what PyTorch's allocator has, and who keeps it.
 package explain
 
 import (
@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,10 @@ import (
 )
 
 const (
-	// patience limits each reading, since the process's files can lie on a file system of its own.
+	// patience limits what a reading takes of a processor, and how long it waits for the process,
+	// whose files can lie on a file system of its own; total limits it on the clock.
 	patience = 20 * time.Second
+	total    = 2 * time.Minute
 	// motion is how long an allocator in motion is read again, with a pause between two readings.
 	motion = 200 * time.Millisecond
 	pause  = time.Millisecond
@@ -43,13 +46,18 @@ const (
 )
 
 // Process returns the books of a running process as they are now. What cannot be read is a warning
-// in them. An error means that nothing is known; it has a mark for the exit code.
-func Process(ctx context.Context, pid uint32, hideNames bool) (*ledger.Snapshot, error) {
+// in them. An error means that nothing is known; it has a mark for the exit code. It calls confine
+// with the driver, nil without one, before it reads anything of the process.
+func Process(ctx context.Context, pid uint32, hideNames bool, confine func(*nvml.Driver)) (*ledger.Snapshot, error) {
+	driver, err := nvml.OpenHost(ctx)
+	if err == nil {
+		defer driver.Close(ctx)
+	}
+	confine(driver)
 	started := procfs.StartTicks(pid)
 	now := clock.Now()
-	r := reader{pid: pid, begin: now, usageAt: now}
-	r.readConsistently(ctx)
-	r.walk(ctx, hideNames)
+	r := reader{pid: pid, driver: driver, listed: err, begin: now, usageAt: now}
+	r.read(ctx, hideNames)
 	if procfs.StartTicks(pid) != started {
 		return nil, fmt.Errorf("process %d ended while it was read", pid)
 	}
@@ -65,6 +73,8 @@ func Process(ctx context.Context, pid uint32, hideNames bool) (*ledger.Snapshot,
 // reader reads one process.
 type reader struct {
 	pid       uint32
+	driver    *nvml.Driver // nil: listed has the reason
+	walk      func()       // starts the walk for holders, once; nil: it was started
 	begin     uint64
 	gpus      []ledger.GPU
 	usage     []ledger.Usage // of the process
@@ -81,51 +91,76 @@ type reader struct {
 	holders   error // why it was not walked
 }
 
-// agreements is how often NVML and the allocator are read until they are of one moment. The figures
-// of a process that grows meanwhile would contradict each other: less in use than its tensors have.
-const agreements = 4
+// read reads everything. The walk for holders begins with the first reading of the allocator, whose
+// blocks it needs only when it has copied the memory.
+func (r *reader) read(ctx context.Context, hideNames bool) {
+	blocks, walked := make(chan []holders.Range, 1), make(chan struct{})
+	r.walk = func() {
+		go func() {
+			defer close(walked)
+			r.findHolders(ctx, hideNames, sync.OnceValue(func() []holders.Range { return <-blocks }))
+		}()
+	}
+	r.readConsistently(ctx)
+	blocks <- r.blocks
+	<-walked
+}
+
+// agreement is how long NVML and the allocator are read again until they are of one moment. The
+// figures of a process that grows meanwhile would contradict each other: less in use than its
+// tensors have.
+const agreement = 200 * time.Millisecond
 
 // readConsistently reads NVML before and after the allocator, until nothing has changed between.
 func (r *reader) readConsistently(ctx context.Context) {
-	driver, err := nvml.OpenHost(ctx)
-	if err != nil {
-		r.listed = err
-		r.readAllocator()
+	if r.driver == nil {
+		r.readAllocator(ctx)
 		return
 	}
-	defer driver.Close(ctx)
-	if r.gpus, r.listed = driver.GPUs(ctx); r.listed == nil {
-		r.usage, r.listed = r.usageOf(ctx, driver)
+	if r.gpus, r.listed = r.driver.GPUs(ctx); r.listed == nil {
+		r.usage, r.listed = r.usageOf(ctx)
 	}
-	r.readAllocator()
+	r.readAllocator(ctx)
 	if r.listed != nil {
 		return
 	}
 	variables, _ := procenv.Read(r.pid) // without them, the GPUs that it has open tell
 	of := workload.NewHost().Read(r.pid, variables, procfs.CommandLine(r.pid))
 	view := gpuusage.Look(r.pid, variables, of.Container != "")
-	r.uuids = view.Ordinals(r.gpus, driver)
-	for range agreements {
-		after, err := r.usageOf(ctx, driver)
+	r.uuids = view.Ordinals(r.gpus, r.driver)
+	r.agree(ctx, func() ([]ledger.Usage, error) { return r.usageOf(ctx) }, func() { r.readAllocator(ctx) })
+}
+
+// agree reads NVML after the allocator, and both again if its figure has changed.
+func (r *reader) agree(ctx context.Context, usage func() ([]ledger.Usage, error), allocator func()) {
+	for end := time.Now().Add(agreement); ; {
+		after, err := usage()
 		if err != nil || slices.Equal(after, r.usage) || ctx.Err() != nil {
 			return
 		}
 		r.usage, r.usageAt = after, clock.Now()
-		r.readAllocator()
+		if r.apart = time.Now().After(end); r.apart {
+			return
+		}
+		allocator()
 	}
-	r.apart = true
 }
 
 // usageOf asks NVML what the process uses.
-func (r *reader) usageOf(ctx context.Context, driver *nvml.Driver) ([]ledger.Usage, error) {
-	all, err := driver.Usage(ctx)
+func (r *reader) usageOf(ctx context.Context) ([]ledger.Usage, error) {
+	all, err := r.driver.Usage(ctx)
 	return slices.DeleteFunc(all, func(u ledger.Usage) bool { return u.PID != r.pid }), err
 }
 
 // readAllocator reads PyTorch's allocator until all devices are exact, or for some time.
-func (r *reader) readAllocator() {
+func (r *reader) readAllocator(ctx context.Context) {
+	if r.walk != nil {
+		r.walk()
+		r.walk = nil
+	}
 	r.at, r.blocks = clock.Now(), nil
-	r.reading, r.allocator = deadline.Call(patience, func() (*allocator.Snapshot, error) {
+	limits := deadline.Limits{Processor: patience, Waiting: patience, Total: total}
+	r.reading, r.allocator = deadline.Walk(ctx, limits, func(context.Context) (*allocator.Snapshot, error) {
 		process, err := peek.Open(int(r.pid))
 		if err != nil {
 			return nil, err
@@ -165,16 +200,16 @@ func isFinal(err error) bool {
 	return err != nil && (!errors.As(err, &cannot) || cannot.Code == allocator.NoLibrary || cannot.Code == allocator.NoDevices)
 }
 
-// walk looks for who keeps the blocks.
-func (r *reader) walk(ctx context.Context, hideNames bool) {
+// findHolders looks for who keeps the blocks.
+func (r *reader) findHolders(ctx context.Context, hideNames bool, blocks func() []holders.Range) {
 	r.walkedAt = clock.Now()
-	r.walked, r.holders = deadline.Call(holders.DefaultTime+patience, func() (*holders.Result, error) {
+	r.walked, r.holders = deadline.Walk(ctx, holders.Limits(), func(ctx context.Context) (*holders.Result, error) {
 		process, err := peek.Open(int(r.pid))
 		if err != nil {
 			return nil, err
 		}
 		defer process.Close()
-		return holders.Walk(ctx, process, holders.Options{Addresses: r.blocks, HideNames: hideNames})
+		return holders.Walk(ctx, process, holders.Options{AddressesLater: blocks, HideNames: hideNames})
 	})
 }
 
@@ -182,7 +217,7 @@ func (r *reader) walk(ctx context.Context, hideNames bool) {
 func (r *reader) failure() error {
 	switch err := r.holders; {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", r.pid, err))
+		return fault.Denied(r.pid, err)
 	case errors.Is(err, unix.ESRCH), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("process %d does not exist", r.pid)
 	}
@@ -206,7 +241,7 @@ func (r *reader) books() *ledger.Snapshot {
 	}
 	at := r.at
 	if r.walked != nil {
-		at = r.walkedAt
+		at = max(at, r.walkedAt)
 		walk := heapscan.WalkOf(r.walked, r.blocks)
 		walk.PID, walk.Time, walk.Took = r.pid, at, uint64(r.walked.Times.Copy)
 		l.Tell(ledger.WalkOpened{PID: r.pid, Time: at})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kvuse asks an inference server how much of its KV cache is used. It asks over HTTP, on
-// loopback, and only ports that the server's process listens on: what answers is hostile.
+// loopback, and only ports on which the server's process listens. The answers are hostile.
 package kvuse
 
 import (
@@ -41,27 +41,40 @@ var metrics = []struct{ name, engine string }{
 	{"llamacpp:kv_cache_usage_ratio", "llama.cpp"},
 }
 
-// Read asks the ports that a process listens on, and those of its parents of the same user: workers
-// of vLLM and SGLang are children of the process that serves. An error has the reason why nothing
-// is known.
-func Read(ctx context.Context, pid uint32) (*purpose.Use, error) {
-	inspected, asked := pid, 0
+// Ports are connections to where a process and its parents listen.
+type Ports struct {
+	pid  uint32
+	list []port
+	more bool // there are more than maxPorts
+}
+
+type port struct {
+	by   uint32 // the process that listens
+	at   netip.AddrPort
+	conn net.Conn
+}
+
+// Connect connects to the ports that a process listens on, and those of its parents of the same
+// user: workers of vLLM and SGLang are children of the process that serves. Ask must follow. An
+// error has the reason why nothing is known.
+func Connect(ctx context.Context, pid uint32) (*Ports, error) {
+	p := &Ports{pid: pid}
+	inspected := pid
 	for range 1 + maxParents {
 		own, err := inNamespace(inspected)
 		if err != nil {
+			p.close()
 			return nil, err
 		}
 		if !own {
+			p.close()
 			return nil, fmt.Errorf("process %d is in another network namespace (run vramprof there: nsenter --net --target %d)", inspected, inspected)
 		}
 		for _, at := range listening(inspected) {
-			if asked++; asked > maxPorts {
-				return nil, fmt.Errorf("none of %d ports of process %d and its parents has a metric of a KV cache", maxPorts, pid)
+			if p.more = len(p.list) == maxPorts; p.more {
+				return p, nil
 			}
-			if use := ask(ctx, at); use != nil {
-				use.PID, use.By, use.Port = pid, inspected, at.Port()
-				return use, nil
-			}
+			p.list = append(p.list, port{inspected, at, dial(ctx, at)})
 		}
 		parent := procfs.Parent(inspected)
 		if parent <= 1 || procfs.User(parent) != procfs.User(pid) {
@@ -69,23 +82,56 @@ func Read(ctx context.Context, pid uint32) (*purpose.Use, error) {
 		}
 		inspected = parent
 	}
-	if asked == 0 {
+	if len(p.list) == 0 {
 		return nil, fmt.Errorf("process %d listens on no port of this machine's loopback, nor do its parents", pid)
 	}
-	return nil, fmt.Errorf("/metrics of process %d has no metric of a KV cache (SGLang needs --enable-metrics)", pid)
+	return p, nil
+}
+
+// dial connects to an address, and returns nil if nobody answers.
+func dial(ctx context.Context, at netip.AddrPort) net.Conn {
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return nil
+	}
+	return conn
+}
+
+func (p *Ports) close() {
+	for i := range p.list {
+		if p.list[i].conn != nil {
+			p.list[i].conn.Close()
+		}
+	}
+}
+
+// Ask asks each port, and closes all. An error has the reason why nothing is known.
+func (p *Ports) Ask(ctx context.Context) (*purpose.Use, error) {
+	defer p.close()
+	for _, x := range p.list {
+		if use := ask(ctx, x.at, x.conn); use != nil {
+			use.By, use.Port = x.by, x.at.Port()
+			return use, nil
+		}
+	}
+	if p.more {
+		return nil, fmt.Errorf("none of %d ports of process %d and its parents has a metric of a KV cache", maxPorts, p.pid)
+	}
+	return nil, fmt.Errorf("/metrics of process %d has no metric of a KV cache (SGLang needs --enable-metrics)", p.pid)
 }
 
 var errRedirect = errors.New("it redirects")
 
-// ask returns what the server at an address reports, nil if that is nothing.
-func ask(ctx context.Context, at netip.AddrPort) *purpose.Use {
+// ask returns what the server at the end of a connection reports, nil if that is nothing.
+func ask(ctx context.Context, at netip.AddrPort, conn net.Conn) *purpose.Use {
+	if conn == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	client := http.Client{
 		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "tcp", at.String())
-			},
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 			DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader, DisableCompression: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errRedirect },

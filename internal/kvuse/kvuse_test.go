@@ -3,6 +3,7 @@
 package kvuse
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -108,7 +110,7 @@ func TestHostileServersAreLeftSoon(t *testing.T) {
 		"silent": {netip.MustParseAddrPort(silent.Addr().String()), false},
 	} {
 		begin := time.Now()
-		use := ask(t.Context(), c.at)
+		use := ask(t.Context(), c.at, dial(t.Context(), c.at))
 		if took := time.Since(begin); took > patience+5*time.Second {
 			t.Errorf("%s: %v", name, took)
 		}
@@ -165,8 +167,8 @@ func TestAServerOfAParentIsAskedAndOthersAreNot(t *testing.T) {
 		t.Fatalf("the parent is %d", got)
 	}
 	for _, pid := range []uint32{self, uint32(child.Process.Pid)} {
-		use, err := Read(t.Context(), pid)
-		if err != nil || use.Used != 0.28 || use.PID != pid || use.By != self || use.Port != at.Port() {
+		use, err := read(t.Context(), pid)
+		if err != nil || use.Used != 0.28 || use.By != self || use.Port != at.Port() {
 			t.Errorf("%+v, %v", use, err)
 		}
 	}
@@ -177,7 +179,15 @@ func TestAServerOfAParentIsAskedAndOthersAreNot(t *testing.T) {
 			}
 		}
 	}
-	if use, err := Read(t.Context(), 1<<22+1); err == nil {
+	if use, err := read(t.Context(), 1<<22+1); err == nil {
 		t.Errorf("%+v", use)
 	}
+}
+
+func read(ctx context.Context, pid uint32) (*purpose.Use, error) {
+	p, err := Connect(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return p.Ask(ctx)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/pools"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
 )
@@ -24,9 +26,10 @@ func (d *divider) cache(x *part, rows rowSet, doubt *Doubt) {
 		row.piece(Piece{Bytes: total})
 		return
 	}
-	pools := ofGraphs(&c.Cache)
+	of := pools.Of(c, d.stacks.st)
+	list := ofGraphs(&c.Cache, of)
 	var graphs uint64
-	for _, p := range pools {
+	for _, p := range list {
 		graphs += p.bytes
 	}
 	graphs = min(graphs, c.Private)
@@ -42,7 +45,7 @@ func (d *divider) cache(x *part, rows rowSet, doubt *Doubt) {
 		doubt.CacheRead = c.Time
 	}
 	shares := apportion(total, weights)
-	d.graphs(rows, c, pools, shares[0])
+	d.graphs(rows, c, of, list, shares[0])
 	for i, k := range report.CacheKinds {
 		row.Bytes += int64(shares[i+1])
 		row.piece(Piece{Cache: k, Bytes: shares[i+1]})
@@ -67,10 +70,10 @@ type pool struct {
 
 // ofGraphs returns the free bytes in pools of CUDA graphs, by pool: what they captured uses them in
 // each replay.
-func ofGraphs(c *caching.Cache) (list []pool) {
+func ofGraphs(c *caching.Cache, of *pools.Pools) (list []pool) {
 	for i := range c.Arenas {
 		a := &c.Arenas[i]
-		if !a.Pool.Private() || a.Pool[1] != 0 || a.Free == 0 {
+		if !of.OfGraphs(a.Pool) || a.Free == 0 {
 			continue
 		}
 		k := slices.IndexFunc(list, func(p pool) bool { return p.id == a.Pool })
@@ -83,10 +86,11 @@ func ofGraphs(c *caching.Cache) (list []pool) {
 	return list
 }
 
-// graphs adds bytes of pools of CUDA graphs, by pool, with the line that first captured into it.
-func (d *divider) graphs(rows rowSet, c *ledger.AllocatorCache, pools []pool, bytes uint64) {
-	weights := make([]uint64, len(pools))
-	for i, p := range pools {
+// graphs adds bytes of pools of CUDA graphs, by pool, with the line whose graphs it took most
+// memory for, or else the one that first captured into it.
+func (d *divider) graphs(rows rowSet, c *ledger.AllocatorCache, of *pools.Pools, list []pool, bytes uint64) {
+	weights := make([]uint64, len(list))
+	for i, p := range list {
 		weights[i] = p.bytes
 	}
 	shares := apportion(bytes, weights)
@@ -96,12 +100,17 @@ func (d *divider) graphs(rows rowSet, c *ledger.AllocatorCache, pools []pool, by
 	lines := map[caching.PoolID]string{}
 	if d.stacks.st != nil {
 		for _, o := range c.Origins {
-			lines[o.Pool] = userLine(frames.Visible(d.stacks.st, o.Stack, o.API))
+			lines[o.Pool] = userLine(frames.Visible(d.stacks.st, o.Stack, o.API), false)
+		}
+		for _, x := range of.Lines() {
+			if len(x.Captured) > 0 {
+				lines[x.Pool] = userLine([]callstack.Frame{x.Captured[0].Frame}, false)
+			}
 		}
 	}
 	row := rows.row(Graphs, "")
-	for i, p := range pools {
+	for i, p := range list {
 		row.Bytes += int64(shares[i])
-		row.piece(Piece{Part: report.PoolName(p.id), Line: lines[p.id], Bytes: shares[i]})
+		row.piece(Piece{Part: of.Name(p.id), Line: lines[p.id], Pool: of.Bytes(p.id), Bytes: shares[i]})
 	}
 }

@@ -35,7 +35,7 @@ func (d *divider) driver(x *part, rows rowSet) {
 		}
 		key := d.ownerOf(site)
 		if found[key] == nil {
-			found[key] = &Piece{Part: key.part, Line: key.line}
+			found[key] = &Piece{Part: key.part, Line: key.line, Idle: idles[[2]string{key.library, key.part}]}
 		}
 		found[key].Bytes += site.LiveBytes
 		found[key].Count += site.LiveObjects
@@ -72,6 +72,17 @@ func (d *divider) driver(x *part, rows rowSet) {
 	}
 }
 
+// rounding adds what the driver holds beyond the bytes of allocations: pools of cudaMallocAsync and
+// of graphs may hold memory that nothing uses.
+func (d *divider) rounding(x *part, rows rowSet) {
+	rows.add(Rounding, "", x.Rounding)
+	if idle := report.PartIdle(d.s, &x.Part); idle > 0 {
+		row := rows.row(Rounding, "")
+		row.piece(Piece{Part: "idle in pools, at most", Bytes: idle})
+		row.piece(Piece{Part: "other rounding, at least", Bytes: x.Rounding - idle})
+	}
+}
+
 func sortedOwners(found map[owner]*Piece) (keys []owner) {
 	for key := range found {
 		keys = append(keys, key)
@@ -91,8 +102,16 @@ func (d *divider) isOnly(x *part, site *ledger.Site) bool {
 // makesContext are calls that take memory for a context, whoever calls them.
 var makesContext = regexp.MustCompile(`^cu(DevicePrimaryCtxRetain|CtxCreate)`)
 
-// driverObjects is the part of a library that the driver took: modules, mostly.
-const driverObjects = "driver's own"
+// makesGraph are calls in which the driver takes memory for executables of graphs. cuGraphUpload
+// has no probe: only the stack shows it.
+var makesGraph = regexp.MustCompile(`^cu(da)?Graph(Instantiate|Upload|Launch)`)
+
+// Parts of what is no library's alone.
+const (
+	driverObjects = "driver's own" // of a library: what the driver took: modules, mostly
+	executables   = "graph executables"
+	allocNodes    = "alloc nodes"
+)
 
 // ownerOf returns whose a site is.
 func (d *divider) ownerOf(site *ledger.Site) (o owner) {
@@ -107,26 +126,46 @@ func (d *divider) ownerOf(site *ledger.Site) (o owner) {
 		return o
 	}
 	stack := frames.Visible(d.stacks.st, site.Stack, site.API)
-	o.line = userLine(stack)
-	if o.kind == Graphs || o.kind == Context && makesContext.MatchString(site.API) {
+	o.line = userLine(stack, false)
+	own := driverObjects
+	switch {
+	case o.kind == Graphs:
+		o.part = allocNodes
+		return o
+	case o.kind == Context && makesContext.MatchString(site.API):
+		return o
+	case o.kind == Context && ofExecutable(site.API, stack):
+		own = executables
+		o.kind, o.part = Graphs, executables
+	}
+	r := ownerOfStack(stack, d.stacks.rules)
+	if r.nameRule == nil {
 		return o
 	}
-	r := ownerOfStack(stack)
+	o.line = userLine(stack[r.last:], true)
 	switch {
-	case r == nil:
 	case o.kind == CUDA:
 		o.rowKey, o.part = rowKey{r.kind, r.name}, r.part
 	case r.kind == Library: // modules that it loaded
-		o.rowKey, o.part = rowKey{Library, r.name}, driverObjects
+		o.rowKey, o.part = rowKey{Library, r.name}, own
 	}
 	return o
 }
 
+// ofExecutable reports whether the driver took memory for the executable of a graph.
+func ofExecutable(api string, stack []callstack.Frame) bool {
+	return makesGraph.MatchString(api) || slices.ContainsFunc(stack, func(f callstack.Frame) bool {
+		return !f.Python && makesGraph.MatchString(f.Function)
+	})
+}
+
 // userLine returns "load (serve.py:12)": the user's own code that a stack comes from, or else a
-// line of Python; "" if it has neither.
-func userLine(stack []callstack.Frame) string {
-	f := &stack[frames.Headline(stack)]
-	if !f.Python && !frames.IsUser(f) {
+// line of Python; "" if it has neither. The first frame of a library is not the user's code, also
+// where the library is linked into the user's program.
+func userLine(stack []callstack.Frame, library bool) string {
+	at := frames.Headline(stack)
+	f := &stack[at]
+	if !f.Python && (!frames.IsUser(f) || library && at == 0) {
 		return ""
 	}
 	return lineOf(f, f.Line)

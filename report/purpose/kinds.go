@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Kind is what memory is for. It is a code of JSON.
 type Kind string
 
-// The kinds, in the order in which rows of the same size are shown.
+// The kinds, in the order of Balance.Rows.
 const (
 	Weights     Kind = "weights"
 	Gradients   Kind = "gradients"
@@ -51,7 +52,7 @@ var kindNames = map[Kind]string{
 // Text returns how reports call a kind. Of Library it is "".
 func (k Kind) Text() string { return kindNames[k] }
 
-// Row is memory of one purpose. Its Bytes are negative only where it is unexplained.
+// Row is memory of one purpose.
 type Row struct {
 	Kind    Kind
 	Library string // of Library: "NCCL"; of others what they are in: "llama.cpp"; else ""
@@ -59,6 +60,9 @@ type Row struct {
 	// How the purpose of tensors is known; the rest was divided as the rest of its kind.
 	ByHolders, ByStacks uint64
 	Pieces              []Piece // largest first: they add up to Bytes; none where nothing more is known
+	// Who keeps it, largest first, as of a walk: of tensors, and at most Bytes but for what
+	// Balance.Smaller names.
+	KeptBy []report.HeldShare
 }
 
 // Name returns the name of a row for people: "weights", "NCCL", "KV cache (llama.cpp)".
@@ -75,13 +79,25 @@ func (r *Row) Name() string {
 // Piece is a part of a row. Its other fields name it; all strings but Part are untrusted.
 type Piece struct {
 	Cache  report.CacheKind // of Cache; "" where its parts are unknown
-	Module string           // of Activations: "Block.forward (model.py:88)"; "" in none, or where no stack is known
+	Module string           // of Activations: "Block.forward (model.py:88)"; without stacks the instance: "model.blocks.3"; "" in none, or where none is known
 	Holder string           // of KVCache: the path that keeps the tensors: "worker.kv_caches[*]"; "" where none is known
-	Part   string           // of libraries: what it is there: "communicators"; of Graphs: "pool 1.0"
-	Line   string           // what allocated it, of what is not PyTorch's: "load (serve.py:12)"; "" where no code of the user did
+	Part   string           // of libraries: what it is there: "communicators"; of Graphs: "CUDA graph 1"; of Workspaces: "cuBLAS on stream 1"
+	Line   string           // what allocated it, of what is not PyTorch's, and of Workspaces: "load (serve.py:12)"; "" where no code of the user did
 	Count  uint64           // of a Line: live allocations
+	Pool   uint64           // of a pool of Graphs: what it has from the driver; Bytes are what is free in it
 	Bytes  uint64
+	Idle   Idle // of a library's pool
 }
+
+// Idle is how much of a pool nothing uses, although its bytes are allocated. It is a code of JSON.
+type Idle string
+
+// What is known of pools. "" is of memory that is no pool.
+const (
+	IdleUnknown Idle = "unknown"
+	IdleRunning Idle = "running_process"     // it can be read from the process while that runs: see Arena
+	IdleBetween Idle = "between_evaluations" // all of it, while nothing is evaluated
+)
 
 // Balance is what one process uses on one GPU.
 type Balance struct {
@@ -93,12 +109,28 @@ type Balance struct {
 	Read  bool
 	Rows  []Row // by Kinds
 	Use   *Use  // of the process's KV cache; nil: nobody was asked
+	// Of the process's libraries, on any of its GPUs. Only its first balance has them.
+	Arenas []Arena
 	Doubt
+}
+
+// More is what is known of a process besides the books.
+type More struct {
+	PID    uint32
+	Use    *Use // nil: nobody was asked
+	Arenas []Arena
+}
+
+// Arena is a pool of a library, as its own books in the process have it. Figures are bytes.
+type Arena struct {
+	Library string // "ONNX Runtime"
+	Bytes   uint64 // that it took from the driver
+	InUse   uint64 // the rest is idle
+	Peak    uint64 // the highest InUse so far
 }
 
 // Use is how much of a KV cache is used, as the inference server reported it.
 type Use struct {
-	PID    uint32  // the process that has the cache
 	By     uint32  // the process that reported: this one or a parent
 	Port   uint16  // of its HTTP server
 	Engine string  // "vLLM"
@@ -118,6 +150,11 @@ type Doubt struct {
 	// Tensors whose purpose both the holders and the stacks show, and those of them where both show
 	// the same.
 	Both, Same uint64
+	// What the walk found in instances of modules of what the autograd graph has saved, and the
+	// part of it that functions saved which took the module's own parameters.
+	InModules, SureModules uint64
+	// What was beyond NVML's figure: the rows are smaller for it.
+	Beyond ledger.Taken
 }
 
 // rowKey identifies a row of a balance.

@@ -3,9 +3,11 @@
 package purpose
 
 import (
+	"debug/elf"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,7 +17,9 @@ import (
 // TestNamesAreDocumented: docs/names.md has each rule and its evidence, and the programs exist.
 func TestNamesAreDocumented(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| row | part | recognized by | shown by |\n|---|---|---|---|\n")
+	table.WriteString("| row | part | recognized by | idle | shown by |\n|---|---|---|---|---|\n")
+	idle := map[Idle]string{IdleUnknown: "not known", IdleRunning: "`explain -p`", IdleBetween: "all, between evaluations"}
+	seen := map[[2]string]bool{}
 	for i := range nameRules {
 		r := &nameRules[i]
 		var by []string
@@ -31,14 +35,24 @@ func TestNamesAreDocumented(t *testing.T) {
 			by = append(by, "calls "+strings.Join(r.of, ", "))
 		}
 		shown := "**not proven**"
-		if r.proof != "" {
+		switch {
+		case r.proof == "":
+		case !strings.HasPrefix(r.proof, "testdata/"):
+			shown = r.proof
+		default:
 			shown = "`" + filepath.Base(r.proof) + "`"
 			if _, err := os.Stat(filepath.Join("../..", r.proof)); err != nil {
 				t.Error(err)
 			}
 		}
 		name := Row{Kind: r.kind, Library: r.name}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", name.Name(), r.part, strings.Join(by, "; "), shown)
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", name.Name(), r.part, strings.Join(by, "; "), idle[idles[[2]string{r.name, r.part}]], shown)
+		seen[[2]string{r.name, r.part}] = true
+	}
+	for key := range idles {
+		if !seen[key] {
+			t.Errorf("no rule has the pool %q", key)
+		}
 	}
 	const file, begin, end = "../../docs/names.md", "<!-- rules -->\n", "<!-- end of rules -->"
 	old, err := os.ReadFile(file)
@@ -59,5 +73,51 @@ func TestNamesAreDocumented(t *testing.T) {
 		}
 	default:
 		t.Errorf("%s is out of date: go test ./report/purpose -run Documented -update writes it", file)
+	}
+}
+
+// TestNamesFitWhatONNXRuntimeImports: of libraries that no package has, the files and functions
+// that a real library asks the loader for have their names.
+func TestNamesFitWhatONNXRuntimeImports(t *testing.T) {
+	found, err := exec.Command("../../scripts/real-library.sh", "--offline", "onnx").Output()
+	folder := strings.TrimSpace(string(found))
+	if err != nil || strings.HasPrefix(folder, "skipped:") {
+		t.Skip(folder, err)
+	}
+	for provider, names := range map[string]map[string]int{ // name and part: at least how many
+		"cuda":     {"cuDNN": 1, "cuDNN, handles": 1},
+		"tensorrt": {"cuDNN": 1, "TensorRT": 3},
+	} {
+		f, err := elf.Open(filepath.Join(folder, "libonnxruntime_providers_"+provider+".so"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files, err := f.ImportedLibraries()
+		if err != nil {
+			t.Fatal(err)
+		}
+		symbols, err := f.ImportedSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]int{}
+		for _, file := range files {
+			frame := mapped(file, "")
+			if r := nameRuleOf(&frame); r != nil {
+				found[r.name]++
+			}
+		}
+		for _, s := range symbols {
+			frame := mapped(s.Library, s.Name)
+			if r := nameRuleOf(&frame); s.Library != "" && r != nil && r.part != "" {
+				found[r.name+", "+r.part]++
+			}
+		}
+		for name, n := range names {
+			if found[name] < n {
+				t.Errorf("%s: %d of %s, want %d: %v", provider, found[name], name, n, files)
+			}
+		}
 	}
 }

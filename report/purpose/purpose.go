@@ -40,13 +40,16 @@ func OfProcess(s *ledger.Snapshot, st callstack.Stacks, process int) (list []Bal
 	return list
 }
 
-// WithUse is Of with what an inference server reported of the KV cache of one process; nil:
-// nothing.
-func WithUse(s *ledger.Snapshot, st callstack.Stacks, use *Use) []Balance {
+// With is Of with what else is known of one process; nil: nothing.
+func With(s *ledger.Snapshot, st callstack.Stacks, more *More) []Balance {
 	list := Of(s, st)
+	if more == nil {
+		return list
+	}
+	arenas := more.Arenas
 	for i := range list {
-		if use != nil && s.Processes[list[i].Process].PID == use.PID {
-			list[i].Use = use
+		if s.Processes[list[i].Process].PID == more.PID {
+			list[i].Use, list[i].Arenas, arenas = more.Use, arenas, nil // once: which GPU an arena is on is not known
 		}
 	}
 	return list
@@ -105,21 +108,19 @@ func (d *divider) unread(known []part) (list []part) {
 
 // balance divides one part. ok is false if there is nothing.
 func (d *divider) balance(x *part) (b Balance, ok bool) {
-	b = Balance{Process: x.Process, Device: x.Device, UUID: x.UUID, Read: x.read}
+	b = Balance{Process: x.Process, Device: x.Device, UUID: x.UUID, Read: x.read, Doubt: Doubt{Beyond: x.Taken}}
 	rows := rowSet{}
 	d.tensors(x, rows, &b.Doubt)
 	d.cache(x, rows, &b.Doubt)
 	d.driver(x, rows)
-	rows.add(Rounding, "", x.Rounding)
+	d.rounding(x, rows)
 	foreign := Before
 	if report.BeganWithin(d.s, x.Process) { // nothing of it is older than the attach
 		foreign = Context
 	}
 	rows.add(foreign, "", x.Foreign)
 	rows.add(Unknown, "", x.Unplaced)
-	if x.Unexplained != 0 {
-		rows.row(Unexplained, "").Bytes += x.Unexplained
-	}
+	rows.add(Unexplained, "", x.Unexplained)
 	b.Rows = rows.list()
 	for i := range b.Rows {
 		b.Bytes += b.Rows[i].Bytes

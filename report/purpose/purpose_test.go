@@ -3,7 +3,9 @@
 package purpose
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/caching"
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
@@ -30,6 +33,33 @@ func TestEachNameRuleFitsItsExample(t *testing.T) {
 	}
 }
 
+// TestRulesAreTriedOnceForEachFrame: and the second answer is the first, with bounded memory.
+func TestRulesAreTriedOnceForEachFrame(t *testing.T) {
+	known := fittingRules{}
+	for range 2 {
+		for i := range nameRules {
+			if r := &nameRules[i]; known.of(&r.example) != r {
+				t.Errorf("%s %s: its example fits another rule", r.name, r.part)
+			}
+		}
+		if r := known.of(&callstack.Frame{Function: "ncclMemAlloc", Mark: true}); r != nil {
+			t.Errorf("a mark fits %s", r.name)
+		}
+		if r := known.of(&callstack.Frame{Function: "ncclMemAlloc", Python: true}); r != nil {
+			t.Errorf("a Python function fits %s", r.name)
+		}
+	}
+	if n := len(known); n == 0 || n > len(nameRules)+1 {
+		t.Errorf("%d frames are remembered for %d rules", n, len(nameRules))
+	}
+	for i := range maxFitting {
+		known[ruleKey{function: strconv.Itoa(i)}] = nil
+	}
+	if known.of(&callstack.Frame{Function: "main"}); len(known) > maxFitting {
+		t.Errorf("%d frames are remembered", len(known))
+	}
+}
+
 func TestCallersShowWhatALibraryAllocatesFor(t *testing.T) {
 	cudart, main := native("cudaMalloc"), native("main")
 	ggml := func(caller string) []callstack.Frame {
@@ -39,6 +69,7 @@ func TestCallersShowWhatALibraryAllocatesFor(t *testing.T) {
 		kind       Kind
 		name, part string
 	}
+	known := fittingRules{}
 	for _, c := range []struct {
 		stack []callstack.Frame
 		want
@@ -54,19 +85,35 @@ func TestCallersShowWhatALibraryAllocatesFor(t *testing.T) {
 		{[]callstack.Frame{cudart, mapped("libcublasLt.so.12", ""), mapped("libcublas.so.12", "cublasCreate_v2"), mapped("libcusolver.so.11", "cusolverDnCreate"), main}, want{Library, "cuSOLVER", "handles"}},
 		{[]callstack.Frame{cudart, mapped("libnccl.so.2", ""), mapped("libnccl.so.2", "ncclCommInitRankConfig"), main}, want{Library, "NCCL", "communicators"}},
 		{[]callstack.Frame{cudart, mapped("libnccl.so.2", ""), main}, want{Library, "NCCL", ""}},
-		{[]callstack.Frame{cudart, script("triton/compiler/compiler.py", "CompiledKernel._init_handles"), script("torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.launch")}, want{Library, "TorchInductor", ""}},
+		{[]callstack.Frame{cudart, script("triton/compiler/compiler.py", "CompiledKernel._init_handles"), script("torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.run")}, want{Library, "TorchInductor", "Triton"}},
+		{[]callstack.Frame{cudart, mapped("libcublas.so.12", "cublasCreate_v2"), mapped("libonnxruntime_providers_cuda.so", ""), mapped("libonnxruntime.so.1", ""), main}, want{Library, "ONNX Runtime", "cuBLAS"}},
+		{[]callstack.Frame{cudart, mapped("libnvinfer.so.10", ""), native("nvinfer1::ICudaEngine::createExecutionContext()"), main}, want{Library, "TensorRT", "execution contexts"}},
+		{[]callstack.Frame{cudart, mapped("cupy/cuda/memory.cpython-312-x86_64-linux-gnu.so", ""), script("cupy/_creation/basic.py", "zeros"), main}, want{Library, "CuPy", "pool"}},
+		{[]callstack.Frame{cudart, mapped("memory.cpython-312-x86_64-linux-gnu.so", ""), native("rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>::expand_pool(unsigned long)"), main}, want{Library, "RAPIDS", "pool"}},
+		{[]callstack.Frame{cudart, mapped("libfaiss.so", "faiss::gpu::StandardGpuResourcesImpl::allocMemory(faiss::gpu::AllocRequest const&)"), mapped("libfaiss.so", "faiss::gpu::StackDeviceMemory::Stack::Stack(faiss::gpu::GpuResources*, int, unsigned long)"), main}, want{Library, "Faiss", "temporary memory"}},
 	} {
-		if got := ownerOfStack(c.stack); got == nil || (want{got.kind, got.name, got.part}) != c.want {
+		if got := ownerOfStack(c.stack, known); got.nameRule == nil || (want{got.kind, got.name, got.part}) != c.want {
 			t.Errorf("%+v: %+v", c.want, got)
 		}
 	}
 }
 
-// TestADriversObjectIsNoWeight: what the driver takes while a model loads is its context.
+// TestADriversObjectIsNoWeight: what the driver takes while a model loads is its context. A library
+// in a program is not the user's line.
 func TestADriversObjectIsNoWeight(t *testing.T) {
+	own := func(function, file string, line int) callstack.Frame {
+		return callstack.Frame{Function: function, SystemName: function, File: file, Line: line, Mapping: &callstack.Mapping{Path: "/home/ada/train"}}
+	}
+	capture := callstack.Frame{Function: "capture", File: "/home/ada/serve.py", Line: 31, Python: true}
 	stacks := reporttest.StackMap{
 		1: {native("cudaMalloc"), mapped("libggml-cuda.so", ""), native("llama_model::load_tensors(llama_model_loader&)"), {Function: "load", File: "/home/ada/serve.py", Line: 12, Python: true}},
 		2: {native("cublasCreate_v2"), mapped("libcublas.so.12", "cublasCreate_v2"), {Function: "warm", File: "/home/ada/serve.py", Line: 20, Python: true}},
+		// NCCL, linked into a program, and in a thread that it made there.
+		3: {native("cudaMalloc"), own("ncclMemAlloc", "", 0), own("buffer", "/home/ada/train.c", 7), own("main", "/home/ada/train.c", 9)},
+		4: {native("cudaMalloc"), own("ncclInitKernelsForDevice(int, int)", "", 0), native("start_thread")},
+		5: {native("cudaGraphInstantiate"), capture},
+		6: {native("ioctl"), mapped("libcuda.so.1", ""), mapped("libcuda.so.1", "cuGraphUpload"), capture},
+		7: {native("cudaGraphInstantiate"), mapped("libggml-cuda.so", "ggml_backend_cuda_graph_compute(ggml_backend*, ggml_cgraph*)"), capture},
 	}
 	d := divider{stacks: newStackReader(nil, stacks)}
 	for _, c := range []struct {
@@ -77,7 +124,12 @@ func TestADriversObjectIsNoWeight(t *testing.T) {
 		{ledger.Site{Stack: 1, Kind: ledger.Internal, API: "cudaMalloc"}, owner{rowKey{Context, ""}, "", "load (serve.py:12)"}},
 		{ledger.Site{Stack: 2, Kind: ledger.Internal, API: "cuModuleLoadData"}, owner{rowKey{Library, "cuBLAS"}, driverObjects, "warm (serve.py:20)"}},
 		{ledger.Site{Stack: 2, Kind: ledger.Internal, API: "cuDevicePrimaryCtxRetain"}, owner{rowKey{Context, ""}, "", "warm (serve.py:20)"}},
-		{ledger.Site{Stack: 2, Kind: ledger.Graph, API: "cuGraphLaunch"}, owner{rowKey{Graphs, ""}, "", "warm (serve.py:20)"}},
+		{ledger.Site{Stack: 3, Kind: ledger.Device, API: "cudaMalloc"}, owner{rowKey{Library, "NCCL"}, "registered buffers", "buffer (train.c:7)"}},
+		{ledger.Site{Stack: 4, Kind: ledger.Device, API: "cudaMalloc"}, owner{rowKey{Library, "NCCL"}, "", ""}},
+		{ledger.Site{Stack: 2, Kind: ledger.Graph, API: "cuGraphLaunch"}, owner{rowKey{Graphs, ""}, "alloc nodes", "warm (serve.py:20)"}},
+		{ledger.Site{Stack: 5, Kind: ledger.Internal, API: "cudaGraphInstantiate"}, owner{rowKey{Graphs, ""}, "graph executables", "capture (serve.py:31)"}},
+		{ledger.Site{Stack: 6, Kind: ledger.Internal, API: "ioctl"}, owner{rowKey{Graphs, ""}, "graph executables", "capture (serve.py:31)"}},
+		{ledger.Site{Stack: 7, Kind: ledger.Internal, API: "cudaGraphInstantiate"}, owner{rowKey{Library, "ggml"}, "graph executables", "capture (serve.py:31)"}},
 	} {
 		if got := d.ownerOf(&c.site); got != c.want {
 			t.Errorf("%+v: %+v", c.site, got)
@@ -131,7 +183,7 @@ func checkRows(t *testing.T, name string, b *Balance) {
 		for _, p := range r.Pieces {
 			pieces += p.Bytes
 		}
-		if len(r.Pieces) > 0 && int64(pieces) != r.Bytes || r.Bytes < 0 && r.Kind != Unexplained || int64(max(r.ByHolders, r.ByStacks)) > max(r.Bytes, 0) {
+		if len(r.Pieces) > 0 && int64(pieces) != r.Bytes || r.Bytes < 0 || int64(max(r.ByHolders, r.ByStacks)) > max(r.Bytes, 0) {
 			t.Errorf("%s: row %+v", name, *r)
 		}
 		if r.Name() == "" || slices.Index(Kinds, r.Kind) < 0 {
@@ -260,6 +312,20 @@ func TestCapturesOfOlderVersionsHaveNoParts(t *testing.T) {
 	}
 }
 
+// TestAResultThatAVariableKeepsIsNoActivation: a walk found just what there is, and no graph has
+// saved what a forward pass made. After another allocation, what the line made may be saved.
+func TestAResultThatAVariableKeepsIsNoActivation(t *testing.T) {
+	s, l := books(func(w *ledger.Walk) { w.Storages[2].Holder = 3 })
+	if by, _ := bytesOf(t, s); by[Activations] != 10 || by[Tensors] != 70 {
+		t.Errorf("at the walk: %v", by)
+	}
+	l.Apply(&ledger.Event{Op: ledger.Alloc, PID: 7, TID: 7, Kind: ledger.Tensor, Space: ledger.Blocks, Time: s.End + 1000, Address: 0x90000000, Size: 10 * mib, Stack: 1, API: "torch",
+		Told: ledger.ToldAllocated | ledger.ToldLive, Allocated: 220 * mib, Live: 70 * mib, Reserved: 400 * mib})
+	if by, _ := bytesOf(t, l.Snapshot(s.End+2000, s.Wall)); by[Activations] != 30 {
+		t.Errorf("later: %v", by)
+	}
+}
+
 // TestAMomentBeforeTheWalkIsOfThatMoment: what the walk found later is no figure of it.
 func TestAMomentBeforeTheWalkIsOfThatMoment(t *testing.T) {
 	s, _ := books(nil)
@@ -272,7 +338,7 @@ func TestAMomentBeforeTheWalkIsOfThatMoment(t *testing.T) {
 	if by[Weights] != 100 || by[Activations]+by[Gradients]+by[Backward]+by[Inputs]+by[Tensors] != 110 {
 		t.Errorf("%v", by)
 	}
-	if notes := strings.Join(b.Notes(&early), "\n"); !strings.Contains(notes, "Holders were found 1.0s later than this moment") {
+	if notes := strings.Join(b.Notes(&early), "\n"); !strings.Contains(notes, "Holders were read 1.0s after this moment: they divide") {
 		t.Error(notes)
 	}
 }
@@ -288,6 +354,102 @@ func TestPoolsOfCUDAGraphsAreNoCache(t *testing.T) {
 	}
 	if g, c := by[Graphs], by[Cache]; g == nil || g.Bytes != 12*int64(mib) || c == nil || slices.ContainsFunc(c.Pieces, func(p Piece) bool { return p.Cache == report.CachePools }) {
 		t.Errorf("%+v, %+v", g, c)
+	}
+}
+
+// TestAPoolOfCUDAGraphsHasItsSizeAndTheLineThatCaptured: the line whose graphs it took most for.
+func TestAPoolOfCUDAGraphsHasItsSizeAndTheLineThatCaptured(t *testing.T) {
+	s := reporttest.Caches()
+	stacks := reporttest.StackMap{}
+	for i, line := range []int{20, 31, 44} {
+		stacks[uint64(i+1)] = []callstack.Frame{native("cudaGraphInstantiate"), {Function: "capture", File: "/home/ada/serve.py", Line: line, Python: true}}
+	}
+	pool := [2]uint64{1, 0}
+	piece := func() string {
+		rows := Of(s, stacks)[0].Rows
+		return rows[slices.IndexFunc(rows, func(r Row) bool { return r.Kind == Graphs })].Pieces[0].Name(Graphs)
+	}
+	if got, want := piece(), "CUDA graph 1 of 20.0 MiB"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	s.Caches[0].Origins = []ledger.PoolOrigin{{Pool: pool, Stack: 1, API: "cudaMalloc"}}
+	if got, want := piece(), "CUDA graph 1 of 20.0 MiB: capture (serve.py:20)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, bytes := range []uint64{2, 3, 3} {
+		s.Caches[0].Captures = append(s.Caches[0].Captures, ledger.PoolCapture{Pool: pool, Stack: 2 + bytes%2, Bytes: bytes << 20})
+	}
+	s.Caches[0].Captures = append(s.Caches[0].Captures, ledger.PoolCapture{Pool: pool, Device: 1, Stack: 2, Bytes: 9 << 20})
+	if got, want := piece(), "CUDA graph 1 of 20.0 MiB: capture (serve.py:44)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestWorkspacesAreThoseOfALibraryAStreamAndALine: the blocks of a stack that are on another stream
+// than the main one are apart.
+func TestWorkspacesAreThoseOfALibraryAStreamAndALine(t *testing.T) {
+	line := callstack.Frame{Function: "forward", File: "/home/ada/serve.py", Line: 31, Python: true}
+	stacks := reporttest.StackMap{
+		1: {native("at::cuda::getNewWorkspace()"), native("at::cuda::getCurrentCUDABlasHandle()"), line},
+		2: {native("libtorch_cuda.so+0x45e2bc73"), native("at::cuda::getCurrentCUDABlasHandle()"), {Function: "evaluate", File: "/home/ada/serve.py", Line: 50, Python: true}},
+		3: {native("at::cuda::getCUDABlasLtWorkspace()"), line},
+	}
+	s := &ledger.Snapshot{
+		Processes: []ledger.Process{{PID: 7}}, Tensors: []ledger.Tensors{{LiveBytes: 42 * mib, Allocated: 42 * mib, Reserved: 42 * mib}},
+		Sites: []ledger.Site{
+			{Kind: ledger.Tensor, Stack: 1, LiveBytes: 24 * mib, LiveObjects: 3},
+			{Kind: ledger.Tensor, Stack: 2, LiveBytes: 8 * mib, LiveObjects: 1},
+			{Kind: ledger.Tensor, Stack: 3, LiveBytes: 10 * mib, LiveObjects: 1},
+		},
+		Caches: []ledger.AllocatorCache{{Cache: caching.Cache{Arenas: []caching.ArenaCache{{}, {Arena: caching.Arena{Stream: 0x55}}, {Arena: caching.Arena{Stream: 0x77}}}},
+			OnStreams: []ledger.StackStream{{Stack: 1, Stream: 0x55, Bytes: 8 * mib}, {Stack: 2, Stream: 0x77, Bytes: 8 * mib}}}},
+	}
+	var got []string
+	for _, r := range Of(s, stacks)[0].Rows {
+		for i := range r.Pieces {
+			got = append(got, fmt.Sprintf("%s: %s %d", r.Kind, r.Pieces[i].Name(r.Kind), r.Pieces[i].Bytes/mib))
+		}
+	}
+	want := []string{"workspaces: cuBLAS: forward (serve.py:31) 16", "workspaces: cuBLASLt: forward (serve.py:31) 10",
+		"workspaces: cuBLAS on stream 1: forward (serve.py:31) 8", "workspaces: cuBLAS on stream 2: evaluate (serve.py:50) 8"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestTheIdlePartOfPoolsIsKnownOrSaidNotToBe: of libraries' pools by their rules, of the driver's
+// by what it holds beyond live allocations.
+func TestTheIdlePartOfPoolsIsKnownOrSaidNotToBe(t *testing.T) {
+	stacks := reporttest.StackMap{
+		1: {native("cudaMalloc"), native("ggml_cuda_pool_leg::alloc(unsigned long, unsigned long*)")},
+		2: {native("cudaMalloc"), mapped("libonnxruntime_providers_cuda.so", "")},
+		3: {native("cudaMalloc"), mapped("libonnxruntime_providers_cuda.so", ""), mapped("libcublas.so.12", "")},
+		4: {native("cudaMalloc"), mapped("cupy/cuda/memory.so", "")},
+		5: {native("cudaMalloc"), mapped("libcufft.so.11", "cufftPlan1d")},
+	}
+	s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}}}
+	for stack := range stacks {
+		s.Sites = append(s.Sites, ledger.Site{Kind: ledger.Device, Stack: stack, LiveBytes: mib, LiveObjects: 1, API: "cudaMalloc"})
+	}
+	b := Of(s, stacks)[0]
+	want := []string{"Scratch memory of single operations, all of it idle between evaluations: ggml pool.", "How much of a pool is idle, vramprof explain -p PID reads from the process while it runs: ONNX Runtime.",
+		"Pools of which the idle part is not known: CuPy (pool)."}
+	if got := b.idleNotes(); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+
+	x := ledger.Part{Rounding: 40 * mib}
+	for idle, want := range map[uint64][]Piece{
+		0:        nil,
+		30 * mib: {{Part: "idle in pools, at most", Bytes: 30 * mib}, {Part: "other rounding, at least", Bytes: 10 * mib}},
+		90 * mib: {{Part: "idle in pools, at most", Bytes: 40 * mib}},
+	} {
+		rows := rowSet{}
+		d := divider{s: &ledger.Snapshot{Balances: []ledger.Balance{{Idle: idle}}}}
+		d.rounding(&part{Part: x}, rows)
+		if r := rows.row(Rounding, ""); r.Bytes != 40*int64(mib) || !slices.Equal(r.Pieces, want) {
+			t.Errorf("idle %d: %+v", idle, r)
+		}
 	}
 }
 

@@ -4,7 +4,10 @@ package purpose
 
 import (
 	"cmp"
+	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/purpose/phase"
@@ -16,6 +19,8 @@ import (
 type byStack struct {
 	kind   Kind
 	module string // of Activations
+	name   string // of Workspaces: the library, and the stream where it is not the main one: "cuBLAS on stream 1"
+	line   string // of Workspaces: the user's code that first called the library with this handle and stream
 	input  bool   // a tensor is made or copied to the GPU from nothing that is there
 }
 
@@ -25,10 +30,12 @@ type stackReader struct {
 	st    callstack.Stacks
 	find  phase.Finder
 	known map[uint64]byStack
+	runs  map[int]bool // by process: see runsModel
+	rules fittingRules
 }
 
 func newStackReader(s *ledger.Snapshot, st callstack.Stacks) *stackReader {
-	return &stackReader{s: s, st: st, known: map[uint64]byStack{}}
+	return &stackReader{s: s, st: st, known: map[uint64]byStack{}, runs: map[int]bool{}, rules: fittingRules{}}
 }
 
 // of returns what the stack of a tensor shows.
@@ -39,9 +46,58 @@ func (r *stackReader) of(x *ledger.Site) byStack {
 	b, known := r.known[x.Stack]
 	if !known {
 		b = r.read(r.st.Stack(x.Stack))
+		if b.kind == Workspaces {
+			stack := frames.Visible(r.st, x.Stack, x.API)
+			b.name, b.line = workspaceLibrary(stack), userLine(stack, false)
+		}
 		r.known[x.Stack] = b
 	}
+	if b.kind == Inputs && !r.runsModel(x.Process) {
+		b.kind = Tensors
+	}
 	return b
+}
+
+// workspaceLibrary returns whose workspace PyTorch allocates, as its functions are called.
+func workspaceLibrary(stack []callstack.Frame) string {
+	for i := range stack {
+		switch f := &stack[i]; {
+		case f.Python:
+		case strings.Contains(f.Function, "CUDABlasLt"):
+			return "cuBLASLt"
+		case strings.Contains(f.Function, "CUDABlas"), strings.Contains(f.Function, "cuda::blas::"):
+			return "cuBLAS"
+		case strings.Contains(f.Function, "CUDASolver"):
+			return "cuSOLVER"
+		case strings.Contains(f.Function, "CUDASparse"):
+			return "cuSPARSE"
+		}
+	}
+	return ""
+}
+
+// runsModel reports whether a stack of the process shows a model: what a program makes without one
+// is no input.
+func (r *stackReader) runsModel(process int) bool {
+	if r.s == nil {
+		return true
+	}
+	runs, known := r.runs[process]
+	if !known {
+		r.runs[process] = true // meanwhile, inputs are of no interest
+		runs = slices.ContainsFunc(r.s.Sites, func(x ledger.Site) bool {
+			if x.Process != process || x.Kind != ledger.Tensor {
+				return false
+			}
+			switch r.of(&x).kind {
+			case Activations, Backward, Gradients, State, Weights:
+				return true
+			}
+			return false
+		})
+		r.runs[process] = runs
+	}
+	return runs
 }
 
 func (r *stackReader) read(stack []callstack.Frame) byStack {
@@ -91,18 +147,9 @@ func moduleName(stack []callstack.Frame, t *phase.Trait) string {
 func lineOf(f *callstack.Frame, line int) string {
 	name := frames.Name(f)
 	if file := frames.ShortFile(f.File); file != "" && line > 0 {
-		name += " (" + base(file) + ":" + strconv.Itoa(line) + ")"
+		name += " (" + path.Base(file) + ":" + strconv.Itoa(line) + ")"
 	}
 	return name
-}
-
-func base(file string) string {
-	for i := len(file) - 1; i >= 0; i-- {
-		if file[i] == '/' {
-			return file[i+1:]
-		}
-	}
-	return file
 }
 
 // divider divides a snapshot.

@@ -21,7 +21,8 @@ var partKinds = [modelpart.Kinds]Kind{
 // share is memory of one purpose.
 type share struct {
 	kind     Kind
-	name     string // of Activations: the module; of KVCache: the path of the holder
+	name     string // of Activations: the module; of KVCache: the path of the holder; of Workspaces: byStack.name
+	line     string // of Workspaces
 	byHolder bool
 	byStack  bool
 }
@@ -40,8 +41,12 @@ func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
 	if w != nil && x.Tensors+x.OlderAllocated > 0 {
 		doubt.Walked = w.Time
 	}
-	d.older(x, w, all)
-	d.newer(x, w, all, doubt)
+	kept := keepers{}
+	d.older(x, w, all, doubt, kept)
+	d.newer(x, w, all, doubt, kept)
+	if w != nil {
+		kept.enter(rows, w)
+	}
 	for s, bytes := range all {
 		row := rows.row(s.kind, "")
 		row.Bytes += int64(bytes)
@@ -56,13 +61,15 @@ func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
 			row.piece(Piece{Module: s.name, Bytes: bytes})
 		case KVCache:
 			row.piece(Piece{Holder: s.name, Bytes: bytes})
+		case Workspaces:
+			row.piece(Piece{Part: s.name, Line: s.line, Bytes: bytes})
 		}
 	}
 }
 
 // older divides what was allocated before the attach: its stacks are unknown.
-func (d *divider) older(x *part, w *ledger.Walked, all sums) {
-	rest := x.OlderAllocated
+func (d *divider) older(x *part, w *ledger.Walked, all sums, doubt *Doubt, kept keepers) {
+	rest, saved := x.OlderAllocated, uint64(0)
 	if w != nil {
 		held := make([]uint64, len(w.Held))
 		var sum uint64
@@ -79,12 +86,49 @@ func (d *divider) older(x *part, w *ledger.Walked, all sums) {
 			rest -= bytes
 			for kind, n := range dividedByPart(&w.Held[i], bytes) {
 				if n > 0 {
-					all[byPart(modelpart.Kind(kind), &w.Held[i])] += n
+					s := byPart(modelpart.Kind(kind), &w.Held[i])
+					kept.add(s.kind, i, n)
+					if s.kind == Activations {
+						saved += n
+					} else {
+						all[s] += n
+					}
 				}
 			}
 		}
+		d.inModules(x, w, saved, all, doubt)
 	}
 	all[share{kind: Tensors}] += rest
+}
+
+// inModules divides what the graph has saved by the instances of modules that a walk found.
+func (d *divider) inModules(x *part, w *ledger.Walked, saved uint64, all sums, doubt *Doubt) {
+	names, weights := []string{""}, []uint64{0}
+	var sum, sure uint64
+	for i := range w.Saved {
+		if m := &w.Saved[i]; d.isOn(x, m.Device) {
+			names, weights = append(names, m.Module), append(weights, m.Bytes)
+			sum, sure = sum+m.Bytes, sure+m.Sure
+		}
+	}
+	for i := range w.Held {
+		if d.isOn(x, w.Held[i].Device) {
+			weights[0] += w.Held[i].Parts[modelpart.Saved]
+		}
+	}
+	weights[0] = report.Minus(weights[0], sum)
+	shares := apportion(saved, weights)
+	if shares == nil {
+		shares = []uint64{saved}
+	}
+	for i, n := range shares {
+		if n > 0 {
+			all[share{kind: Activations, name: names[i], byHolder: true}] += n
+		}
+	}
+	if sum > 0 && saved > 0 {
+		doubt.InModules, doubt.SureModules = sum, sure
+	}
 }
 
 // fitted divides a total among what holders have, which is more: what comes and goes in a step
@@ -132,8 +176,9 @@ func dividedByPart(h *ledger.Held, bytes uint64) (list [modelpart.Kinds]uint64) 
 }
 
 // newer divides what was allocated since the attach.
-func (d *divider) newer(x *part, w *ledger.Walked, all sums, doubt *Doubt) {
+func (d *divider) newer(x *part, w *ledger.Walked, all sums, doubt *Doubt, kept keepers) {
 	held, unheld := map[int]sums{}, sums{} // of sites, by holder: what both show
+	exact := d.exact(x, w)
 	var sampled uint64
 	for i := range d.s.Sites {
 		site := &d.s.Sites[i]
@@ -154,26 +199,44 @@ func (d *divider) newer(x *part, w *ledger.Walked, all sums, doubt *Doubt) {
 				if held[h.Holder] == nil {
 					held[h.Holder] = sums{}
 				}
-				byBoth(held[h.Holder], &w.Held[h.Holder], bytes, stack, doubt)
+				byBoth(held[h.Holder], &w.Held[h.Holder], bytes, stack, exact, doubt)
 			}
 		}
-		unheld.byStack(rest, stack)
+		d.onStreams(x, site, rest, stack, unheld)
 	}
 	if sampled < x.Tensors {
 		unheld[share{kind: Tensors}] += x.Tensors - sampled
 	}
 	rest := x.Tensors
-	exact := d.exact(x, w)
 	for _, p := range d.fitted(x, w, held, exact) {
-		for _, s := range sortedShares(p) {
-			bytes := min(p[s], rest)
+		for _, s := range sortedShares(p.sums) {
+			bytes := min(p.sums[s], rest)
 			all[s] += bytes
+			kept.add(s.kind, p.holder, bytes)
 			rest -= bytes
 		}
 	}
 	for s, bytes := range unheld.fit(rest) {
 		all[s] += bytes
 	}
+}
+
+// onStreams is sums.byStack by stream, where the purpose of a site depends on it.
+func (d *divider) onStreams(x *part, site *ledger.Site, bytes uint64, stack byStack, all sums) {
+	if c := d.cacheOn(x); c != nil && stack.kind == Workspaces {
+		names := report.StreamNames(&c.Cache)
+		for _, s := range c.OnStreams {
+			if s.Stack != site.Stack {
+				continue
+			}
+			on := stack
+			on.name += " on " + names[s.Stream]
+			n := min(s.Bytes, bytes)
+			all.byStack(n, on)
+			bytes -= n
+		}
+	}
+	all.byStack(bytes, stack)
 }
 
 // exact reports whether nothing was allocated or freed since the walk, as far as totals show it:
@@ -191,9 +254,15 @@ func (d *divider) exact(x *part, w *ledger.Walked) bool {
 	return len(w.Allocators) > 0
 }
 
+// heldSums are the sums of one holder, an index of Walked.Held.
+type heldSums struct {
+	holder int
+	sums   sums
+}
+
 // fitted returns the bytes of each holder by purpose: as the walk found them if that is exact, else
 // as the sites have them.
-func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact bool) (list []sums) {
+func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact bool) (list []heldSums) {
 	if w == nil {
 		return nil
 	}
@@ -205,16 +274,16 @@ func (d *divider) fitted(x *part, w *ledger.Walked, held map[int]sums, exact boo
 		by := held[i]
 		switch newer := report.Minus(h.Bytes, h.Older+h.Driver); {
 		case !exact && newer > 0 && lasted(h):
-			list = append(list, exactly(h, newer, by))
+			list = append(list, heldSums{i, exactly(h, newer, by)})
 		case !exact && by != nil:
-			list = append(list, by)
+			list = append(list, heldSums{i, by})
 		case !exact || newer == 0:
 		case by == nil:
 			by = sums{}
-			byBoth(by, h, newer, byStack{kind: Tensors}, &Doubt{})
-			list = append(list, by)
+			byBoth(by, h, newer, byStack{kind: Tensors}, exact, &Doubt{})
+			list = append(list, heldSums{i, by})
 		default:
-			list = append(list, exactly(h, newer, by))
+			list = append(list, heldSums{i, exactly(h, newer, by)})
 		}
 	}
 	return list
@@ -261,12 +330,16 @@ func (s share) part() modelpart.Kind {
 	return modelpart.None
 }
 
-// byBoth adds bytes of a site that a holder keeps.
-func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, doubt *Doubt) {
+// byBoth adds bytes of a site that a holder keeps. Exact is whether a walk found just what there
+// is: what a forward pass made and no graph has saved is then a result that a variable keeps.
+func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, exact bool, doubt *Doubt) {
 	for kind, n := range dividedByPart(h, bytes) {
 		of := partKinds[kind]
 		switch {
 		case n == 0:
+			continue
+		case modelpart.Kind(kind) == modelpart.None && exact && h.Parts.Sum() > 0 && stack.kind == Activations:
+			all.byStack(n, byStack{kind: Tensors})
 			continue
 		case modelpart.Kind(kind) == modelpart.None:
 			all.byStack(n, stack)
@@ -278,8 +351,11 @@ func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, doubt *Doubt)
 		same := stack.kind == of || of == Gradients && stack.kind == Backward
 		s := byPart(modelpart.Kind(kind), h)
 		s.byStack = same
-		if of == Activations {
+		switch of {
+		case Activations:
 			s.name = stack.module
+		case Workspaces:
+			s.name, s.line = stack.name, stack.line
 		}
 		all[s] += n
 		if stack.kind != Tensors {
@@ -297,8 +373,11 @@ func (all sums) byStack(bytes uint64, stack byStack) {
 		return
 	}
 	s := share{kind: stack.kind, byStack: stack.kind != Tensors}
-	if stack.kind == Activations {
+	switch stack.kind {
+	case Activations:
 		s.name = stack.module
+	case Workspaces:
+		s.name, s.line = stack.name, stack.line
 	}
 	all[s] += bytes
 }
@@ -325,7 +404,7 @@ func (all sums) fit(total uint64) sums {
 func sortedShares(all sums) []share {
 	keys := slices.Collect(maps.Keys(all))
 	slices.SortFunc(keys, func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), compareBool(a.byHolder, b.byHolder), compareBool(a.byStack, b.byStack))
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.line, b.line), compareBool(a.byHolder, b.byHolder), compareBool(a.byStack, b.byStack))
 	})
 	return keys
 }

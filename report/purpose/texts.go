@@ -5,6 +5,7 @@ package purpose
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,11 +41,11 @@ func (b *Balance) Title(s *ledger.Snapshot) string {
 }
 
 // Largest returns the rows by size, largest first, at most so many. If there are more, the smallest
-// are summed: then more is how many, and rest their bytes.
+// are summed: then more is how many, and rest their bytes. It returns at least one.
 func (b *Balance) Largest(most int) (rows []Row, more int, rest int64) {
 	rows = slices.Clone(b.Rows)
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	if len(rows) <= most {
+	if most = max(most, 1); len(rows) <= most {
 		return rows, 0, 0
 	}
 	for _, r := range rows[most-1:] {
@@ -75,7 +76,11 @@ func (p *Piece) Name(kind Kind) string {
 	case p.Holder != "":
 		return untrusted.Clean(p.Holder)
 	case kind == Activations:
-		return "no module"
+		return "outside of modules"
+	case p.Pool > 0 && p.Line != "":
+		return p.Part + " of " + format.Bytes(p.Pool) + ": " + untrusted.Clean(p.Line)
+	case p.Pool > 0:
+		return p.Part + " of " + format.Bytes(p.Pool)
 	case p.Part != "" && p.Line != "":
 		return p.Part + ": " + untrusted.Clean(p.Line)
 	case p.Part == "" && p.Line == "":
@@ -109,32 +114,91 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 	if !b.Read {
 		list = append(list, "NVML gave no figure for the process: the sum is what the allocations add up to.")
 	}
+	if text := report.BeyondText(s, b.Process, b.Beyond); text != "" {
+		list = append(list, text+".")
+	}
 	switch {
 	case b.Walked == 0:
 		if b.hasTensors() {
 			list = append(list, "No holders are known: stack traces alone show what tensors are for.")
 		}
 	case distance(b.Walked, s.End) > uint64(near):
-		text := "later"
-		if b.Walked < s.End {
-			text = "earlier"
-		}
-		list = append(list, fmt.Sprintf("Holders were found %s %s than this moment: memory that a line had then is divided as then, the rest by its stack trace.",
-			format.Span(distance(b.Walked, s.End)), text))
+		list = append(list, "Holders were read "+fromMoment(b.Walked, s.End)+": they divide what each line had then, and stack traces the rest.")
 	}
 	if b.Both > 0 {
-		list = append(list, fmt.Sprintf("Holders and stack traces agree on %.1f%% of the %s of which both show the purpose; holders count.", 100*float64(b.Same)/float64(b.Both), format.Bytes(b.Both)))
+		list = append(list, fmt.Sprintf("Holders and stack traces agree on %.1f%% of the %s where both show a purpose; where they differ, holders decide.", 100*float64(b.Same)/float64(b.Both), format.Bytes(b.Both)))
+	}
+	if b.InModules > 0 {
+		list = append(list, fmt.Sprintf("Activations are divided by the parameters in the autograd graph: %.0f%% of those in modules were saved next to parameters of the module itself, the others between parameters of it.", 100*float64(b.SureModules)/float64(b.InModules)))
 	}
 	if b.Use != nil {
 		list = append(list, b.Use.note(b.KVCache()))
 	}
+	list = append(list, b.idleNotes()...)
+	list = append(list, b.arenaNotes()...)
 	if slices.ContainsFunc(b.Rows, func(r Row) bool { return r.Kind == Backward }) {
 		list = append(list, "Backward pass: stack traces do not tell temporaries from gradients of parameters, and no walk saw who kept them.")
 	}
 	if b.CacheRead != 0 {
-		list = append(list, "The cache is divided as it was read "+format.Span(distance(b.CacheRead, s.End))+" from this moment.")
+		list = append(list, "The cache is divided as it was "+fromMoment(b.CacheRead, s.End)+", when PyTorch's allocator was read.")
 	}
 	return list
+}
+
+// idleNotes returns what is known of how much of libraries' pools is idle.
+func (b *Balance) idleNotes() (list []string) {
+	by := map[Idle][]string{}
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		for k := range r.Pieces {
+			p := &r.Pieces[k]
+			name := r.Name()
+			if p.Part != "" {
+				name += " (" + p.Part + ")"
+			}
+			if p.Idle != "" && !slices.Contains(by[p.Idle], name) {
+				by[p.Idle] = append(by[p.Idle], name)
+			}
+		}
+	}
+	if names := by[IdleBetween]; len(names) > 0 {
+		list = append(list, "Scratch memory of single operations, all of it idle between evaluations: "+strings.Join(names, ", ")+".")
+	}
+	if names := by[IdleRunning]; len(names) > 0 {
+		list = append(list, "How much of a pool is idle, vramprof explain -p PID reads from the process while it runs: "+strings.Join(names, ", ")+".")
+	}
+	if names := by[IdleUnknown]; len(names) > 0 {
+		list = append(list, "Pools of which the idle part is not known: "+strings.Join(names, ", ")+".")
+	}
+	return list
+}
+
+// arenaNotes returns how much of the arenas of each library is idle.
+func (b *Balance) arenaNotes() (list []string) {
+	counts, sums := map[string]uint64{}, map[string]Arena{}
+	for _, a := range b.Arenas {
+		x := sums[a.Library]
+		sums[a.Library] = Arena{a.Library, x.Bytes + a.Bytes, x.InUse + a.InUse, x.Peak + a.Peak}
+		counts[a.Library]++
+	}
+	for _, library := range slices.Sorted(maps.Keys(sums)) {
+		x, who := sums[library], library+"'s arena has "
+		if counts[library] > 1 {
+			who = fmt.Sprintf("%s's %d arenas have ", library, counts[library])
+		}
+		list = append(list, fmt.Sprintf("%s%s from the driver: %s in use, %s idle. At most %s was in use so far.",
+			who, format.Bytes(x.Bytes), format.Bytes(x.InUse), format.Bytes(x.Bytes-x.InUse), format.Bytes(x.Peak)))
+	}
+	return list
+}
+
+// fromMoment returns "2.0s before this moment" or "after" it.
+func fromMoment(read, moment uint64) string {
+	side := "after"
+	if read < moment {
+		side = "before"
+	}
+	return format.Span(distance(read, moment)) + " " + side + " this moment"
 }
 
 // note returns what a server reported, of a KV cache of so many bytes.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phase finds by its stack in which phase of a training memory was allocated: in a forward
-// pass and of which modules, in a backward pass, in an optimizer's step, while data was loaded. It
-// is the only owner of these rules, and depends on stacks alone.
+// Package phase finds from a stack in which phase of a training memory was allocated: in a forward
+// pass and of which modules, in a backward pass, in an optimizer's step, or while data was loaded.
+// No other package has these rules. They depend on stacks alone.
 //
 // A stack shows where memory was allocated, not what it is used for: a temporary of a forward pass
 // and what autograd saves for the backward pass look the same. `with torch.no_grad():` leaves no
@@ -19,7 +19,7 @@ const (
 	Setup                   // a model is made, loaded or moved
 	Data                    // a batch is loaded, or copied to the GPU
 	Forward                 // a module or a function of torch.nn is called
-	Evaluation              // likewise, where a frame shows that no gradients are wanted
+	Evaluation              // the same, where a frame shows that no gradients are wanted
 	Backward                // the engine of autograd runs
 	Recompute               // a forward pass within a backward pass: activation checkpointing
 	Step                    // an optimizer's step, with the scaling and clipping of gradients

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// TestAProcessThatNeverRestsIsSaidToBeOfTwoMoments: NVML and the allocator are read until nothing
+// changes between, for a while; then the books have a warning.
+func TestAProcessThatNeverRestsIsSaidToBeOfTwoMoments(t *testing.T) {
+	for changes, apart := range map[int]bool{0: false, 2: false, 1 << 30: true} {
+		synctest.Test(t, func(t *testing.T) {
+			const took = 20 * time.Millisecond
+			r := reader{pid: 1, begin: clock.Now(), usage: []ledger.Usage{{PID: 1, UUID: "GPU-a", Bytes: 100}}}
+			bytes, reads, begin := uint64(100), 0, time.Now()
+			r.agree(context.Background(), func() ([]ledger.Usage, error) {
+				if reads < changes {
+					bytes++
+				}
+				return []ledger.Usage{{PID: 1, UUID: "GPU-a", Bytes: bytes}}, nil
+			}, func() {
+				reads++
+				time.Sleep(took)
+			})
+			if r.apart != apart || !apart && reads != changes || r.usage[0].Bytes != bytes || time.Since(begin) > agreement+took {
+				t.Errorf("%d changes: apart %v after %d readings in %v, %d bytes of %d", changes, r.apart, reads, time.Since(begin), r.usage[0].Bytes, bytes)
+			}
+			text := strings.Join(r.books().Warnings, "\n")
+			if strings.Contains(text, "grew or shrank while it was read: NVML's figure and the allocator's are of different moments") != apart {
+				t.Errorf("%d changes: warnings %q", changes, text)
+			}
+		})
+	}
+}

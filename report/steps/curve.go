@@ -75,17 +75,17 @@ const (
 
 // Growth returns by how much more a device, by its index, has after each step: the middle of all
 // pairs of steps of the last three quarters. It is 0 where a quarter of them or more do not grow.
-func (s *Steps) Growth(device int) uint64 {
+func (s *Steps) Growth(device int) Rate {
 	list := s.List[len(s.List)/4:]
 	if len(list) < leastGrowth {
-		return 0
+		return Rate{}
 	}
 	type point struct{ step, bytes float64 }
 	var points []point
 	for i := range min(len(list), mostGrowth) {
 		x := &list[i*(len(list)-1)/(min(len(list), mostGrowth)-1)]
 		if device >= len(x.End) {
-			return 0
+			return Rate{}
 		}
 		points = append(points, point{float64(x.Number + x.Count), float64(x.End[device])})
 	}
@@ -97,15 +97,16 @@ func (s *Steps) Growth(device int) uint64 {
 	}
 	slices.Sort(slopes)
 	if slopes[len(slopes)/4] <= 0 {
-		return 0
+		return Rate{}
 	}
-	return uint64(slopes[len(slopes)/2])
+	return s.rate(slopes[len(slopes)/2])
 }
 
-// PerStep returns what a growth of so many bytes a second is for each step; 0 without any.
-func (s *Steps) PerStep(rate float64) uint64 {
+// period returns the mean time from one step to the next in the last three quarters, in ns; 0 where
+// it is unknown.
+func (s *Steps) period() float64 {
 	list := s.List[len(s.List)/4:]
-	if rate <= 0 || len(list) < leastGrowth {
+	if len(list) < leastGrowth {
 		return 0
 	}
 	from, to := list[0].From, list[len(list)-1].To
@@ -113,7 +114,51 @@ func (s *Steps) PerStep(rate float64) uint64 {
 	for i := range list {
 		n += list[i].Count
 	}
-	return uint64(rate * float64(to-min(from, to)) / 1e9 / float64(max(n, 1)))
+	return float64(to-min(from, to)) / float64(max(n, 1))
+}
+
+// isExact reports whether the steps that were found are all steps, up to one in 50, and nothing
+// else.
+func (s *Steps) isExact() bool {
+	return !s.Lossy && (s.Sure == Certain || s.By == ZeroGrad || s.By == Optimizer && s.regular && 50*s.Missing <= s.Count)
+}
+
+// Pace returns how many steps a second the last three quarters have; 0 where that is unknown.
+func (s *Steps) Pace() float64 {
+	if p := s.period(); p > 0 && s.isExact() {
+		return 1e9 / p
+	}
+	return 0
+}
+
+// Rate is a growth for each step, in bytes: a range, of equal values where it is known. 0 is no
+// growth, or an unknown one.
+type Rate struct {
+	Low  uint64
+	High uint64 // 0 where Low is not: unknown
+}
+
+// PerStep returns what a growth of so many bytes a second is for each step.
+func (s *Steps) PerStep(rate float64) Rate {
+	if !(rate > 0) {
+		return Rate{}
+	}
+	return s.rate(rate * s.period() / 1e9)
+}
+
+// rate returns a growth for each step from that for each step that was found. An optimizer's step
+// may have been missed, but each has a backward pass. Passes alone may be several of a step.
+func (s *Steps) rate(found float64) Rate {
+	bytes := uint64(min(found, 1<<62))
+	switch {
+	case s.Lossy:
+		return Rate{}
+	case s.isExact():
+		return Rate{bytes, bytes}
+	case s.By == Optimizer:
+		return Rate{uint64(float64(bytes) / max(s.perFound, 1)), bytes}
+	}
+	return Rate{bytes, 0}
 }
 
 // Part is what one phase of a step had on one device.

@@ -22,9 +22,24 @@ type Finder struct {
 	callers  []callstack.Frame // by context, from 1 on
 	running  map[uint32]*track // by pid
 	ended    []Steps
-	kept     int  // runs of details; segmenters share it
-	all      bool // the stack of each tensor is known
+	limits   limits
+	left     int             // sampled tensors that may still be remembered; tracks share it
+	kept     int             // runs of details; segmenters share it
+	all      bool            // the stack of each tensor is known
+	mean     uint64          // tensors of this size and larger are in the sample, unless its rate was halved
+	lossy    map[uint32]bool // processes whose events were lost
 }
+
+// limits bound what a Finder keeps.
+type limits struct {
+	steps  int  // records of a process
+	blocks int  // live sampled tensors
+	ended  int  // processes that have ended
+	latest bool // of these the latest stay, not the first
+}
+
+// maxKnown is how many stacks are remembered at a time.
+const maxKnown = 1 << 16
 
 type contextKey struct {
 	file, function string
@@ -34,9 +49,16 @@ type contextKey struct {
 // NewFinder returns a Finder. It keeps the phases of the steps that have the points, in ns of the
 // session's clock.
 func NewFinder(stacks callstack.Stacks, points []uint64) *Finder {
+	return newFinder(stacks, points, limits{steps: maxSteps, blocks: maxProcesses * maxBlocks, ended: maxEnded})
+}
+
+func newFinder(stacks callstack.Stacks, points []uint64, l limits) *Finder {
 	points = slices.Clone(points[:min(len(points), maxDetails-2)])
 	slices.Sort(points)
-	return &Finder{stacks: stacks, points: points, known: map[uint64]mark{}, contexts: map[contextKey]uint32{}, callers: make([]callstack.Frame, 1), running: map[uint32]*track{}}
+	return &Finder{
+		stacks: stacks, points: points, known: map[uint64]mark{}, contexts: map[contextKey]uint32{}, callers: make([]callstack.Frame, 1), running: map[uint32]*track{},
+		limits: l, left: l.blocks, lossy: map[uint32]bool{},
+	}
 }
 
 // Apply implements ledger.Books.
@@ -44,13 +66,14 @@ func (f *Finder) Apply(e *ledger.Event) {
 	switch {
 	case e.Op == ledger.Exit || e.Op == ledger.Exec:
 		if t := f.running[e.PID]; t != nil {
-			delete(f.running, e.PID)
+			f.drop(t)
 			f.end(t)
 		}
+		delete(f.lossy, e.PID)
 	case e.Space != ledger.Blocks || e.Device == ledger.CPUDevice:
 	case e.Op == ledger.Alloc && e.Kind == ledger.Tensor:
 		if t := f.track(e); t != nil {
-			t.alloc(e, f.mark(e.Stack))
+			t.alloc(e, f.mark(e.Stack), e.Halvings == 0 && e.Size >= f.mean)
 		}
 	case e.Op == ledger.Free || e.Op == ledger.Totals:
 		if t := f.track(e); t != nil {
@@ -61,9 +84,55 @@ func (f *Finder) Apply(e *ledger.Event) {
 
 // Tell implements ledger.Books.
 func (f *Finder) Tell(in ledger.Input) {
-	if rate, ok := in.(ledger.SampleRate); ok {
-		f.all = rate.Mean == 0
+	switch in := in.(type) {
+	case ledger.SampleRate:
+		f.all, f.mean = in.Mean == 0, in.Mean
+	case ledger.Untraced:
+		f.untraced(in.PID)
+	case ledger.Stats:
+		for pid, n := range in.LostBy {
+			if n > 0 {
+				f.lost(pid)
+			}
+		}
 	}
+}
+
+// lost notes that events of a process were lost.
+func (f *Finder) lost(pid uint32) {
+	if f.running[pid] != nil {
+		f.lossy[pid] = true
+	}
+}
+
+// forget forgets processes that ended before a time.
+func (f *Finder) forget(before uint64) {
+	f.ended = slices.DeleteFunc(slices.Clone(f.ended), func(s Steps) bool { return s.To < before })
+}
+
+// untraced forgets the steps of a process, or with pid 0 of all: there are some that nobody saw.
+func (f *Finder) untraced(pid uint32) {
+	for of, t := range f.running {
+		if pid == 0 || of == pid {
+			f.left += len(t.blocks)
+			f.running[of] = f.newTrack(of, t.to)
+			f.running[of].paused = true
+		}
+	}
+}
+
+// drop forgets a process that runs.
+func (f *Finder) drop(t *track) {
+	delete(f.running, t.pid)
+	f.left += len(t.blocks)
+}
+
+func (f *Finder) newTrack(pid uint32, from uint64) *track {
+	t := &track{pid: pid, from: from, to: from, blocks: map[uint64]block{}, left: &f.left, lines: newLines()}
+	for _, x := range t.all() {
+		x.points, x.lines, x.kept, x.stride, x.room = f.points, t.lines, &f.kept, 1, f.limits.steps
+	}
+	return t
 }
 
 func (f *Finder) track(e *ledger.Event) *track {
@@ -72,8 +141,13 @@ func (f *Finder) track(e *ledger.Event) *track {
 		if e.Op != ledger.Alloc || len(f.running) >= maxProcesses {
 			return nil
 		}
-		t = newTrack(e.PID, e.Time, f.points, &f.kept)
+		t = f.newTrack(e.PID, e.Time)
 		f.running[e.PID] = t
+	} else if t.paused && t.run == nil {
+		if e.Op != ledger.Alloc {
+			return nil
+		}
+		t.from = e.Time
 	}
 	t.to = max(t.to, e.Time)
 	return t
@@ -88,6 +162,9 @@ func (f *Finder) mark(id uint64) mark {
 	if !known {
 		stack := f.stacks.Stack(id)
 		m = f.read(stack)
+		if len(f.known) >= maxKnown {
+			clear(f.known)
+		}
 		if len(stack) > 0 {
 			f.known[id] = m
 		}
@@ -125,16 +202,31 @@ func (f *Finder) context(caller *callstack.Frame) uint32 {
 
 // end keeps the steps of a process that has ended.
 func (f *Finder) end(t *track) {
-	s, ok := t.finish(f.all)
-	if !ok || len(f.ended) >= maxEnded {
+	s, ok := f.finish(t)
+	if !ok || len(f.ended) >= f.limits.ended && !f.limits.latest {
 		return
+	}
+	if len(f.ended) >= f.limits.ended {
+		f.ended = f.ended[1:]
+	}
+	f.ended = append(f.ended, s)
+}
+
+// finish returns the steps of a process up to its latest event; false without any.
+func (f *Finder) finish(t *track) (Steps, bool) {
+	s, ok := t.finish(f.all)
+	if !ok {
+		return s, false
+	}
+	if f.lossy[t.pid] {
+		s.Lossy, s.Sure = true, min(s.Sure, Likely)
 	}
 	for _, context := range t.burst.seen {
 		if context > 0 && s.By == Optimizer {
 			s.Optimizers = append(s.Optimizers, f.callers[context])
 		}
 	}
-	f.ended = append(f.ended, s)
+	return s, true
 }
 
 // Steps returns the steps of all processes that have any, by process and time. The Finder must not
@@ -143,6 +235,21 @@ func (f *Finder) Steps() []Steps {
 	for _, t := range f.running {
 		f.end(t)
 	}
-	slices.SortFunc(f.ended, func(a, b Steps) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.From, b.From)) })
-	return f.ended
+	return sorted(f.ended)
+}
+
+// look is Steps of a Finder that goes on.
+func (f *Finder) look() []Steps {
+	list := slices.Clone(f.ended)
+	for _, t := range f.running {
+		if s, ok := f.finish(t.clone()); ok {
+			list = append(list, s)
+		}
+	}
+	return sorted(list)
+}
+
+func sorted(list []Steps) []Steps {
+	slices.SortFunc(list, func(a, b Steps) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.From, b.From)) })
+	return list
 }

@@ -8,7 +8,7 @@ import (
 
 // finish returns the steps of a process, by the best evidence; false without any.
 func (t *track) finish(all bool) (Steps, bool) {
-	if t.run == nil {
+	if t.run == nil || t.full {
 		return Steps{}, false
 	}
 	t.run.To = t.to + 1
@@ -31,12 +31,17 @@ func (t *track) finish(all bool) (Steps, bool) {
 	if x == nil {
 		return Steps{}, false
 	}
-	s := Steps{PID: t.pid, From: t.from, To: t.to, Devices: t.devices, By: by, Count: x.count, Partial: x.partial, List: x.steps}
+	s := Steps{PID: t.pid, From: t.from, To: t.to, Devices: t.devices, By: by, Count: x.count, Partial: x.partial, Paused: t.paused, List: x.steps}
 	s.Passes, _ = x.usual()
-	switch regular := x.isRegular(); {
+	s.perFound = x.mean()
+	if by == Optimizer && !all {
+		s.Unseen, s.Missing = x.unseen, t.burst.sample.beyond(x.unseen)
+	}
+	s.regular = x.isRegular()
+	switch {
 	case by == Period:
 		s.Sure = Guess
-	case by == Optimizer && (regular || all):
+	case by == Optimizer && (s.regular && s.Unseen == 0 && s.Missing == 0 || all):
 		s.Sure = Certain
 	default:
 		s.Sure = Likely
@@ -58,8 +63,8 @@ func (t *track) choose() (*segmenter, By) {
 		optimizer = &t.cycles
 	}
 	// Some optimizers allocate in their first step only.
-	found := optimizer.count > 0 && optimizer.covers() && !(t.closures && optimizer.count == 1)
-	zeros := !t.closures && t.zeros.count > 1 && t.zeros.covers() && t.zeros.isRegular()
+	found := optimizer.count > 0 && optimizer.covers(t.from, t.to) && !(t.closures && optimizer.count == 1)
+	zeros := !t.closures && t.zeros.count > 1 && t.zeros.covers(t.from, t.to) && t.zeros.isRegular()
 	switch {
 	case found && (optimizer.isRegular() || !zeros || t.zeros.count <= optimizer.count):
 		return optimizer, Optimizer
@@ -81,6 +86,15 @@ func (x *segmenter) usual() (passes int, steps uint64) {
 	return passes, steps
 }
 
+// mean returns how many backward passes steps have on average.
+func (x *segmenter) mean() float64 {
+	var sum float64
+	for n, count := range x.by {
+		sum += float64(n) * float64(count)
+	}
+	return sum / float64(max(x.count, 1))
+}
+
 // isRegular reports whether nearly all steps have as many backward passes.
 func (x *segmenter) isRegular() bool {
 	_, n := x.usual()
@@ -88,13 +102,20 @@ func (x *segmenter) isRegular() bool {
 }
 
 // covers reports whether there are no more backward passes after the last step than two steps have.
-func (x *segmenter) covers() bool {
+// Stacks without native frames show no backward passes: then there are a few steps, to beyond the
+// middle of the time from begin to end.
+func (x *segmenter) covers(begin, end uint64) bool {
 	most := 0
 	for n := range x.by {
 		most = max(most, n)
 	}
+	if most == 0 && x.passes == 0 && len(x.steps) > 0 {
+		return x.count >= fewSteps && x.steps[len(x.steps)-1].To-begin >= (end-begin)/2
+	}
 	return x.passes <= 2*most
 }
+
+const fewSteps = 3
 
 // middle returns the time of a step in the middle of all.
 func (s *Steps) middle() uint64 {

@@ -9,8 +9,11 @@ type block struct {
 	size     uint64
 	context  uint32 // of a forward pass
 	interval uint32
-	backward bool   // allocated in a backward pass
-	born     uint32 // how many tensors its backward pass had allocated before
+	backward bool // allocated in a backward pass
+	// Allocated in an optimizer's step.
+	optimizer bool
+	// How many tensors its backward pass had allocated before, or optimizers had made steps.
+	born uint32
 }
 
 // lines are the lines of a process that call models, by context. They tell forward passes without

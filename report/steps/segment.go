@@ -3,6 +3,7 @@
 package steps
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/vramprof/vramprof/report/purpose/phase"
@@ -16,17 +17,28 @@ type segmenter struct {
 	open    []*Run // of the step under way
 	passes  int    // its backward passes
 	marked  bool
-	at      int // where it may have ended: an index into open
-	before  int // its backward passes until then
+	at      int    // where it may have ended: an index into open
+	before  int    // its backward passes until then
+	done    uint64 // when its optimizer was done; 0: unknown
+	ends    []end  // where else it may have ended, if no sampled tensor showed its optimizer
+	unseen  uint64 // steps of which none did
 	steps   []Step
+	room    int    // of steps
 	stride  uint64 // steps of a record
 	count   uint64
 	partial bool
 	falls   uint64         // steps after which less is left than they had
 	by      map[int]uint64 // steps by their backward passes
 	details []Detail
-	highest Detail // the one that had most
+	highest Detail // the one that had most, with what came before it
 	most    uint64
+}
+
+// unshare lets a segmenter change without the one that it is a copy of.
+func (x *segmenter) unshare() {
+	kept := *x.kept
+	x.kept, x.open, x.steps, x.by, x.details = &kept, slices.Clone(x.open), slices.Clone(x.steps), maps.Clone(x.by), slices.Clone(x.details)
+	x.ends = slices.Clone(x.ends)
 }
 
 // add adds a run that has ended.
@@ -68,7 +80,7 @@ func (x *segmenter) close(n int) {
 	n = min(n, len(x.open))
 	d := x.divide(x.open[:n], x.count+1)
 	x.open = slices.Clone(x.open[n:])
-	x.passes, x.marked = rest, false
+	x.passes, x.marked, x.ends = rest, false, x.ends[:0]
 	if len(d.Runs) == 0 {
 		return
 	}
@@ -81,6 +93,10 @@ func (x *segmenter) close(n int) {
 		x.partial = true
 	}
 	s := record(d.Runs, x.count)
+	if s.Done = s.To; x.done > 0 {
+		s.Done = min(max(x.done, s.From), s.To)
+	}
+	x.done = 0
 	x.keep(s)
 	x.detail(d, s)
 }
@@ -148,7 +164,7 @@ func (x *segmenter) keep(s Step) {
 		return
 	}
 	x.steps = append(x.steps, s)
-	if len(x.steps) < maxSteps {
+	if len(x.steps) < x.room {
 		return
 	}
 	kept := x.steps[:0]
@@ -172,7 +188,8 @@ func fell(s *Step) bool {
 
 // join adds a step that follows.
 func (s *Step) join(next *Step) {
-	s.Count, s.To = s.Count+next.Count, next.To
+	s.Count, s.To, s.Done = s.Count+next.Count, next.To, next.Done
+	s.High, s.End, s.HighTime = slices.Clone(s.High), slices.Clone(s.End), slices.Clone(s.HighTime) // a reader may have them
 	for k := range next.High {
 		if k >= len(s.High) {
 			s.High, s.HighTime, s.End = append(s.High, next.High[k]), append(s.HighTime, next.HighTime[k]), append(s.End, next.End[k])
@@ -184,7 +201,7 @@ func (s *Step) join(next *Step) {
 	}
 }
 
-// detail keeps the runs of a step with a point, and of the one with most.
+// detail keeps the runs of a step with a point, and of the one with most in it or before it.
 func (x *segmenter) detail(d Detail, s Step) {
 	from := s.From
 	if len(d.Lead) > 0 {
@@ -195,7 +212,13 @@ func (x *segmenter) detail(d Detail, s Step) {
 		*x.kept += n
 		x.details = append(x.details, d)
 	}
-	if most := slices.Max(append([]uint64{0}, s.High...)); most > x.most {
+	most := slices.Max(append([]uint64{0}, s.High...))
+	for _, r := range d.Lead {
+		for k := range r.Levels {
+			most = max(most, r.Levels[k].High)
+		}
+	}
+	if most > x.most {
 		x.most, x.highest = most, d
 	}
 }

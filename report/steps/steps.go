@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package steps finds the steps of trainings in the events of a session, and their phases: what
-// each step had at most, and one step as a curve. Its evidence is, in this order, what optimizers
+// Package steps finds the steps of trainings in the events of a session, and their phases: the most
+// memory of each step, and one step as a curve. Its evidence is, in this order, what optimizers
 // allocate in their steps, gradients that are dropped (zero_grad), and backward passes that follow
 // each other. Without any of these a process has no steps: a server answers requests.
 //
@@ -38,10 +38,12 @@ type Sure uint8
 const (
 	// Gradient accumulation would show as several steps.
 	Guess Sure = iota + 1
-	// Steps differ in their number of backward passes, or no optimizer shows them: some may be
-	// missing.
+	// Steps differ in their number of backward passes, no optimizer shows them, or the sample lacks
+	// the optimizer of some: some may be missing.
 	Likely
-	// All steps have the same number of backward passes, or the stack of each tensor is known.
+	// Nearly all steps have the same number of backward passes, and each has enough sampled tensors
+	// of its optimizer that less than half a step is expected to be missing; or the stack of each
+	// tensor is known.
 	Certain
 )
 
@@ -59,10 +61,16 @@ type Steps struct {
 	Count      uint64            // steps that have ended
 	Open       bool              // another one is under way
 	Partial    bool              // the first one began before the attach
+	Paused     bool              // they count from From, since the process was not traced before
+	Lossy      bool              // events of the process were lost
 	Passes     int               // backward passes of most steps
+	Unseen     uint64            // steps of Count that only their backward passes show: the sample has no tensor of their optimizer
+	Missing    uint64            // how many more the sample lacks, as an estimate; 0: less than half a step
 	Optimizers []callstack.Frame // which call optimizer.step; of several, a step has each once; untrusted
 	Each       uint64            // the time of a step in the middle, ns
 	List       []Step            // at most maxSteps: neighbors are joined
+	perFound   float64           // mean of the backward passes of a step
+	regular    bool              // nearly all steps have Passes
 	details    []Detail
 }
 
@@ -70,6 +78,7 @@ type Steps struct {
 type Step struct {
 	Number, Count uint64 // of the first: 1 is the first of the session
 	From, To      uint64
+	Done          uint64   // when the optimizer of the last was done; To where no optimizer shows it
 	High, End     []uint64 // by device: the most in them, and what was left at the end
 	HighTime      []uint64
 }
@@ -141,6 +150,14 @@ func (s *Steps) At(time uint64) (p Place, ok bool) {
 		}
 	}
 	return Place{}, false
+}
+
+// Now is At of a moment that may be after all events, if the process runs then.
+func (s *Steps) Now(time uint64, runs bool) (p Place, ok bool) {
+	if runs {
+		time = min(time, s.To)
+	}
+	return s.At(time)
 }
 
 func runAt(list []*Run, time uint64) *Run {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/purpose/phase"
@@ -33,30 +35,121 @@ func Letter(p phase.Phase) byte {
 	return '.'
 }
 
-// Text returns "24 steps of 42ms, certain by optimizer.step at train.py:45", and what is to be
-// known of them.
-func (s *Steps) Text() string {
+// Brief returns "24 steps of 42ms (22.9 a second)"; "at least 24 steps of 42ms" where some may be
+// missing.
+func (s *Steps) Brief() string {
 	text := format.Count(s.Count, "step")
+	if s.Lossy || s.By == Optimizer && !s.isExact() {
+		text = "at least " + text
+	}
 	if s.Each > 0 {
 		text += " of " + format.Span(s.Each)
 	}
-	text += ", " + s.sure() + " by " + s.evidence()
+	if pace := s.PaceText(); pace != "" {
+		text += " (" + pace + ")"
+	}
+	return text
+}
+
+// OnDevice returns "24 steps of 42ms (22.9 a second), peak of tensors 160 MiB in step 17 of 24, in
+// backward; tensors grow 12.0 MiB a step".
+func (s *Steps) OnDevice(device int32) string {
+	text := s.Brief()
+	if peak := s.PeakText(device); peak != "" {
+		text += ", " + peak
+	}
+	if grows := s.GrowthText(device); grows != "" {
+		text += "; " + grows
+	}
+	return text
+}
+
+// PeakText returns "peak of tensors 160 MiB in step 17 of 24, in backward"; "" where it is unknown.
+func (s *Steps) PeakText(device int32) string {
+	if k := s.Index(device); k >= 0 {
+		if peak, bytes, ok := s.Peak(k); ok {
+			return "peak of tensors " + format.Bytes(bytes) + " " + s.PlaceText(peak)
+		}
+	}
+	return ""
+}
+
+// GrowthText returns "tensors grow 12.0 MiB a step"; "" where they do not, or it is unknown.
+func (s *Steps) GrowthText(device int32) string {
+	if k := s.Index(device); k >= 0 {
+		if grows := s.Growth(k).Text(); grows != "" {
+			return "tensors grow " + grows
+		}
+	}
+	return ""
+}
+
+// PaceText returns "22.9 a second", "5.70 a minute"; "" where the pace is unknown.
+func (s *Steps) PaceText() string {
+	per, unit := s.Pace(), " a second"
+	if per <= 0 {
+		return ""
+	}
+	if per < 1 {
+		per, unit = 60*per, " a minute"
+	}
+	return format.Number(per) + unit
+}
+
+// Text returns "12.0 MiB a step", "3.00 to 12.0 MiB a step", "at least 3.00 MiB a step"; "" for
+// none.
+func (r Rate) Text() string {
+	low, high := format.Bytes(r.Low), format.Bytes(r.High)
+	switch {
+	case r == Rate{}:
+		return ""
+	case r.High == 0:
+		return "at least " + low + " a step"
+	case low == high:
+		return high + " a step"
+	}
+	return low + " to " + high + " a step"
+}
+
+// Text returns "24 steps of 42ms (22.9 a second), certain by optimizer.step at train.py:45", and
+// what is to be known of them.
+func (s *Steps) Text() string {
+	text := s.Brief() + ", " + s.sure() + " by " + s.evidence()
 	if s.Passes > 1 {
 		text += fmt.Sprintf(", each of %d backward passes", s.Passes)
 	}
 	switch {
+	case s.Lossy:
+		text += "; some may be missing, since events were lost"
 	case s.By == Optimizer && s.Sure == Likely:
-		text += "; some may be missing, since tensors are sampled (--sample 0 takes all)"
+		text += "; " + s.missing() + ", since tensors are sampled (--sample 0 takes all)"
 	case s.By == Period:
 		text += "; a step that accumulates gradients would count as several"
 	}
-	if s.Partial {
+	switch {
+	case s.Paused && s.Partial:
+		text += "; counted since the latest pause of tracing, within a step"
+	case s.Paused:
+		text += "; counted since the latest pause of tracing"
+	case s.Partial:
 		text += "; the first began before the attach"
 	}
 	if s.Open {
 		text += "; the next is under way"
 	}
 	return text
+}
+
+// missing returns "about 13 more may be missing", or how the steps are known that the optimizer
+// does not show.
+func (s *Steps) missing() string {
+	switch {
+	case s.Unseen > 0 && s.Missing == 0 && s.regular:
+		return humanize.Comma(int64(s.Unseen)) + " of them only by backward passes"
+	case s.Missing > 0 && s.Missing <= s.Count:
+		return "about " + humanize.Comma(int64(s.Missing)) + " more may be missing"
+	}
+	return "some may be missing"
 }
 
 func (s *Steps) sure() string {
@@ -96,14 +189,14 @@ func (p *Place) Name() string {
 
 // PlaceText returns "in step 17 of 24, in backward", "in evaluation after step 6 of 12".
 func (s *Steps) PlaceText(p Place) string {
-	of := fmt.Sprintf("step %d of %d", p.Step, s.Count)
+	of := "step " + humanize.Comma(int64(p.Step)) + " of " + humanize.Comma(int64(s.Count))
 	switch {
 	case p.Between && p.Step == 0:
 		return "in " + PhaseText(p.Phase) + " before step 1"
 	case p.Between:
 		return "in " + PhaseText(p.Phase) + " after " + of
 	case p.Open:
-		of = fmt.Sprintf("step %d, which is under way", p.Step)
+		of = "step " + humanize.Comma(int64(p.Step)) + ", which is under way"
 	}
 	if p.Detail == nil {
 		return "in " + of

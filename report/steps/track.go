@@ -17,6 +17,9 @@ type track struct {
 	levels   []uint64 // now; 0 until the allocator reports
 	run      *Run     // the one under way
 	blocks   map[uint64]block
+	left     *int // how many more blocks may be remembered; tracks share it
+	full     bool // there were more
+	paused   bool // there was a time before from in which the process was not traced
 	lines    *lines
 	grads    gradients
 	burst    burst
@@ -39,39 +42,57 @@ type mark struct {
 // burst follows the steps of optimizers.
 type burst struct {
 	open    bool
+	number  uint32
+	working bool     // nothing else was allocated since the optimizer allocated
+	last    uint64   // when it last allocated, or freed of that
 	current []uint32 // contexts of the one under way
 	seen    []uint32 // all contexts, in their order
 	whole   bool     // those of the first cycle are known
 	next    int      // in seen
 	broken  bool     // optimizers do not take turns
+
+	sample sample
 }
 
-func newTrack(pid uint32, from uint64, points []uint64, kept *int) *track {
-	t := &track{pid: pid, from: from, to: from, blocks: map[uint64]block{}, lines: newLines()}
-	for _, x := range t.all() {
-		x.points, x.lines, x.kept, x.stride = points, t.lines, kept, 1
+// clone returns a track that can be finished while the other goes on. What neither changes, they
+// share.
+func (t *track) clone() *track {
+	c := *t
+	c.devices, c.levels = slices.Clone(t.devices), slices.Clone(t.levels)
+	c.burst.current, c.burst.seen = slices.Clone(t.burst.current), slices.Clone(t.burst.seen)
+	if t.run != nil {
+		r := *t.run
+		r.Levels = slices.Clone(r.Levels)
+		for k := range r.Levels {
+			r.Levels[k].Points = slices.Clone(r.Levels[k].Points)
+		}
+		c.run = &r
 	}
-	return t
+	for _, x := range c.all() {
+		x.unshare()
+	}
+	return &c
 }
 
 func (t *track) all() [4]*segmenter {
 	return [...]*segmenter{&t.bursts, &t.cycles, &t.zeros, &t.periods}
 }
 
-// alloc takes an allocation.
-func (t *track) alloc(e *ledger.Event, m mark) {
+// alloc takes an allocation; always: it cannot be missing in the sample.
+func (t *track) alloc(e *ledger.Event, m mark, always bool) {
 	t.closures = t.closures || m.inStep
 	if m.phase != phase.Unknown && (t.run == nil || t.run.Phase != m.phase || t.run.context != m.context) {
 		t.begin(e.Time, m)
 	}
-	if m.optimizer {
-		t.burst.open = true
+	if t.burst.working = m.optimizer; m.optimizer {
+		t.burst.open, t.burst.last = true, e.Time
+		t.burst.sample.took(always)
 		if m.context != 0 && !slices.Contains(t.burst.current, m.context) && len(t.burst.current) < maxFrames {
 			t.burst.current = append(t.burst.current, m.context)
 		}
 	}
 	t.total(e)
-	t.remove(e.Address)
+	t.remove(e.Address, e.Time)
 	b := block{size: e.Size, interval: t.lines.interval}
 	switch phaseNow := t.phase(); {
 	case m.phase == phase.Backward || !m.read && phaseNow == phase.Backward:
@@ -80,9 +101,12 @@ func (t *track) alloc(e *ledger.Event, m mark) {
 	case m.phase == phase.Forward && m.context != 0:
 		b.context = m.context
 		t.lines.allocated(m.context, m.module, e.Size)
+	case m.optimizer:
+		b.optimizer, b.born = true, t.burst.number
 	}
-	if len(t.blocks) < maxBlocks {
+	if t.full = t.full || len(t.blocks) >= maxBlocks || *t.left <= 0; !t.full {
 		t.blocks[e.Address] = b
+		*t.left--
 	}
 }
 
@@ -97,17 +121,21 @@ func (t *track) phase() phase.Phase {
 func (t *track) other(e *ledger.Event) {
 	t.total(e)
 	if e.Op == ledger.Free {
-		t.remove(e.Address)
+		t.remove(e.Address, e.Time)
 	}
 }
 
 // remove forgets a block.
-func (t *track) remove(address uint64) {
+func (t *track) remove(address, time uint64) {
 	b, known := t.blocks[address]
 	if !known {
 		return
 	}
 	delete(t.blocks, address)
+	*t.left++
+	if b.optimizer && t.burst.working && b.born == t.burst.number {
+		t.burst.last = time
+	}
 	if !b.backward {
 		t.lines.freed(b)
 	} else if t.grads.free(b) {
@@ -206,6 +234,7 @@ func (t *track) boundary() {
 		return
 	}
 	t.periods.close(len(t.periods.open))
+	t.bursts.mayEnd()
 	if t.grads.cleared {
 		t.zeros.close(len(t.zeros.open))
 		t.grads.cleared = false
@@ -234,10 +263,16 @@ func (t *track) cleared() {
 // share a step.
 func (t *track) burstEnded() {
 	b := &t.burst
-	b.open = false
+	b.open, b.working = false, false
+	b.number++
 	slices.Sort(b.current)
 	t.turn(first(b.current))
 	b.current = b.current[:0]
+	b.sample.ended()
+	if b.sample.mayLack(t.bursts.unseen) {
+		t.bursts.closeUnseen()
+	}
+	t.bursts.done = b.last
 	t.bursts.close(len(t.bursts.open))
 }
 
@@ -270,4 +305,5 @@ func (t *track) turn(context uint32) {
 		b.next = (b.next + 1) % len(b.seen)
 	}
 	t.cycles.mark()
+	t.cycles.done = b.last
 }

@@ -21,6 +21,12 @@ func TestACommandThatWasStartedHasACUDAContext(t *testing.T) {
 				s.Processes[i].Begin++
 			}
 		}
+		j := report.Judge(s, reporttest.Stacks())
+		for i, v := range j.Sites() {
+			if v.Class == "leaking" && strings.Contains(j.GPUs[0].Used, "full in") == strings.Contains(v.Text, "the GPU is full in") {
+				t.Errorf("site %d: %q below %q", i, v.Text, j.GPUs[0].Used)
+			}
+		}
 		parts := s.Parts()
 		for name, text := range map[string]string{
 			"part": report.PartText(s, &parts[0]), "balance": strings.Join(report.Judge(s, reporttest.Stacks()).BalanceTexts(8), "\n"),

@@ -48,9 +48,9 @@ func Losses(s *ledger.Snapshot) []Doubt {
 	}
 	unknown := st.Lost
 	for _, reason := range slices.Sorted(maps.Keys(st.LostFor)) {
-		n := st.LostFor[reason]
+		n, why := st.LostFor[reason], wordsFor(reason, lossReasons)
 		unknown -= min(n, unknown)
-		add(AtTotals, n, lostText("1 event was lost", lostWhy(reason)), lostText("events were lost", lostWhy(reason)))
+		add(AtTotals, n, lostText("1 event was lost", why), lostText("events were lost", why))
 	}
 	add(AtTotals, unknown, lostText("1 event was lost", "for a reason that was not recorded"), lostText("events were lost", "for reasons that were not recorded"))
 	add(AtTotals, st.Evicted,
@@ -83,6 +83,9 @@ func Losses(s *ledger.Snapshot) []Doubt {
 	if text := awayText(s); text != "" {
 		list = append(list, Doubt{AtStacks, text})
 	}
+	for _, text := range unreportedTexts(s) {
+		list = append(list, Doubt{AtTotals, text})
+	}
 	if text := costText(s); text != "" {
 		list = append(list, Doubt{AtTitle, text})
 	}
@@ -108,9 +111,10 @@ var lossReasons = map[string]string{
 	ledger.LostNoRoomInLedger: "because the books had no room for their process",
 }
 
-// lostWhy returns the words for a reason. Captures of older versions have the words themselves.
-func lostWhy(reason string) string {
-	if words, ok := lossReasons[reason]; ok {
+// wordsFor returns the words for one of ledger's reasons. Captures of older versions have the words
+// themselves, and failures of the system have no code.
+func wordsFor(reason string, table map[string]string) string {
+	if words, ok := table[reason]; ok {
 		return words
 	}
 	return untrusted.Clean(reason)
@@ -283,6 +287,27 @@ func awayText(s *ledger.Snapshot) string {
 		whose, most, percent(float64(c.Away)/float64(max(Minus(s.End, s.Begin), 1))), percent(float64(c.Budget)/1e6), lost)
 }
 
+// unreportedTexts returns a sentence for each process whose allocator has not reported the tensors
+// that walks found: when they were allocated, and whether they stay, is not known.
+func unreportedTexts(s *ledger.Snapshot) (list []string) {
+	for i := range s.Processes {
+		w, bytes := s.LatestWalk(i), uint64(0)
+		if w == nil || s.Processes[i].End != 0 {
+			continue
+		}
+		for k := range w.Allocators {
+			if t := &w.Allocators[k]; t.Unreported {
+				bytes += t.Allocated
+			}
+		}
+		if bytes > 0 {
+			list = append(list, fmt.Sprintf("%s of tensors of %s were not reported since the attach: they may be younger than it, and have no verdict (--budget 0 and --tensors=off trace none)",
+				format.Bytes(bytes), format.Process(&s.Processes[i])))
+		}
+	}
+	return list
+}
+
 // busiest names a process and its rate. PyTorch reports each tensor twice: when it is allocated and
 // when it is freed.
 func busiest(s *ledger.Snapshot, c ledger.CostShare) string {
@@ -300,3 +325,64 @@ func processName(s *ledger.Snapshot, pid uint32) string {
 
 // percent writes a share of at most 100% with three digits.
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*min(share, 1)) }
+
+// heldDoubts returns what the walks could not read.
+func heldDoubts(s *ledger.Snapshot) (list []Doubt) {
+	found, failed := MostKept(s)
+	for _, k := range found {
+		for _, text := range k.problemTexts(s) {
+			list = append(list, Doubt{AtHolders, text})
+		}
+	}
+	for _, text := range failedTexts(s, failed, len(found) > 0) {
+		list = append(list, Doubt{AtNoHolders, text})
+	}
+	return list
+}
+
+// problemTexts returns "holders of python3 [4242]: 12 objects were not read", one for each problem.
+func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
+	for _, text := range k.Problems {
+		list = append(list, "holders of "+format.Process(&s.Processes[k.Process])+": "+text)
+	}
+	return list
+}
+
+// HolderDoubts returns what the latest walk of a process could not read, and why it failed; neither
+// of a process of which nobody expects holders.
+func HolderDoubts(s *ledger.Snapshot, process int) (problems, failures []string) {
+	found, failed := MostKept(s)
+	for _, k := range found {
+		if k.Process == process {
+			problems = append(problems, k.problemTexts(s)...)
+		}
+	}
+	failed = slices.DeleteFunc(failed, func(k *Kept) bool { return k.Process != process })
+	return problems, failedTexts(s, failed, len(found) > 0)
+}
+
+// failedTexts returns "no holders of infer [4300]: no Python interpreter in the process", one for
+// each reason. In a session without holders, only processes with tensors count: nobody expects
+// holders of others.
+func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string) {
+	reports := ReportTensors(s)
+	byReason := map[string][]*Kept{}
+	var reasons []string
+	for _, k := range failed {
+		if !others && !reports[k.Process] {
+			continue
+		}
+		if byReason[k.Failure] == nil {
+			reasons = append(reasons, k.Failure)
+		}
+		byReason[k.Failure] = append(byReason[k.Failure], k)
+	}
+	for _, reason := range reasons {
+		of := format.Process(&s.Processes[byReason[reason][0].Process])
+		if n := len(byReason[reason]); n > 1 {
+			of = format.Count(uint64(n), "process")
+		}
+		list = append(list, "no holders of "+of+": "+reason)
+	}
+	return list
+}

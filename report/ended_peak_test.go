@@ -30,6 +30,22 @@ func TestThePeakThatIsShownIsNotBelowWhatWasHeld(t *testing.T) {
 	}
 }
 
+// TestACommandHeldItsContextAtItsPeak: a process that began within the session had nothing before
+// the attach.
+func TestACommandHeldItsContextAtItsPeak(t *testing.T) {
+	for i := range reporttest.Ended().Peaks {
+		s := reporttest.Ended()
+		x := &s.Peaks[i]
+		if held := report.HeldText(x); !strings.HasSuffix(held, " + before attach 310 MiB") {
+			t.Errorf("older than the session: %q", held)
+		}
+		x.Books.Processes[0].Begin = x.Books.Begin + 1
+		if held := report.HeldText(x); !strings.HasSuffix(held, " + CUDA context 310 MiB") {
+			t.Errorf("begun within the session: %q", held)
+		}
+	}
+}
+
 // TestAPeakOnOneOfSeveralGPUsSaysSo: what was held is on all of them.
 func TestAPeakOnOneOfSeveralGPUsSaysSo(t *testing.T) {
 	for _, c := range []struct {

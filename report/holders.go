@@ -17,15 +17,18 @@ import (
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
+	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
-// Holders is what one or two walks of a process found: who keeps its tensors.
+// Holders is what walks of a process found: who keeps its tensors.
 type Holders struct {
 	PID    uint32
-	Comm   string          // name of the process
-	Before *holders.Result // an earlier walk; nil: only one was made
-	Result *holders.Result
-	Device string // "cuda:0": only this device; "": all
+	Comm   string            // name of the process
+	Before *holders.Result   // the first walk; nil: only one was made
+	During []*holders.Result // walks between Before and Result, in order
+	Result *holders.Result   // the latest
+	Device string            // "cuda:0": only this device; "": all
 }
 
 // HolderLine is what one holder keeps on one device.
@@ -46,9 +49,10 @@ type GrownLine struct {
 	PerMinute  int64 // bytes
 }
 
-// Remedy returns what to do about a container that grows, "" if it is none.
+// Remedy returns what to do about a container that grows, "" if it is none. What to do about
+// gradients depends on how long they live, which verdict.Advise knows where it can be known.
 func (g *GrownLine) Remedy() string {
-	if !g.Found || g.By.Entries <= 0 {
+	if !g.Found || g.By.Entries <= 0 || g.Retention.Has(retention.Gradient) {
 		return ""
 	}
 	return verdict.Remedy(&g.Holder)
@@ -82,29 +86,6 @@ func holderLine(l *holders.Line) HolderLine {
 		},
 		On: l.Device, Steps: l.Path, Place: l.Place, Function: l.Function, Now: l.Now,
 	}
-}
-
-// Grown returns the lines that grew between the walks, the fastest first.
-func (h *Holders) Grown() []GrownLine {
-	if h.Before == nil {
-		return nil
-	}
-	return grownLines(h.linesOf(h.Before), h.Lines(), h.Between())
-}
-
-// grownLines returns what grew between two walks that are some time apart.
-func grownLines(before, after []HolderLine, between time.Duration) []GrownLine {
-	held := func(lines []HolderLine) (list []ledger.Held) {
-		for i := range lines {
-			list = append(list, lines[i].Held)
-		}
-		return list
-	}
-	var list []GrownLine
-	for _, g := range ledger.Grown(held(before), held(after)) {
-		list = append(list, GrownLine{after[g.Index], g, PerMinute(g.Bytes, uint64(between))})
-	}
-	return list
 }
 
 // Trees returns the holders on each of the chosen devices as a tree, the device with the most bytes
@@ -250,4 +231,95 @@ func SumWaste(list []WasteLine) (bytes uint64) {
 		bytes += list[i].Bytes
 	}
 	return bytes
+}
+
+// leastNamed is the share of the modules' bytes that ModuleOf's name covers: a small layer
+// elsewhere does not widen it.
+const leastNamed = 0.95
+
+// ModuleOf returns the innermost object around the modules that have most of what lives of some
+// sites of the process, as parameters, buffers or gradients: "model.blocks.*.mlp.0", or
+// "model.blocks.*" for several in it, with a star for each number. Modules with nothing around them
+// are "encoder and decoder", or "encoder and 3 more". It returns "" for bytes that are mostly no
+// module's. The name is clean of control characters.
+func (k *Kept) ModuleOf(sites []*ledger.Site) string {
+	var live uint64
+	for _, x := range sites {
+		live += x.LiveBytes
+	}
+	return moduleOfAll(k.OfSites(sites), live)
+}
+
+// moduleOfAll is ModuleOf of bytes that shares divide by holder.
+func moduleOfAll(shares []HeldShare, live uint64) string {
+	bytes := map[string]uint64{}
+	var names []string
+	var sum uint64
+	for i := range shares {
+		name := moduleOf(shares[i].Line)
+		if name == "" {
+			continue
+		}
+		if _, known := bytes[name]; !known {
+			names = append(names, name)
+		}
+		bytes[name] += shares[i].Bytes
+		sum += shares[i].Bytes
+	}
+	if sum <= live/2 {
+		return ""
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(bytes[b], bytes[a]), cmp.Compare(a, b)) })
+	var named uint64
+	for i, name := range names {
+		if named += bytes[name]; float64(named) >= leastNamed*float64(sum) {
+			names = names[:i+1]
+			break
+		}
+	}
+	switch name := around(names); {
+	case name != "":
+		return name
+	case len(names) == 2:
+		return names[0] + " and " + names[1]
+	}
+	return fmt.Sprintf("%s and %d more", names[0], len(names)-1)
+}
+
+// moduleOf returns the module that a holder is mostly the parameters, buffers or gradients of: of a
+// path "model.blocks.*.mlp.weight" the part before the last point.
+func moduleOf(h *HolderLine) string {
+	if h == nil {
+		return ""
+	}
+	if own := h.Parts[modelpart.Weight] + h.Parts[modelpart.Buffer] + h.Parts[modelpart.Gradient]; own <= h.Parts.Sum()/2 {
+		return ""
+	}
+	path := h.Path // local "model".blocks.*.weight of main() (train.py:7)
+	if strings.HasPrefix(path, `local "`) {
+		path = strings.TrimPrefix(path, "local ")
+	}
+	path, _, _ = strings.Cut(path, " ")
+	path = strings.TrimSuffix(path, ".grad")
+	n := strings.LastIndexByte(path, '.')
+	if n <= 0 || strings.ContainsAny(path, "[(") {
+		return ""
+	}
+	return strings.ReplaceAll(path[:n], `"`, "")
+}
+
+// around returns the innermost object that all names lie in, "" if there is none but self.
+func around(names []string) string {
+	path := strings.Split(names[0], ".")
+	for _, name := range names[1:] {
+		other, n := strings.Split(name, "."), 0
+		for n < min(len(path), len(other)) && path[n] == other[n] {
+			n++
+		}
+		path = path[:n]
+	}
+	if len(names) > 1 && len(path) == 1 && path[0] == "self" {
+		return ""
+	}
+	return strings.Join(path, ".")
 }

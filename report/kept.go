@@ -27,6 +27,8 @@ type Kept struct {
 	Lines    []HolderLine
 	Grown    []GrownLine   // since the first walk, fastest first
 	Passing  []GrownLine   // likewise, but what they keep comes and goes
+	Unclear  []GrownLine   // likewise, but that may come and go: see UnclearText
+	Walks    int           // that found holders
 	Between  time.Duration // the first walk and the latest; 0: there was only one
 	Problems []string      // what the walk could not read, and doubts about its figures
 
@@ -67,7 +69,7 @@ func MostKept(s *ledger.Snapshot) (found, failed []*Kept) {
 }
 
 func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
-	k := &Kept{Process: w.Process, At: Minus(w.Time, s.Begin), Failure: walkFailure(w.Failure), walk: w}
+	k := &Kept{Process: w.Process, At: Minus(w.Time, s.Begin), Failure: wordsFor(w.Failure, walkFailures), walk: w}
 	if w.Failure != "" {
 		return k
 	}
@@ -75,8 +77,14 @@ func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
 	k.Lines = walkedLines(w)
 	if first := s.FirstWalk(w.Process); first != nil && first.Time < w.Time {
 		k.Between = time.Duration(w.Time - first.Time)
-		k.Grown = grownLines(walkedLines(first), k.Lines, k.Between)
-		k.passing(s)
+		var walks [][]HolderLine
+		for i := range s.Walks {
+			if x := &s.Walks[i]; x.Process == w.Process && x.Failure == "" && x.Time <= w.Time {
+				walks = append(walks, walkedLines(x))
+			}
+		}
+		k.Grown = grownLines(walks[0], k.Lines, k.Between)
+		k.passing(s, walks)
 	}
 	k.Problems = k.problems(s)
 	return k
@@ -85,26 +93,26 @@ func newKept(s *ledger.Snapshot, w *ledger.Walked) *Kept {
 // walkFailures are the words for ledger's reasons of walks that found nothing.
 var walkFailures = map[string]string{
 	ledger.WalkNoPython:  "no Python interpreter in the process",
-	ledger.WalkNoTensors: "no PyTorch tensor in the process",
+	ledger.WalkNoTensors: "no PyTorch tensor in its Python",
 	ledger.WalkNoTime:    "there was no time to read its memory",
 	ledger.WalkUnended:   "its memory was not read in time",
 	ledger.WalkCanceled:  "the session ended before its memory was read",
 	ledger.WalkFreed:     "the process freed its memory, or ended, while it was read",
 }
 
-// walkFailure returns the words for a reason, "" for none. Captures of older versions have the
-// words themselves, and failures of the system have no code.
-func walkFailure(reason string) string {
-	if words, ok := walkFailures[reason]; ok {
-		return words
-	}
-	return untrusted.Clean(reason)
-}
-
 // walkedLines returns the lines of Kept.
 func walkedLines(w *ledger.Walked) []HolderLine {
 	list, rest := heldLines(w.Held), heldLines(w.Unheld())
 	list = slices.DeleteFunc(list, func(l HolderLine) bool { return l.Bytes == 0 }) // of the host
+	for i := range w.Allocators {
+		if t := &w.Allocators[i]; t.Unreported { // they may be younger
+			for k := range list {
+				if list[k].Device == t.Device {
+					list[k].Older = 0
+				}
+			}
+		}
+	}
 	for _, r := range rest {
 		r.Path = NoHolder
 		if i := slices.IndexFunc(list, func(l HolderLine) bool { return l.Device == r.Device && l.Path == NoHolder }); i >= 0 {
@@ -136,6 +144,9 @@ func heldLines(list []ledger.Held) []HolderLine {
 	}
 	return lines
 }
+
+// LineOf returns a holder as a line, clean of control characters.
+func LineOf(h *ledger.Held) *HolderLine { return &heldLines([]ledger.Held{*h})[0] }
 
 // CleanPath returns the path of a holder without control characters, never empty.
 func CleanPath(path string) string { return cmp.Or(untrusted.Clean(path), "?") }
@@ -203,6 +214,28 @@ func (k *Kept) Divide(s *ledger.Snapshot, h *Holding) []HeldShare {
 		return k.shares(k.siteParts(h.Site, live), live)
 	}
 	return nil
+}
+
+// AddShares returns the shares of two parts of some memory, the largest first, what has no known
+// holder last.
+func AddShares(a, b []HeldShare) []HeldShare {
+	for _, x := range b {
+		if i := slices.IndexFunc(a, func(y HeldShare) bool { return x.Line == y.Line }); i >= 0 {
+			a[i].Bytes += x.Bytes
+		} else {
+			a = append(a, x)
+		}
+	}
+	slices.SortStableFunc(a, func(x, y HeldShare) int {
+		if (x.Line == nil) != (y.Line == nil) {
+			if x.Line == nil {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(y.Bytes, x.Bytes)
+	})
+	return a
 }
 
 // OfSites returns who keeps what lives of some sites of the process, the largest first, without
@@ -277,67 +310,6 @@ func (k *Kept) shares(parts []ledger.SiteHolder, live uint64) []HeldShare {
 	return list
 }
 
-// heldDoubts returns what the walks could not read.
-func heldDoubts(s *ledger.Snapshot) (list []Doubt) {
-	found, failed := MostKept(s)
-	for _, k := range found {
-		for _, text := range k.problemTexts(s) {
-			list = append(list, Doubt{AtHolders, text})
-		}
-	}
-	for _, text := range failedTexts(s, failed, len(found) > 0) {
-		list = append(list, Doubt{AtNoHolders, text})
-	}
-	return list
-}
-
-// problemTexts returns "holders of python3 [4242]: 12 objects were not read", one for each problem.
-func (k *Kept) problemTexts(s *ledger.Snapshot) (list []string) {
-	for _, text := range k.Problems {
-		list = append(list, "holders of "+format.Process(&s.Processes[k.Process])+": "+text)
-	}
-	return list
-}
-
-// HolderDoubts returns what the latest walk of a process could not read, and why it failed; neither
-// of a process of which nobody expects holders.
-func HolderDoubts(s *ledger.Snapshot, process int) (problems, failures []string) {
-	found, failed := MostKept(s)
-	for _, k := range found {
-		if k.Process == process {
-			problems = append(problems, k.problemTexts(s)...)
-		}
-	}
-	failed = slices.DeleteFunc(failed, func(k *Kept) bool { return k.Process != process })
-	return problems, failedTexts(s, failed, len(found) > 0)
-}
-
-// failedTexts returns "no holders of infer [4300]: no Python interpreter in the process", one for
-// each reason. In a session without holders, only processes with tensors count: nobody expects
-// holders of others.
-func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string) {
-	reports := ReportTensors(s)
-	byReason := map[string][]*Kept{}
-	var reasons []string
-	for _, k := range failed {
-		if !others && !reports[k.Process] {
-			continue
-		}
-		if byReason[k.Failure] == nil {
-			reasons = append(reasons, k.Failure)
-		}
-		byReason[k.Failure] = append(byReason[k.Failure], k)
-	}
-	for _, reason := range reasons {
-		of := format.Process(&s.Processes[byReason[reason][0].Process])
-		if n := len(byReason[reason]); n > 1 {
-			of = format.Count(uint64(n), "process")
-		}
-		list = append(list, "no holders of "+of+": "+reason)
-	}
-	return list
-}
-
 // AsOfText returns "holders of python3 [4242] at 58s: 62.3 GiB of 62.8 GiB".
 func (k *Kept) AsOfText(s *ledger.Snapshot) string {
 	sum := SumHolders(k.Lines)
@@ -349,7 +321,8 @@ func (k *Kept) AsOfText(s *ledger.Snapshot) string {
 const leastShare = 0.01
 
 // KeptText returns `kept by local "t".history[*] of main() (train.py:7), list of 1,204`; with the
-// share if it is not almost all; "" if there is no holder to name.
+// share if it is not almost all, and then with the share of which the walk found no holder, as
+// where it ended early; "" if there is no holder to name.
 func KeptText(list []HeldShare, live uint64) string {
 	if len(list) == 0 || list[0].Line == nil || live == 0 {
 		return ""
@@ -364,6 +337,9 @@ func KeptText(list []HeldShare, live uint64) string {
 	}
 	if more := ContainerText(list[0].Line); more != "" {
 		text += ", " + more
+	}
+	if last := list[len(list)-1]; last.Line == nil && share < 0.95 && float64(last.Bytes) >= leastShare*float64(live) {
+		text += fmt.Sprintf("; no holder found for %.0f%%", 100*float64(last.Bytes)/float64(live))
 	}
 	return text
 }

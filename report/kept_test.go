@@ -166,11 +166,12 @@ func TestAWalkChangesNoMemory(t *testing.T) {
 	}
 }
 
-// A holder of next to nothing says nothing of who keeps the memory.
+// A holder of next to nothing says nothing of who keeps the memory, and one of a part nothing of
+// the rest: a walk that ended early has found no holder of it.
 func TestAHolderOfNextToNothingIsNotNamed(t *testing.T) {
 	line := &HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: "cache[*]", Found: true}}}
 	for bytes, want := range map[uint64]string{
-		4: "", 9: "", 10: "1% kept by cache[*]", 400: "40% kept by cache[*]", 990: "kept by cache[*]",
+		4: "", 9: "", 10: "1% kept by cache[*]; no holder found for 99%", 400: "40% kept by cache[*]; no holder found for 60%", 990: "kept by cache[*]",
 	} {
 		if got := KeptText([]HeldShare{{line, bytes}, {nil, 1000 - bytes}}, 1000); got != want {
 			t.Errorf("%d of 1000 bytes: %q, want %q", bytes, got, want)

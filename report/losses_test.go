@@ -22,7 +22,7 @@ func TestEveryReasonOfALossHasWords(t *testing.T) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if v, ok := n.(*ast.BasicLit); ok && v.Kind == token.STRING {
 			code, _ := strconv.Unquote(v.Value)
-			if found++; !strings.HasPrefix(lostWhy(code), "because ") {
+			if found++; !strings.HasPrefix(wordsFor(code, lossReasons), "because ") {
 				t.Errorf("%q has no words", code)
 			}
 		}

@@ -38,18 +38,26 @@ func (o *OOM) SizeText() string {
 	return format.Bytes(o.Size)
 }
 
+const torchAPI = "torch" // as the ledger calls reports of PyTorch's allocators
+
 // FromTorch reports whether PyTorch's allocator ran out of memory.
-func (o *OOM) FromTorch() bool { return o.API == "torch" }
+func (o *OOM) FromTorch() bool { return o.API == torchAPI }
 
 // Caller returns what asked for the memory: "PyTorch's allocator", "cudaMalloc".
 func (o *OOM) Caller() string {
-	if o.FromTorch() {
-		return "PyTorch's allocator"
-	}
-	if name := untrusted.Clean(o.API); name != "" {
+	if name := CallText(o.API); name != "" {
 		return name
 	}
 	return "an unknown call"
+}
+
+// CallText returns the name of a call, which a process may have chosen: "PyTorch's allocator",
+// "cudaMalloc".
+func CallText(api string) string {
+	if api == torchAPI {
+		return "PyTorch's allocator"
+	}
+	return untrusted.Clean(api)
 }
 
 // OOMGPU is the GPU of an out-of-memory error, and who was on it.

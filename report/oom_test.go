@@ -20,3 +20,12 @@ func TestOOMText(t *testing.T) {
 		}
 	}
 }
+
+// TestACallOfTheAllocatorHasItsName: "torch" is a word of the ledger alone.
+func TestACallOfTheAllocatorHasItsName(t *testing.T) {
+	for api, want := range map[string]string{"torch": "PyTorch's allocator", "cudaMalloc": "cudaMalloc", "a\x1b[1m": "a[1m"} {
+		if got := CallText(api); got != want {
+			t.Errorf("%q: %q, want %q", api, got, want)
+		}
+	}
+}

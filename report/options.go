@@ -18,7 +18,11 @@ type Options struct {
 	Records map[uint32]string
 	Job     bool             // summary: the processes are those of a job: all that have ended, by rank
 	Steps   *steps.Session   // the steps of its trainings; nil: unknown
-	Since   *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
+	Peak    *ledger.Snapshot // explain, summary: the moment at which the memory is divided in place of the end, which has none
+	// Summary, without Peak: the books of processes that have ended at their peaks, with holders;
+	// nil: unknown.
+	Peaks map[ledger.ProcessID]*ledger.Snapshot
+	Since *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
 }
 
 // Limit returns how many entries a list shows.

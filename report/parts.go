@@ -14,7 +14,7 @@ import (
 
 // PartUsage returns the sum of a part, which is NVML's figure.
 func PartUsage(x *ledger.Part) uint64 {
-	return x.Tensors + x.Cached + x.Driver + x.Rounding + x.Untraced + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
+	return x.Tensors + x.Cached + x.Driver + x.Rounding + x.Untraced + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + x.Unexplained
 }
 
 // PartIdle returns how much of the rounding is uncertain: mostly what pools hold unused.
@@ -30,20 +30,24 @@ func PartIdle(s *ledger.Snapshot, x *ledger.Part) uint64 {
 // PartTerm is one term of the sum that makes up NVML's figure.
 type PartTerm struct {
 	Name  string
-	Bytes func(*ledger.Part) uint64
+	Plane string
+	Term  ledger.Term
 }
+
+// Bytes returns what a part has of the term.
+func (t *PartTerm) Bytes(x *ledger.Part) uint64 { return t.Term.Bytes(x) }
 
 // PartTerms are all terms of a part but the unexplained memory.
 var PartTerms = []PartTerm{
-	{PlaneName(PlaneTensor), func(x *ledger.Part) uint64 { return x.Tensors }},
-	{PlaneName(PlaneCache), func(x *ledger.Part) uint64 { return x.Cached }},
-	{PlaneName(PlaneDriver), func(x *ledger.Part) uint64 { return x.Driver }},
-	{MarkName(MarkRounding), func(x *ledger.Part) uint64 { return x.Rounding }},
-	{MarkName(MarkUntraced), func(x *ledger.Part) uint64 { return x.Untraced }},
-	{MarkName(MarkOlder), func(x *ledger.Part) uint64 { return x.OlderAllocated }},
-	{MarkName(MarkOlderCached), func(x *ledger.Part) uint64 { return x.OlderCached }},
-	{MarkName(MarkForeign), func(x *ledger.Part) uint64 { return x.Foreign }},
-	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
+	{PlaneName(PlaneTensor), PlaneTensor, ledger.TermTensors},
+	{PlaneName(PlaneCache), PlaneCache, ledger.TermCached},
+	{PlaneName(PlaneDriver), PlaneDriver, ledger.TermDriver},
+	{MarkName(MarkRounding), PlaneRounding, ledger.TermRounding},
+	{MarkName(MarkUntraced), PlaneTensor, ledger.TermUntraced},
+	{MarkName(MarkOlder), PlaneBefore, ledger.TermOlderAllocated},
+	{MarkName(MarkOlderCached), PlaneBefore, ledger.TermOlderCached},
+	{MarkName(MarkForeign), PlaneBefore, ledger.TermForeign},
+	{"allocations, GPU unknown", PlaneDriver, ledger.TermUnplaced},
 }
 
 // In returns what the term is called for processes. Of one that began within the session nothing is
@@ -83,14 +87,30 @@ func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 			fmt.Fprintf(&b, " (up to %s of it idle in pools)", format.Bytes(idle))
 		}
 	}
-	switch {
-	case x.Unexplained < 0:
-		b.WriteString(" - unexplained " + format.Bytes(-uint64(x.Unexplained)))
-	default:
-		b.WriteString(sign + "unexplained " + format.Bytes(uint64(x.Unexplained)))
+	b.WriteString(sign + "unexplained " + format.Bytes(x.Unexplained))
+	if text := BeyondText(s, x.Process, x.Taken); text != "" {
+		b.WriteString(", without " + text)
 	}
 	if x.Unlisted > 0 {
 		fmt.Fprintf(&b, ", without at least %s that is %s", format.Bytes(x.Unlisted), MarkName(MarkUnlisted))
 	}
 	return b.String()
+}
+
+// BeyondNVML is what all formats call ledger.Part.Beyond. It is in no sum.
+const BeyondNVML = "beyond NVML's figure"
+
+// BeyondText returns "2.00 MiB beyond NVML's figure, taken off context, other before attach" of a
+// part of a process, or "" if nothing is beyond it.
+func BeyondText(s *ledger.Snapshot, process int, taken ledger.Taken) string {
+	var names []string
+	for i := range PartTerms {
+		if t := &PartTerms[i]; taken[t.Term] > 0 {
+			names = append(names, t.In(s, process))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return format.Bytes(taken.Sum()) + " " + BeyondNVML + ", taken off " + strings.Join(names, " and ")
 }

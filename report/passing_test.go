@@ -28,6 +28,10 @@ func TestWhatComesAndGoesHasNotGrown(t *testing.T) {
 		}
 		return x
 	}
+	ofCUDA := func(x ledger.Site) ledger.Site {
+		x.Kind = ledger.Device
+		return x
+	}
 	each, latest := [8]uint64{100, 100, 100, 100, 100, 100, 100, 100}, [8]uint64{7: 800}
 	for _, c := range []struct {
 		name  string
@@ -37,33 +41,16 @@ func TestWhatComesAndGoesHasNotGrown(t *testing.T) {
 	}{
 		{"a list that grows", "history[*]", site(each, rising, 0), true},
 		{"a tensor that is copied into a longer one", "all", site(latest, rising, 0), true},
+		{"a list of what CUDA gave out", "buffers[*]", ofCUDA(site(each, rising, 0)), true},
 		{"gradients", "model.*.grad", site(latest, none, 0), false},
 		{"activations", NoHolder, site(latest, none, -1), false},
 		{"the loss of the step before, which took the place of an older one", "loss", site(latest, constant, 0), false},
-		{"memory that no site has", "cache[*]", site(each, rising, -1), true},
 	} {
 		k := &Kept{At: uint64(8 * time.Second), Between: 8 * time.Second, held: []HolderLine{{Held: ledger.Held{Holder: ledger.Holder{Path: c.path, Retention: retention.Read(0, c.path)}}}}}
 		k.Grown = []GrownLine{{HolderLine: k.held[0], By: ledger.HeldGrowth{Bytes: 800 * mib}}}
-		k.passing(&ledger.Snapshot{Sites: []ledger.Site{c.site}})
+		k.passing(&ledger.Snapshot{Sites: []ledger.Site{c.site}}, nil)
 		if len(k.Grown)+len(k.Passing) != 1 || (len(k.Grown) == 1) != c.grows {
 			t.Errorf("%s: %d grew, %d come and go", c.name, len(k.Grown), len(k.Passing))
 		}
-	}
-}
-
-// TestGradientsOutsideTheSampleAreLikeThoseInIt: what is only called alike is not.
-func TestGradientsOutsideTheSampleAreLikeThoseInIt(t *testing.T) {
-	const mib = 1 << 20
-	inSample := HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: `local "model".a.grad of train() (train.py:7)`, Retention: retention.Gradient}}}
-	k := &Kept{At: uint64(8 * time.Second), Between: 8 * time.Second, held: []HolderLine{inSample}}
-	for _, path := range []string{inSample.Path, `local "model".b.grad (autograd graph) of train() (train.py:7)`, `local "self".gradients[*] of train() (train.py:7)`, "x.grads[*]"} {
-		k.Grown = append(k.Grown, GrownLine{HolderLine: HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: path, Retention: retention.Read(0, path)}}}, By: ledger.HeldGrowth{Bytes: 8 * mib}})
-	}
-	k.passing(&ledger.Snapshot{Sites: []ledger.Site{{
-		Kind: ledger.Tensor, Window: uint64(time.Second), LiveBytes: 80 * mib, Cohorts: append(make([]ledger.Cohort, 7), ledger.Cohort{LiveBytes: 80 * mib}),
-		Holders: []ledger.SiteHolder{{Holder: 0, Bytes: 80 * mib}},
-	}}})
-	if len(k.Passing) != 2 || len(k.Grown) != 2 || k.Grown[0].Path != `local "self".gradients[*] of train() (train.py:7)` {
-		t.Errorf("grown: %+v\ncome and go: %+v", k.Grown, k.Passing)
 	}
 }

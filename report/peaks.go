@@ -125,7 +125,8 @@ func howEnded(p *ledger.Process) string {
 }
 
 // HeldText returns what a process held on GPUs at its peak, by plane: "3.10 GiB = tensors 2.00 GiB
-// + PyTorch cache 1.00 GiB + context, other before attach 100 MiB".
+// + PyTorch cache 1.00 GiB + before attach 100 MiB". A process that began within the session has
+// its CUDA context in place of memory before the attach.
 func HeldText(x *ledger.Peak) string {
 	sum, by := heldAt(x)
 	var b strings.Builder
@@ -139,7 +140,11 @@ func HeldText(x *ledger.Peak) string {
 		if n < 0 {
 			sign = " - "
 		}
-		b.WriteString(sign + PlaneName(plane) + " " + format.Bytes(uint64(max(n, -n))))
+		name := PlaneName(plane)
+		if list := x.Books.Processes; plane == PlaneBefore && len(list) > 0 && list[0].Begin > x.Books.Begin {
+			name = contextName
+		}
+		b.WriteString(sign + name + " " + format.Bytes(uint64(max(n, -n))))
 		sign = " + "
 	}
 	return b.String()
@@ -152,7 +157,7 @@ func SitesAsOfText(s *ledger.Snapshot, x *ledger.Peak) string {
 	if x.SitesBytes >= x.Bytes || x.SitesTime+near > x.Time && x.Time+near > x.SitesTime {
 		return ""
 	}
-	return fmt.Sprintf("sites at %s, when it had %d %% of the peak", format.Span(Minus(x.SitesTime, s.Begin)), x.SitesBytes*100/max(x.Bytes, 1))
+	return fmt.Sprintf("sites at %s, when it had %d%% of the peak", format.Span(Minus(x.SitesTime, s.Begin)), x.SitesBytes*100/max(x.Bytes, 1))
 }
 
 // RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB",

@@ -3,10 +3,9 @@
 package report
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 
-	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -17,7 +16,7 @@ const (
 	PlaneDriver      = "driver"      // all other memory allocated from CUDA; reports call it "other CUDA"
 	PlaneRounding    = "rounding"    // what the driver holds for allocations beyond their bytes
 	PlaneBefore      = "before"      // held at the attach
-	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
+	PlaneUnexplained = "unexplained" // NVML's figure minus all the others; never below 0: see BeyondNVML
 
 	// These belong to the sum of no GPU.
 	PlaneHost    = "host"    // page-locked memory of the host, and tensors in shared memory
@@ -66,36 +65,16 @@ const (
 	MarkCache       = "[pytorch cache]"
 	MarkNoSample    = "[tensors without a sample]"
 	MarkUntraced    = "[not traced]" // tensors: allocated while the budget did not allow to trace them
-	MarkOlder       = "[" + olderWords + "]"
-	MarkOlderCached = "[" + olderCachedWords + "]"
+	MarkOlder       = "[before attach: pytorch allocated]"
+	MarkOlderCached = "[before attach: pytorch cached]"
 	MarkAsleep      = "[asleep]"
 	MarkOlderAsleep = "[before attach: pytorch allocated, asleep]"
 	MarkUnlisted    = "[checkpointed or unknown]"
-	MarkForeign     = "[" + foreignWords + "]"
+	MarkForeign     = "[CUDA context, modules, other before attach]"
 	MarkUnexplained = "[unexplained]"
 	MarkRounding    = "[driver's rounding]"
 	MarkSystem      = "[system-allocated on the GPU's NUMA node]"
 )
-
-// Words of the marks of PlaneBefore.
-const (
-	olderWords       = "before attach: pytorch allocated"
-	olderCachedWords = "before attach: pytorch cached"
-	foreignWords     = "CUDA context, modules, other before attach"
-)
-
-// MarkLess returns a mark of PlaneBefore for a share from which bytes were taken, as the
-// unexplained memory is below zero: "[before attach: pytorch cached, less 12 MiB unexplained]".
-func MarkLess(mark string, bytes uint64) string {
-	words := foreignWords
-	switch mark {
-	case MarkOlder:
-		words = olderWords
-	case MarkOlderCached:
-		words = olderCachedWords
-	}
-	return fmt.Sprintf("[%s, less %s unexplained]", words, format.Bytes(bytes))
-}
 
 // MarkName returns how reports call the memory that a mark stands for: "tensors before attach".
 // Marks without such a name are returned as they are.
@@ -133,7 +112,7 @@ type Holding struct {
 	Process int
 	Device  int32
 	UUID    string
-	Live    int64 // bytes; negative where figures do not fit together
+	Live    int64 // bytes, never below 0; those of a site are less where they are beyond NVML's figure
 }
 
 // IsNameless reports whether the share is of tensors that no event gave out: only their holders are
@@ -224,7 +203,8 @@ func Holdings(s *ledger.Snapshot) []Holding {
 	list = append(list, asleepHoldings(s)...)
 	list = append(list, rests(s, list)...)
 	list = unlist(s, append(list, unplacedOlder(s)...))
-	for _, x := range s.Parts() {
+	parts := s.Parts()
+	for _, x := range parts {
 		add := func(plane, mark string, live int64) {
 			if live != 0 {
 				list = append(list, Holding{Plane: plane, Mark: mark, Process: x.Process, Device: x.Device, UUID: x.UUID, Live: live})
@@ -235,8 +215,9 @@ func Holdings(s *ledger.Snapshot) []Holding {
 		add(PlaneBefore, MarkOlderCached, int64(x.OlderCached))
 		add(PlaneBefore, MarkForeign, int64(x.Foreign))
 		add(PlaneRounding, MarkRounding, int64(x.Rounding))
-		add(PlaneUnexplained, MarkUnexplained, x.Unexplained)
+		add(PlaneUnexplained, MarkUnexplained, int64(x.Unexplained))
 	}
+	settle(list, parts)
 	return append(append(list, olderAsleep(s)...), systemHoldings(s)...)
 }
 
@@ -292,4 +273,54 @@ func GPUUUID(s *ledger.Snapshot, process int, device int32, kind ledger.Kind) st
 		return ""
 	}
 	return uuid
+}
+
+// settle leaves no share below 0, and takes off the shares of sites what the parts take off their
+// terms, so that no sum exceeds NVML's figure. Marks of the parts are smaller already.
+func settle(list []Holding, parts []ledger.Part) {
+	for i := range list {
+		if x := &list[i]; x.Live < 0 { // sampled tensors of sites are more than the exact total
+			n := -x.Live
+			x.Live = 0
+			takeOff(list, n, func(h *Holding) bool {
+				return h.Plane == x.Plane && h.Process == x.Process && h.Device == x.Device
+			})
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		on := func(plane, uuid string) func(h *Holding) bool {
+			return func(h *Holding) bool {
+				return h.Process == p.Process && h.UUID == uuid && (h.Plane == plane || plane == "") && h.onGPU() && !h.IsNameless()
+			}
+		}
+		rest := takeOff(list, int64(p.Taken[ledger.TermCached]), on(PlaneCache, p.UUID))
+		rest += takeOff(list, int64(p.Taken[ledger.TermDriver]), on(PlaneDriver, p.UUID))
+		rest += takeOff(list, int64(p.Taken[ledger.TermTensors]), on(PlaneTensor, p.UUID))
+		rest += takeOff(list, int64(p.Taken[ledger.TermUnplaced]), on("", ""))
+		takeOff(list, rest, on("", p.UUID))
+	}
+}
+
+// onGPU reports whether the share is in the sum of a GPU.
+func (h *Holding) onGPU() bool { return !h.Apart() && h.Plane != PlaneImported }
+
+// takeOff takes bytes off the largest of some shares, and returns what they did not have.
+func takeOff(list []Holding, bytes int64, of func(*Holding) bool) (rest int64) {
+	if bytes <= 0 {
+		return 0
+	}
+	var some []*Holding
+	for i := range list {
+		if h := &list[i]; h.Live > 0 && of(h) {
+			some = append(some, h)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b *Holding) int { return cmp.Compare(b.Live, a.Live) })
+	for _, h := range some {
+		n := min(bytes, h.Live)
+		h.Live -= n
+		bytes -= n
+	}
+	return bytes
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/imported"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -19,11 +20,11 @@ func FailuresText(s *ledger.Snapshot) string {
 	return format.Count(count, "failed allocation") + " (vramprof leaks shows them with their stacks)"
 }
 
-// Remarks returns sentences on what figures leave open: memory held by pools, memory freed without
-// a free, processes that ended, and unknown tensors.
+// Remarks returns sentences on what figures leave open: memory held by pools, imported memory
+// of processes that ended, memory freed without a free, processes that ended, and unknown tensors.
 func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 	list := append(objectTexts(s, st), contextOnlyTexts(s, st)...)
-	list = append(list, poolTexts(s)...)
+	list = append(append(list, poolTexts(s)...), imported.Remarks(s)...)
 	for i := range s.Processes {
 		if why := SegmentsOnly(s, st, i); why != "" {
 			list = append(list, format.Process(&s.Processes[i])+": segments only, no tensors: "+why)

@@ -24,6 +24,9 @@ type Row struct {
 	Incomplete                  bool         // incomplete: see Marks
 	Kept                        []HeldShare  // of memory from before the attach: who keeps it
 	Calls                       []apart.Call // by what the stacks of the line differ
+	Module                      string       // whose parameters, buffers or gradients most of it is: see Kept.ModuleOf
+
+	sites []*ledger.Site // whose own memory the row is
 }
 
 // Rows sums shares of memory by line of the user's own code, process, device and plane.
@@ -57,6 +60,7 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		}
 		if h.Site != nil && h.Mark == "" {
 			calls[i].Add(stack, head, uint64(max(h.Live, 0)))
+			rows[i].sites = append(rows[i].sites, h.Site)
 		}
 		r := &rows[i]
 		r.Bytes += h.Live
@@ -71,7 +75,8 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		}
 	}
 	for i := range rows {
-		rows[i].Calls = calls[i].Names()
+		r := &rows[i]
+		r.Calls, r.Module = calls[i].Names(), kept[r.Process].ModuleOf(r.sites)
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.AllocBytes, a.AllocBytes))

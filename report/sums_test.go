@@ -34,11 +34,11 @@ func TestNoReportAddsUpToMoreThanNVMLSays(t *testing.T) {
 				}
 				for k, x := range s.Parts() {
 					lines, usage := report.PartLines(&x)
-					var sum int64
+					var sum uint64
 					for _, l := range lines {
 						sum += l.Bytes
 					}
-					if sum != int64(usage) || usage != s.Balances[k].Usage+uint64(s.Balances[k].Since) {
+					if sum != usage || usage != s.Balances[k].Usage+uint64(s.Balances[k].Since) {
 						t.Errorf("the lines of %+v add up to %d, not to %d", x, sum, usage)
 					}
 				}

@@ -40,14 +40,14 @@ func NewTexts(s *ledger.Snapshot, st callstack.Stacks) Texts {
 // PartLine is a term of one part, with its bytes.
 type PartLine struct {
 	Name  string
-	Bytes int64 // negative only where figures do not fit together
+	Bytes uint64
 }
 
 // PartLines returns the terms of a part, which add up to usage. They are the same for all parts,
 // with "unexplained" last.
 func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
 	for i := range PartTerms {
-		lines = append(lines, PartLine{PartTerms[i].Name, int64(PartTerms[i].Bytes(x))})
+		lines = append(lines, PartLine{PartTerms[i].Name, PartTerms[i].Bytes(x)})
 	}
 	return append(lines, PartLine{"unexplained", x.Unexplained}), PartUsage(x)
 }

@@ -223,37 +223,6 @@ func CacheText(c *ledger.AllocatorCache) string {
 	return strings.Join(list, ", ")
 }
 
-// PoolName names the pool of an arena: "default", "CUDA graph 3", "MemPool 2".
-func PoolName(id caching.PoolID) string {
-	switch {
-	case !id.Private():
-		return "default"
-	case id[1] == 0:
-		return "CUDA graph " + strconv.FormatUint(id[0], 10)
-	case id[0] == 0:
-		return "MemPool " + strconv.FormatUint(id[1], 10)
-	}
-	return fmt.Sprintf("pool %d.%d", id[0], id[1])
-}
-
-// PoolLine is the line of code that a private pool is known by.
-type PoolLine struct {
-	Pool  caching.PoolID
-	Frame callstack.Frame // the headline of the stack that made the oldest segment which the pool still has
-}
-
-// PoolLines returns the lines of the pools that have memory of an allocator, by pool. A pool is
-// missing whose segments are all from before the attach, or have no stack: it is known by its id.
-func PoolLines(c *ledger.AllocatorCache, st callstack.Stacks) (list []PoolLine) {
-	for _, o := range c.Origins {
-		if slices.ContainsFunc(c.Arenas, func(a caching.ArenaCache) bool { return a.Pool == o.Pool }) {
-			stack := frames.Visible(st, o.Stack, o.API)
-			list = append(list, PoolLine{o.Pool, stack[frames.Headline(stack)]})
-		}
-	}
-	return list
-}
-
 // StreamNames names the streams of a cache: "default", and the others "stream 1", "stream 2" by
 // handle.
 func StreamNames(c *caching.Cache) map[uint64]string {

@@ -13,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/report/balance"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/pools"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -25,34 +26,66 @@ type Judgement struct {
 	Advice []string        // sentences on what to do, with the evidence; clean of control characters
 	Brief  []string        // Advice without the evidence
 
-	headOf []int // by site of the snapshot
-	heads  map[ledger.SiteID]int
+	paused   bool   // a budget paused the tracing of tensors
+	short    bool   // the session was too short to judge growth
+	failed   uint64 // when CUDA ran out of memory last, in ns of the session; 0: never
+	headOf   []int  // by site of the snapshot
+	heads    map[ledger.SiteID]int
+	evidence []string // by group
 }
 
 // Judge judges each line of code that allocates.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 	list := verdict.Judge(s, st)
-	j := &Judgement{Groups: verdict.JudgeLines(s, list), headOf: make([]int, len(list)), heads: map[ledger.SiteID]int{}}
+	j := &Judgement{Groups: verdict.JudgeLines(s, list), paused: paused(s), failed: ranOut(s), short: verdict.TooShort(s) > 0, headOf: make([]int, len(list)), heads: map[ledger.SiteID]int{}}
 	for i := range list {
 		j.headOf[i] = list[i].Head
 		j.heads[s.IDOf(&s.Sites[i])] = list[i].Head
 	}
 	j.GPUs = balancesOf(s, st, j.Groups)
-	var said []verdict.Advice
-	for _, a := range verdict.Advise(s, st, list) {
-		if n := slices.IndexFunc(said, func(o verdict.Advice) bool { return o.Text == a.Text && o.Line == a.Line }); n >= 0 { // said once, with the evidence of both
-			said[n].Bytes += a.Bytes
-			said[n].Evidence += "; " + a.Evidence
-			continue
+	full := map[string]bool{} // GPUs whose sentence has when they are full
+	for i := range j.GPUs {
+		if b := &j.GPUs[i]; b.GPU != nil && b.Full > 0 {
+			full[b.GPU.UUID] = true
 		}
-		said = append(said, a)
 	}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		j.evidence = append(j.evidence, evidenceText(g, full[GPUUUID(s, g.Process, g.Device, g.Kind)]))
+	}
+	said := sayOnce(verdict.Advise(s, st, list))
 	for i := range said {
 		j.Advice = append(j.Advice, adviceText(&said[i]))
 		said[i].Evidence = ""
 		j.Brief = append(j.Brief, adviceText(&said[i]))
 	}
 	return j
+}
+
+// mostEvidence is of how many processes or GPUs the same advice has its evidence.
+const mostEvidence = 2
+
+// sayOnce joins advice of the same sentence: the bytes of all, and the evidence of the first, as
+// "a; b; and 7 more like these" for the ranks of a job.
+func sayOnce(list []verdict.Advice) (said []verdict.Advice) {
+	var times []int
+	for _, a := range list {
+		n := slices.IndexFunc(said, func(o verdict.Advice) bool { return o.Text == a.Text && o.Line == a.Line })
+		if n < 0 {
+			said, times = append(said, a), append(times, 1)
+			continue
+		}
+		said[n].Bytes += a.Bytes
+		if times[n]++; times[n] <= mostEvidence && a.Evidence != "" {
+			said[n].Evidence += "; " + a.Evidence
+		}
+	}
+	for i := range said {
+		if more := times[i] - mostEvidence; more > 0 && said[i].Evidence != "" {
+			said[i].Evidence += fmt.Sprintf("; and %d more like these", more)
+		}
+	}
+	return said
 }
 
 // Headline returns the stack of a site as reports show it, and the index of its headline: see
@@ -90,21 +123,30 @@ func (j *Judgement) Sites() []SiteVerdict {
 	list := make([]SiteVerdict, len(j.headOf))
 	for i := range j.Groups {
 		g := &j.Groups[i]
-		text := untrusted.Clean(g.Evidence)
-		if what := g.Object.String(); what != "" {
-			text += "; " + what
-		}
-		if g.UntilFull > 0 {
-			text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
-		}
 		for _, site := range g.Sites {
-			list[site] = SiteVerdict{Class: g.Class.String(), Text: text, Head: j.headOf[site]}
+			list[site] = SiteVerdict{Class: g.Class.String(), Text: j.evidence[i], Head: j.headOf[site]}
 			if g.Object.OfLibrary() {
 				list[site].Library = g.Object.String()
 			}
 		}
 	}
 	return list
+}
+
+// Evidence returns that of a group, by its index: "… of 20.0 MiB/s; gradient; the GPU is full in 1h
+// at this rate". A GPU whose own sentence has when it is full is not named again: both are
+// estimates, of the GPU's usage and of what leaks, and differ.
+func (j *Judgement) Evidence(group int) string { return j.evidence[group] }
+
+func evidenceText(g *verdict.Group, full bool) string {
+	text := untrusted.Clean(g.Evidence)
+	if what := g.Object.String(); what != "" {
+		text += "; " + what
+	}
+	if g.UntilFull > 0 && !full {
+		text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
+	}
+	return text
 }
 
 // adviceText returns "train.py:73 Job.step: 471 MiB: keep loss.item() … (evidence)".
@@ -159,7 +201,7 @@ func PlaneKey(p balance.Plane) string {
 
 func balancesOf(s *ledger.Snapshot, st callstack.Stacks, lines []verdict.Group) (list []GPUBalance) {
 	for _, b := range balance.Of(s, lines) {
-		x := GPUBalance{Balance: b, Name: gpuName(s, &b), Used: usedText(s, &b)}
+		x := GPUBalance{Balance: b, Name: gpuName(s, &b), Used: usedText(s, st, &b)}
 		x.say(s, st)
 		list = append(list, x)
 	}
@@ -176,17 +218,20 @@ func gpuName(s *ledger.Snapshot, b *balance.Balance) string {
 	return fmt.Sprintf("GPU %d", b.GPU.Index)
 }
 
-func usedText(s *ledger.Snapshot, b *balance.Balance) string {
+func usedText(s *ledger.Snapshot, st callstack.Stacks, b *balance.Balance) string {
 	rows := slices.Clone(b.Rows)
 	slices.SortStableFunc(rows, func(x, y balance.Row) int { return cmp.Compare(y.Bytes, x.Bytes) })
 	var parts []string
 	for i := range rows {
 		if r := &rows[i]; r.Bytes > 0 {
 			text := PlaneText(r.Plane)
-			if r.Plane == balance.Before && !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.Begin <= s.Begin }) {
+			if r.Plane == balance.Before && !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.End == 0 && p.Begin <= s.Begin }) {
 				text = contextName
 			}
 			text += " " + format.Bytes(r.Bytes)
+			if graphs := min(graphsOf(s, st, b), r.Bytes); r.Plane == balance.Cache && graphs > 0 {
+				text += ", of it CUDA graphs " + format.Bytes(graphs)
+			}
 			if r.Grows() {
 				text += " (+" + format.Bytes(r.Grown) + " in " + format.Span(uint64(r.Over))
 				if r.Paused() {
@@ -238,11 +283,20 @@ func (b *GPUBalance) say(s *ledger.Snapshot, st callstack.Stacks) {
 		if r.Class < verdict.Leaking && r.Needs > 0 {
 			text += "; may be a warm-up: " + format.Span(uint64(r.Needs)) + " more decide"
 		}
-		add(text, r.Plane == balance.Tensors || r.Plane == balance.Driver)
+		unknown := r.Plane == balance.Tensors && r.Class < verdict.Leaking && paused(s)
+		if unknown {
+			text += "; tensors were not traced all the time, --budget off finds the line"
+		}
+		add(text, (r.Plane == balance.Tensors || r.Plane == balance.Driver) && !unknown)
 	}
 	if len(b.Objects) > 0 {
 		add("made since the attach and kept: "+objectList(st, b.Objects, func(o *ledger.Object) uint64 { return o.Live - o.Before }), false)
 	}
+}
+
+// paused reports whether a budget paused the tracing of tensors of a process.
+func paused(s *ledger.Snapshot) bool {
+	return slices.ContainsFunc(s.Tensors, func(t ledger.Tensors) bool { return len(t.Phases) > 0 })
 }
 
 // longestFull bounds a prediction: nothing grows at the same rate for so long.
@@ -269,8 +323,23 @@ func TooShortText(s *ledger.Snapshot) string {
 	return format.Span(s.End-s.Begin) + " are too short to judge growth: " + format.Span(uint64(needs)) + " decide"
 }
 
-// NoLineText returns what is said where no line of code grows: "No line grows", or what grows all
-// the same.
+// outOfMemory is the result of CUDA's driver and runtime for an allocation without room.
+const outOfMemory = 2
+
+// ranOut returns when CUDA last refused memory on a GPU to a process with PyTorch, which gives back
+// its cache then, in ns since the begin of the session; 0: never.
+func ranOut(s *ledger.Snapshot) (at uint64) {
+	reports := ReportTensors(s)
+	for i := range s.Failures {
+		if f := &s.Failures[i]; f.Result == outOfMemory && f.Device != ledger.CPUDevice && reports[f.Process] {
+			at = max(at, Minus(f.LastTime, s.Begin))
+		}
+	}
+	return at
+}
+
+// NoLineText returns what is said where no line of code grows: "No line grows", what grows all the
+// same, or that it is too early to know.
 func (j *Judgement) NoLineText() string {
 	var planes []string
 	for i := range j.GPUs {
@@ -281,10 +350,21 @@ func (j *Judgement) NoLineText() string {
 		}
 	}
 	switch {
+	case j.paused && slices.Contains(planes, PlaneText(balance.Tensors)):
+		return "No line is known to grow, but a GPU fills: " + strings.Join(planes, ", ")
 	case len(planes) > 0:
 		return "No line of code grows, but a GPU fills by other means: " + strings.Join(planes, ", ")
 	case slices.ContainsFunc(j.GPUs, func(b GPUBalance) bool { return len(b.Objects) > 0 }):
 		return "No line of code grows in what it allocates, but driver objects are made and kept"
+	}
+	if j.short {
+		return "Too early for a verdict on growth"
+	}
+	if len(j.Groups) > 0 && !slices.ContainsFunc(j.Groups, func(g verdict.Group) bool { return g.Class != verdict.Unknown }) {
+		return "No line is known to grow"
+	}
+	if j.failed > 0 {
+		return "No line grows since CUDA ran out of memory at " + format.Span(j.failed) + ", when PyTorch gave back its cache"
 	}
 	return "No line grows"
 }
@@ -301,4 +381,23 @@ func (j *Judgement) BalanceTexts(most int) (list []string) {
 		list = append(append(list, untrusted.Clean(b.Name+": "+b.Used)), b.Grows...)
 	}
 	return list
+}
+
+// graphsOf returns the free bytes in pools of CUDA graphs on a GPU, which explain shows as a row of
+// their own.
+func graphsOf(s *ledger.Snapshot, st callstack.Stacks, b *balance.Balance) (bytes uint64) {
+	for i := range s.Caches {
+		c := &s.Caches[i]
+		n := s.BalanceOf(c.Process, c.Index)
+		if n >= 0 && (b.GPU == nil || s.Balances[n].UUID != b.GPU.UUID) || n < 0 && (b.GPU != nil || c.Process != b.Process || c.Index != b.Device) {
+			continue
+		}
+		of := pools.Of(c, st)
+		for k := range c.Arenas {
+			if of.OfGraphs(c.Arenas[k].Pool) {
+				bytes += c.Arenas[k].Free
+			}
+		}
+	}
+	return bytes
 }

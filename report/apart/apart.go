@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apart finds the line of code that tells stacks apart. Where a helper allocates for
-// everybody, its line is the innermost of the user's own in all stacks, those that leak and those
-// that do not. What tells them apart is a caller of it.
+// Package apart finds the line of code that tells stacks apart. The line of a helper that allocates
+// for everybody is the innermost of the user's own in all stacks, whether they leak or not. What
+// differs is a caller of the helper.
 package apart
 
 import (

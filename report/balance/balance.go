@@ -174,16 +174,11 @@ func (b *builder) part(x *ledger.Part) {
 		return
 	}
 	rows := b.rows(b.at(x.Process, x.Device))
-	before := x.Foreign
-	if x.Unexplained < 0 { // older memory was freed
-		before -= min(before, uint64(-x.Unexplained))
-	} else {
-		rows[Unexplained].Bytes += uint64(x.Unexplained)
-	}
-	rows[Tensors].Bytes += x.Tensors + x.OlderAllocated
+	rows[Unexplained].Bytes += x.Unexplained
+	rows[Tensors].Bytes += x.Tensors + x.Untraced + x.OlderAllocated
 	rows[Cache].Bytes += x.Cached + x.OlderCached
 	rows[Driver].Bytes += x.Driver + x.Rounding + x.Unplaced
-	rows[Before].Bytes += before
+	rows[Before].Bytes += x.Foreign
 }
 
 // whole adds how what one process has on a device grows.

@@ -64,3 +64,27 @@ func TestAPausedProcessFillsNoGPU(t *testing.T) {
 		}
 	}
 }
+
+// TestTensorsThatWereNotTracedAreTensors: a budget moves tensors from before the attach to those
+// that were not traced, and nothing to other processes.
+func TestTensorsThatWereNotTracedAreTensors(t *testing.T) {
+	of := func(s *ledger.Snapshot) (tensors, others uint64) {
+		for _, b := range Of(s, nil) {
+			for _, r := range b.Rows {
+				switch r.Plane {
+				case Tensors:
+					tensors += r.Bytes
+				case Others:
+					others += r.Bytes
+				}
+			}
+		}
+		return tensors, others
+	}
+	s := reporttest.Held()
+	tensors, others := of(s)
+	s.Tensors[0].Untraced = s.Tensors[0].Older / 2
+	if a, b := of(s); s.Tensors[0].Untraced == 0 || a != tensors || b != others {
+		t.Errorf("%d bytes of tensors and %d of others, want %d and %d", a, b, tensors, others)
+	}
+}

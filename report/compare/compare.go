@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package compare puts GPU memory side by side by line of the user's own code: of processes, files
-// and moments, as columns of which some may be odd, or of two profiles, as differences.
+// and moments as columns, of which it flags outliers, or of two profiles as differences.
 package compare
 
 import (

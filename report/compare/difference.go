@@ -2,13 +2,17 @@
 
 package compare
 
-import "github.com/vramprof/vramprof/symbolize/callstack"
+import (
+	"github.com/vramprof/vramprof/report/apart"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
 
 // Change is a line of the user's own code, with the GPU memory that it held before and after.
 type Change struct {
 	Frame         callstack.Frame
 	Where         string // "python3 tensors cuda:0"
 	Before, After int64
+	Calls         []apart.Call // by what the stacks of the line differ, nil if by nothing
 }
 
 // HolderChange is a holder, with what it kept before and after.

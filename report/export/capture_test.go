@@ -106,9 +106,12 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 	fakecuda.OnlyFake(t, "it compares with the bytes of a stand-in for NCCL")
 	root := realtorch.Prepare(t)
 	dir := t.TempDir()
-	vramprof := filepath.Join(dir, "vramprof")
-	if out, err := exec.Command("go", "build", "-o", vramprof, "github.com/vramprof/vramprof/cmd/vramprof").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	vramprof := os.Getenv("VRAMPROF")
+	if vramprof == "" {
+		vramprof = filepath.Join(dir, "vramprof")
+		if out, err := exec.Command("go", "build", "-o", vramprof, "github.com/vramprof/vramprof/cmd/vramprof").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	env := append(root.Env(t, 1, 4<<30), "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0",
 		"PATH="+os.Getenv("PATH"), "HOME="+dir)

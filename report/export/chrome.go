@@ -54,9 +54,9 @@ type chrome struct {
 // Each allocation that ran out of memory, and each large one, is an instant with its line of code.
 // A counter is written when it changes.
 //
-// Unexplained bytes can be negative, which stacked charts cannot show, so they have a counter of
-// their own; with it, the planes add up to the usage at each time. JSON can hold these numbers
-// exactly, but viewers read them as 64-bit floats, which are exact to 8 PiB.
+// The planes add up to the usage at each time. What is beyond NVML's figure is in none of them, and
+// has a counter of its own. JSON can hold these numbers exactly, but viewers read them as 64-bit
+// floats, which are exact to 8 PiB.
 //
 // If the memory of a process of the snapshot was walked, a counter has what its largest holders
 // kept at each walk.
@@ -140,13 +140,9 @@ func (c *chrome) names() {
 type plane struct {
 	name string
 	sums [][]uint64 // the value is their sum
-	sign []int64    // instead of sums, for values that can be negative
 }
 
 func (p *plane) at(i int) int64 {
-	if p.sign != nil {
-		return p.sign[i]
-	}
 	var n int64
 	for _, list := range p.sums {
 		n += int64(list[i])
@@ -179,8 +175,7 @@ func (k *counter) step(c *chrome, i int) {
 	c.event(&traceEvent{Name: k.name, Category: "memory", Phase: "C", Time: c.at(c.t.Times[i]), PID: k.pid, TID: k.pid, Args: args})
 }
 
-// planesOf returns the counters of some rows together: "memory of …", "NVML usage of …",
-// "unexplained on …".
+// planesOf returns the counters of some rows together: "memory of …", "NVML usage of …".
 func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []counter {
 	of := func(name string, get func(*timeline.Row) []uint64) plane {
 		p := plane{name: name}
@@ -191,12 +186,6 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 		}
 		return p
 	}
-	unexplained := plane{name: "bytes", sign: make([]int64, len(c.t.Times))}
-	for _, r := range rows {
-		for i, n := range r.Unexplained {
-			unexplained.sign[i] += n
-		}
-	}
 	list := []counter{
 		{name: "memory of " + where, pid: pid, planes: []plane{
 			of(report.PlaneTensor, func(r *timeline.Row) []uint64 { return r.Tensors }),
@@ -204,11 +193,12 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 			of(report.PlaneDriver, func(r *timeline.Row) []uint64 { return r.Driver }),
 			of(report.PlaneRounding, func(r *timeline.Row) []uint64 { return r.Rounding }),
 			of(report.PlaneBefore, func(r *timeline.Row) []uint64 { return r.Before }),
+			of(report.PlaneUnexplained, func(r *timeline.Row) []uint64 { return r.Unexplained }),
 		}},
 		{name: "NVML usage of " + where, pid: pid, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Usage })}},
-		{name: "unexplained on " + where, pid: pid, planes: []plane{unexplained}},
 	}
 	for _, apart := range []counter{
+		{name: report.BeyondNVML + " on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Beyond })}},
 		{name: "page-locked host memory, first used on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Host })}},
 		{name: "managed memory of " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Managed })}},
 		{name: "system-allocated memory on the NUMA node of " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.System })}},

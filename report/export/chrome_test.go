@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -40,7 +41,8 @@ func rows(t *testing.T, list []told, seconds uint64) (*timeline.Timeline, []*led
 			r.Tensors, r.Cached, r.Driver = append(r.Tensors, x.Tensors), append(r.Cached, x.Cached), append(r.Driver, x.Driver)
 			r.Before = append(r.Before, x.OlderAllocated+x.OlderCached+x.Foreign)
 			r.Unexplained, r.Rounding = append(r.Unexplained, x.Unexplained), append(r.Rounding, x.Rounding)
-			r.Usage = append(r.Usage, x.Tensors+x.Cached+x.Driver+x.Rounding+x.OlderAllocated+x.OlderCached+x.Foreign+uint64(x.Unexplained))
+			r.Beyond = append(r.Beyond, x.Beyond())
+			r.Usage = append(r.Usage, x.Tensors+x.Cached+x.Driver+x.Rounding+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unexplained)
 			var host uint64
 			for k := range s.Sites {
 				if s.Sites[k].Kind.OnHost() && part.UUID == gpu0 && s.Processes[s.Sites[k].Process].PID == last.Processes[part.Process].PID {
@@ -186,9 +188,9 @@ func TestChromeCountersAddUpToTheLedgerAtEachTime(t *testing.T) {
 			planes := at(list, pid, "memory of "+where, us)
 			want := map[string]int64{
 				"tensor": int64(p.Tensors), "cache": int64(p.Cached), "driver": int64(p.Driver),
-				"before": int64(p.OlderAllocated + p.OlderCached + p.Foreign),
+				"before": int64(p.OlderAllocated + p.OlderCached + p.Foreign), "unexplained": int64(p.Unexplained),
 			}
-			sum := p.Unexplained
+			var sum int64
 			for name, n := range want {
 				if planes[name] != n {
 					t.Errorf("second %d: %d on %s: %s is %d, the books have %d", i, pid, where, name, planes[name], n)
@@ -197,8 +199,8 @@ func TestChromeCountersAddUpToTheLedgerAtEachTime(t *testing.T) {
 				gpus[p.UUID] += n
 			}
 			usage := at(list, pid, "NVML usage of "+where, us)["bytes"]
-			if gap := at(list, pid, "unexplained on "+where, us)["bytes"]; gap != p.Unexplained || usage != sum {
-				t.Errorf("second %d: %d on %s: usage %d of %d, unexplained %d of %d", i, pid, where, usage, sum, gap, p.Unexplained)
+			if beyond := at(list, pid, report.BeyondNVML+" on "+where, us)["bytes"]; uint64(beyond) != p.Beyond() || usage != sum {
+				t.Errorf("second %d: %d on %s: usage %d of %d, beyond %d of %d", i, pid, where, usage, sum, beyond, p.Beyond())
 			}
 			checked++
 		}

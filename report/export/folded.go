@@ -40,14 +40,7 @@ type FoldedOptions struct {
 // 4096". Below tensors from before the attach are the paths of their holders, as far as a walk
 // found them: "[before attach: pytorch allocated];__main__;model;weight 4096".
 //
-// The shares are those of the pprof profile, each byte in one line, with one difference: flame
-// graph tools take no weight below 0, and drop such a line. But [unexplained] is below 0 whenever a
-// process has freed memory that is older than the attach, because the driver's figure falls and the
-// sizes of these blocks are not known: the books still have them as "before attach". So what is
-// below 0 is taken from the shares before the attach of the same process and GPU, which then say so
-// in their name, "[… , less 12 MiB unexplained]", and the lines add up to the profile's total. What
-// there is nothing to take from (of tensors of a sample, a rounding) is named by a line of weight
-// 0, "[12 MiB below zero, not shown] 0", which tools accept and draw nothing for.
+// The shares are those of the pprof profile, each byte in one line.
 func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOptions) error {
 	sum := make(map[string]uint64)
 	for _, x := range heldShares(s, shares(s, o.Sample)) {
@@ -139,7 +132,7 @@ func heldShares(s *ledger.Snapshot, list []share) []share {
 	return out
 }
 
-// shares are those of a sample that are not 0; none is below.
+// shares are those of a sample that are not 0.
 func shares(s *ledger.Snapshot, sample Sample) []share {
 	var list []share
 	for _, h := range report.Holdings(s) {
@@ -154,7 +147,7 @@ func shares(s *ledger.Snapshot, sample Sample) []share {
 			list = append(list, x)
 		}
 	}
-	return settle(list)
+	return list
 }
 
 // allocated is what a site ever allocated; segments have their tensors instead, and imported memory
@@ -164,39 +157,4 @@ func allocated(h *report.Holding) int64 {
 		return 0
 	}
 	return int64(min(h.Site.AllocBytes, 1<<62))
-}
-
-// settle takes what is below 0 from the shares before the attach of the same process and GPU, the
-// least known of them first, and leaves no share below 0.
-func settle(list []share) []share {
-	taken := make(map[int]int64) // by index: what was taken from it
-	for i := range list {
-		x := &list[i]
-		if x.bytes >= 0 {
-			continue
-		}
-		for j := len(list) - 1; j >= 0 && x.bytes < 0; j-- {
-			y := &list[j]
-			if y.plane == report.PlaneBefore && y.bytes > 0 && y.process == x.process && y.uuid == x.uuid && y.device == x.device {
-				n := min(-x.bytes, y.bytes)
-				x.bytes += n
-				y.bytes -= n
-				taken[j] += n
-			}
-		}
-	}
-	for j, n := range taken {
-		list[j].mark = report.MarkLess(list[j].mark, uint64(n))
-	}
-	kept := list[:0]
-	for _, x := range list {
-		if x.bytes < 0 {
-			x.mark = fmt.Sprintf("[%s below zero, not shown]", format.Bytes(uint64(-x.bytes)))
-			x.site, x.bytes = nil, 0
-		} else if x.bytes == 0 {
-			continue
-		}
-		kept = append(kept, x)
-	}
-	return kept
 }

@@ -46,7 +46,7 @@ func FuzzNames(f *testing.F) {
 			Times: []uint64{begin, at}, Processes: s.Processes, GPUs: s.GPUs,
 			Marks: []timeline.Mark{{Time: begin + 2, Kind: timeline.Large, Size: 5 * mib, Stack: 1, API: api}},
 			Rows: []timeline.Row{{UUID: gpu0, Tensors: []uint64{0, 0}, Cached: []uint64{0, 0}, Driver: []uint64{0, 5 * mib}, Rounding: []uint64{0, 0}, Before: []uint64{0, 0},
-				Unexplained: []int64{0, 0}, Usage: []uint64{0, 5 * mib}, Host: []uint64{0, 0}}},
+				Unexplained: []uint64{0, 0}, Usage: []uint64{0, 5 * mib}, Host: []uint64{0, 0}}},
 		}
 		if err := Chrome(&trace, line, s, st); err != nil {
 			t.Fatal(err)

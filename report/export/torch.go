@@ -22,10 +22,10 @@ import (
 // allocations, each as a segment with one block: NCCL's buffers, those of libraries and extensions.
 // Memory from before the attach whose address is unknown is one block per plane at an invented
 // address, from 2^52 on, and so is each CUDA array. Together the segments of a GPU add up to what
-// NVML reports, except for negative unexplained bytes. Blocks outside the sample have the frame
-// "[not sampled]". If the process was walked, blocks have their holder as the leaf of their frames,
-// and memory from before the attach is one block for each holder, whose path is its stack.
-// Page-locked host memory, and imported memory, which its owner has, are left out.
+// NVML reports, or to more where blocks with an address alone are beyond that. Blocks outside the
+// sample have the frame "[not sampled]". If the process was walked, blocks have their holder as the
+// leaf of their frames, and memory from before the attach is one block for each holder, whose path
+// is its stack. Page-locked host memory, and imported memory, which its owner has, are left out.
 //
 // The trace has the newest events. "time_us" is wall-clock time. As in PyTorch's snapshots,
 // "frames" of a free are those of its allocation.
@@ -149,14 +149,18 @@ func (t *torch) about() {
 	p.UintItem("trace_events_dropped", t.s.trace.dropped)
 	p.UintItem("events_left_out", t.s.left+t.evicted())
 	p.UintItem("events_lost", t.snapshot.Stats.Lost)
+	writeWarnings(p, t.snapshot.Warnings)
+	p.EndDict()
+}
+
+func writeWarnings(p *pickle.Writer, warnings []string) {
 	p.String("warnings")
 	l := p.List()
-	for _, text := range t.snapshot.Warnings {
+	for _, text := range warnings {
 		l.Item()
 		p.String(untrusted.Clean(text))
 	}
 	l.End()
-	p.EndDict()
 }
 
 // evicted returns the number of the process's allocations that the ledger had no room for.

@@ -126,16 +126,13 @@ func (t *torch) inventions() (list []invention) {
 			continue
 		}
 		device := t.device(0, p.Device)
-		foreign := int64(p.Foreign)
 		if p.Unexplained > 0 {
-			list = append(list, invention{device, []block{{size: uint64(p.Unexplained), mark: report.MarkUnexplained}}})
-		} else {
-			foreign = max(foreign+p.Unexplained, 0)
+			list = append(list, invention{device, []block{{size: p.Unexplained, mark: report.MarkUnexplained}}})
 		}
 		if p.Rounding > 0 {
 			list = append(list, invention{device, []block{{size: p.Rounding, mark: report.MarkRounding}}})
 		}
-		list = append(list, invention{device, []block{{size: uint64(foreign), mark: report.MarkForeign}}})
+		list = append(list, invention{device, []block{{size: p.Foreign, mark: report.MarkForeign}}})
 	}
 	return list
 }

@@ -88,13 +88,7 @@ func (t *torchState) about() {
 	p.StringItem("comm", untrusted.Clean(t.Comm))
 	p.String("exact")
 	p.Bool(t.Exact())
-	p.String("warnings")
-	l := p.List()
-	for _, text := range t.Warnings {
-		l.Item()
-		p.String(untrusted.Clean(text))
-	}
-	l.End()
+	writeWarnings(p, t.Warnings)
 	p.EndDict()
 }
 

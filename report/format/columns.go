@@ -2,7 +2,12 @@
 
 package format
 
-import "github.com/mattn/go-runewidth"
+import (
+	"regexp"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
 
 // terminal measures text the same way in every locale: the same snapshot gives the same bytes.
 var terminal = &runewidth.Condition{StrictEmojiNeutral: true}
@@ -28,4 +33,34 @@ func Pad(s string, width int) string {
 		return terminal.FillLeft(s, -width)
 	}
 	return terminal.FillRight(s, width)
+}
+
+// unit matches the unit of the figure before it: "MiB", "GiB/min)", "%".
+var unit = regexp.MustCompile(`^(?:[KMGTPE]iB|B|%)(?:/\w+)?[),.;:]*$`)
+
+// Words returns the words of a text, which lines do not break: a figure and its unit are one.
+func Words(text string) (list []string) {
+	for _, word := range strings.Fields(text) {
+		if n := len(list) - 1; n >= 0 && unit.MatchString(word) && '0' <= list[n][len(list[n])-1] && list[n][len(list[n])-1] <= '9' {
+			list[n] += " " + word
+		} else {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+// CutWords returns a sentence if it takes at most width columns, else its first words and "…": it
+// cuts no figure, and none from its unit.
+func CutWords(s string, width int) string {
+	if Width(s) <= width {
+		return s
+	}
+	list := Words(s)
+	for n := len(list) - 1; n > 0; n-- {
+		if text := strings.Join(list[:n], " ") + " …"; Width(text) <= width {
+			return text
+		}
+	}
+	return Cut(s, width)
 }

@@ -2,7 +2,10 @@
 
 package format
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestTextIsCutByColumns(t *testing.T) {
 	for _, c := range []struct {
@@ -31,6 +34,26 @@ func TestTextIsCutByColumns(t *testing.T) {
 		}
 		if got := Pad(c.text, -c.width); got != c.back {
 			t.Errorf("Pad(%q, %d) = %q, want %q", c.text, -c.width, got, c.back)
+		}
+	}
+}
+
+func TestAFigureAndItsUnitAreOneWord(t *testing.T) {
+	got := Words("GPU 0: 38.0 GiB of 79.6 GiB: tensors (+1.95 GiB in 1m40s), 4,806 MiB/min, 10 % of 0 B.")
+	want := []string{"GPU", "0:", "38.0 GiB", "of", "79.6 GiB:", "tensors", "(+1.95 GiB", "in", "1m40s),", "4,806 MiB/min,", "10 %", "of", "0 B."}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if got := Words("a letter B, and MiB alone"); !slices.Equal(got, []string{"a", "letter", "B,", "and", "MiB", "alone"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestASentenceIsCutBetweenWords(t *testing.T) {
+	const text = "Peak of tensors 1.30 GiB in step 2,987 of 3,543"
+	for width, want := range map[int]string{47: text, 46: "Peak of tensors 1.30 GiB in step 2,987 of …", 26: "Peak of tensors 1.30 GiB …", 25: "Peak of tensors …", 5: "Peak…", 6: "Peak …"} {
+		if got := CutWords(text, width); got != want {
+			t.Errorf("%d columns: %q, want %q", width, got, want)
 		}
 	}
 }

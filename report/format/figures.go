@@ -4,6 +4,7 @@ package format
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -71,7 +72,7 @@ func Count(n uint64, noun string) string {
 }
 
 // Span returns a duration of ns nanoseconds in its two largest units: 2d4h, 3h05m, 2m12s, 8.5s,
-// 350ms.
+// 350ms, 90µs, 0ms.
 func Span(ns uint64) string {
 	d := time.Duration(min(ns, 1<<62))
 	day := 24 * time.Hour
@@ -86,6 +87,8 @@ func Span(ns uint64) string {
 		return fmt.Sprintf("%ds", d/time.Second)
 	case d >= time.Second:
 		return fmt.Sprintf("%d.%ds", d/time.Second, d%time.Second/(100*time.Millisecond))
+	case d > 0 && d < time.Millisecond:
+		return fmt.Sprintf("%dµs", max(d/time.Microsecond, 1))
 	}
 	return fmt.Sprintf("%dms", d/time.Millisecond)
 }
@@ -96,4 +99,20 @@ func Digits(s string) string {
 		return ""
 	}
 	return s
+}
+
+// Number returns three significant digits: "1,234", "12.3", "0.012".
+func Number(x float64) string {
+	size := math.Abs(x)
+	switch {
+	case x == 0:
+		return "0"
+	case size >= 99.95:
+		return humanize.Comma(int64(math.Round(x)))
+	case size >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	case size >= 0.1:
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.2g", x)
 }

@@ -5,6 +5,8 @@ package format
 import (
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func TestShortUUIDs(t *testing.T) {
@@ -35,7 +37,7 @@ func TestCountsHaveTheirPlural(t *testing.T) {
 
 func TestSpans(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0ms", 350 * time.Millisecond: "350ms", 8500 * time.Millisecond: "8.5s", 59 * time.Second: "59s",
+		0: "0ms", 512: "1µs", 90 * time.Microsecond: "90µs", 350 * time.Millisecond: "350ms", 8500 * time.Millisecond: "8.5s", 59 * time.Second: "59s",
 		132 * time.Second: "2m12s", 3*time.Hour + 5*time.Minute: "3h05m", 52 * time.Hour: "2d4h",
 	} {
 		if got := Span(uint64(d)); got != want {
@@ -51,6 +53,16 @@ func TestAShareIsNeverRoundedToNothing(t *testing.T) {
 	}{{0, 0, "0%"}, {0, 5, "0%"}, {1, 1 << 40, "less than 0.1%"}, {1, 1001, "less than 0.1%"}, {1, 1000, "0.1%"}, {833, 1000, "83.3%"}, {5, 5, "100.0%"}} {
 		if got := Share(c.part, c.whole); got != c.want {
 			t.Errorf("%d of %d: %q, want %q", c.part, c.whole, got, c.want)
+		}
+	}
+}
+
+func TestAProcessWithoutAPIDHasNone(t *testing.T) {
+	for want, p := range map[string]ledger.Process{
+		"python3 [42]": {Comm: "python3", PID: 42}, "PyTorch": {Comm: "PyTorch"}, "pid [7]": {PID: 7},
+	} {
+		if got := Process(&p); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

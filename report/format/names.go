@@ -132,11 +132,14 @@ func ShortUUID(uuid string) string {
 	return short
 }
 
-// Process returns "python3 [42]".
+// Process returns "python3 [42]", or "PyTorch" where the pid is unknown, as in a memory snapshot.
 func Process(p *ledger.Process) string {
 	comm := untrusted.Clean(p.Comm)
 	if comm == "" {
 		comm = "pid"
+	}
+	if p.PID == 0 {
+		return comm
 	}
 	return fmt.Sprintf("%s [%d]", comm, p.PID)
 }

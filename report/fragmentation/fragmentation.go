@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fragmentation finds the lines of code whose tensors keep PyTorch's cache from the driver:
-// a segment goes back only when none of its blocks lives.
+// a segment goes back only when none of its blocks is live.
 package fragmentation
 
 import (

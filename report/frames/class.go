@@ -12,7 +12,7 @@ const (
 	LibraryPython              // site-packages, the standard library
 	UserNative                 // the user's own
 	LibraryNative              // well-known libraries, the interpreter, what runs before main
-	Remark                     // no code: [truncated: …], [no stack]
+	Remark                     // no code: [truncated: …], [no stack trace: …]
 )
 
 // ClassOf returns the class of a frame, by the rules of isUser.

@@ -29,7 +29,7 @@ func Visible(st callstack.Stacks, id uint64, api string) []callstack.Frame {
 		if api == "torch" { // as the ledger calls reports of PyTorch's allocators
 			api = "tensors without a stack trace"
 		}
-		return []callstack.Frame{{Function: api}, {Function: "[no stack]", Mark: true}}
+		return []callstack.Frame{{Function: api}, NoStack(id)}
 	}
 	if !hasPython(list) {
 		return list
@@ -41,6 +41,16 @@ func Visible(st callstack.Stacks, id uint64, api string) []callstack.Frame {
 		}
 	}
 	return kept
+}
+
+// NoStack returns the frame that shows why an allocation has no stack trace. One with an id was
+// taken: it was lost on its way, or its process has too many to keep.
+func NoStack(id uint64) callstack.Frame {
+	why := "it could not be taken" // the notes of reports count the reasons
+	if id != 0 {
+		why = "it was lost, or not kept"
+	}
+	return callstack.Frame{Function: "[no stack trace: " + why + "]", Mark: true}
 }
 
 func hasPython(list []callstack.Frame) bool {

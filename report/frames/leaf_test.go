@@ -43,7 +43,7 @@ func TestStacksEndAtCodeThatPeopleCanChange(t *testing.T) {
 		cfunc    = reporttest.Native("PyCFuncPtr_call", library("/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so"), 1)
 		ffi      = reporttest.Native("ffi_call", library("/usr/lib/libffi.so.8"), 1)
 		cut      = callstack.Frame{Function: "[truncated: too deep]", Mark: true}
-		none     = callstack.Frame{Function: "[no stack]", Mark: true}
+		none     = frames.NoStack(0)
 	)
 	for _, c := range []struct {
 		name   string

@@ -55,7 +55,7 @@ func addresses(p *tab, in Input) {
 	p.click("#sites tbody tr:nth-child(2) button")
 	p.eval(`document.getElementById("flame").focus()`, nil)
 	p.press("Home", "ArrowDown", "Enter")
-	last := p.addressed("site=")
+	last := p.addressed("zoom=") // what was chosen last
 	want := p.view()
 	for _, part := range []string{"process=4242", "planes=tensor,cache,rounding,before,", "libraries=shown", "before=shown", "search=linear%7CLogger.ke%2B", "regex=true", "zoom=", "sort=head"} {
 		if !strings.Contains(last, part) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -52,6 +53,21 @@ func TestTensorsAsleepAreApartFromTheirGPU(t *testing.T) {
 	}
 	if awake != want || awake == 0 {
 		t.Errorf("%d bytes of tensors awake, want %d", awake, want)
+	}
+}
+
+// Rows of the table carry the name of the module whose memory they are.
+func TestRowsHaveTheNameOfTheirModule(t *testing.T) {
+	p := newPayload(&Input{Snapshot: reporttest.Modelled(), Stacks: reporttest.HelperStacks{}})
+	var got []string
+	for e, row := range p.Entries.Row {
+		if name := p.Strings[p.Entries.Module[e]]; e == row && name != "" {
+			got = append(got, p.Strings[p.Frames.Name[p.Entries.Head[e]]]+" "+name)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"Block.forward model.blocks.*.mlp"}; !slices.Equal(got, want) {
+		t.Errorf("modules of rows: %q, want %q", got, want)
 	}
 }
 

@@ -315,7 +315,11 @@ func (p *tab) press(keys ...string) {
 func (p *tab) mouse(kind, selector string, x, y float64) {
 	p.Helper()
 	var place struct{ X, Y, Width, Height float64 }
-	p.eval(fmt.Sprintf("document.querySelector(%q).getBoundingClientRect().toJSON()", selector), &place)
+	p.eval(fmt.Sprintf(`(() => {
+		const x = document.querySelector(%q), at = () => x.getBoundingClientRect(), y = at().top + %v * at().height;
+		if (y < 60 || y > innerHeight - 60) x.scrollIntoView({ block: "center", behavior: "instant" });
+		return at().toJSON();
+	})()`, selector, y), &place)
 	p.do("Input.dispatchMouseEvent", object{"type": kind, "x": place.X + x*place.Width, "y": place.Y + y*place.Height, "button": "left", "buttons": 1, "clickCount": 1}, nil)
 	p.settle()
 }

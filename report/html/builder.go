@@ -132,5 +132,6 @@ type entry struct {
 	alloc, allocObjects uint64
 	age                 int64
 	series              []int64
-	calls               []string // of the stack
+	calls               []string     // of the stack
+	site                *ledger.Site // whose own memory it is, or nil
 }

@@ -26,6 +26,9 @@ func (o *overTime) chart() *chartData {
 	for i := range o.tl.Rows {
 		r := &o.tl.Rows[i]
 		row := rowData{Process: o.processes[r.Process], GPU: o.gpus[i], Usage: o.differences(func(t int) int64 { return int64(r.Usage[t]) })}
+		if r.Beyond != nil {
+			row.Beyond = o.differences(func(t int) int64 { return int64(r.Beyond[t]) })
+		}
 		for _, plane := range planes {
 			row.Planes = append(row.Planes, o.differences(column(r, plane)))
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -71,49 +70,23 @@ func (b *builder) addDoubts() {
 	}
 }
 
-// Limits of what a page shows of purposes.
-const (
-	maxPurposes      = 32 // processes and GPUs, the largest first
-	maxPurposePieces = 8  // of a row
-)
-
-// purposes returns what the memory of processes is for.
-func (b *builder) purposes() []purposeData {
-	out := []purposeData{}
-	all := purpose.Of(b.s, b.in.Stacks)
-	for _, i := range purpose.BySize(all) {
-		x := &all[i]
-		if !x.Divided() || len(out) >= maxPurposes {
-			continue
-		}
-		p := purposeData{Title: x.Title(b.s), Bytes: x.Bytes, Rows: []purposeRow{}, Notes: list(x.Notes(b.s))}
-		rows, _, _ := x.Largest(len(x.Rows))
-		for k := range rows {
-			r := &rows[k]
-			row := purposeRow{Kind: string(r.Kind), Name: r.Name(), Bytes: r.Bytes, Known: r.Known()}
-			for n := range r.Pieces[:min(len(r.Pieces), maxPurposePieces)] {
-				if piece := &r.Pieces[n]; piece.HasName() {
-					row.Pieces = append(row.Pieces, purposePiece{shorten(piece.Name(r.Kind)), piece.Bytes})
-				}
-			}
-			p.Rows = append(p.Rows, row)
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
 func (b *builder) addParts() {
-	b.p.Parts = partsData{Names: []string{}, Rows: []partData{}, Purposes: b.purposes()}
+	b.p.Parts = partsData{Names: []string{}, Planes: []string{}, Rows: []partData{}, Purposes: b.purposes()}
 	parts := b.s.Parts()
+	var of []int
+	for i := range parts {
+		of = append(of, parts[i].Process)
+	}
+	for i := range report.PartTerms {
+		x := &report.PartTerms[i]
+		b.p.Parts.Names, b.p.Parts.Planes = append(b.p.Parts.Names, x.In(b.s, of...)), append(b.p.Parts.Planes, x.Plane)
+	}
+	b.p.Parts.Names, b.p.Parts.Planes = append(b.p.Parts.Names, "unexplained"), append(b.p.Parts.Planes, report.PlaneUnexplained)
 	for i := range parts {
 		x := &parts[i]
 		lines, usage := report.PartLines(x)
-		row := partData{Process: x.Process, GPU: b.gpu(x.UUID, x.Device), Usage: usage, Idle: min(b.s.Balances[i].Idle, x.Rounding)}
+		row := partData{Process: x.Process, GPU: b.gpu(x.UUID, x.Device), Usage: usage, Beyond: x.Beyond(), Idle: min(b.s.Balances[i].Idle, x.Rounding)}
 		for _, l := range lines {
-			if len(b.p.Parts.Rows) == 0 {
-				b.p.Parts.Names = append(b.p.Parts.Names, l.Name)
-			}
 			row.Lines = append(row.Lines, l.Bytes)
 		}
 		b.p.Parts.Rows = append(b.p.Parts.Rows, row)

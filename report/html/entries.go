@@ -120,6 +120,9 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	}
 	e.node, e.head = b.tree.leaf(path), s.head
 	e.below, e.callee, e.calls = s.below, s.callee, s.calls
+	if h.Mark == "" {
+		e.site = x
+	}
 	e.kind, e.api = b.text(format.Kind(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
 	e.age = b.age(x)
 	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
@@ -191,8 +194,8 @@ type rowKey struct{ head, process, gpu, plane, kind int }
 
 // rows writes which entries are one row: those of one line of code.
 func (b *builder) rows(c *entryColumns) {
-	first, calls := map[rowKey]int{}, map[int]*apart.Calls{}
-	c.Calls = make([]int, len(b.entries))
+	first, calls, sites := map[rowKey]int{}, map[int]*apart.Calls{}, map[int][]*ledger.Site{}
+	c.Calls, c.Module = make([]int, len(b.entries)), make([]int, len(b.entries))
 	for i := range b.entries {
 		e := &b.entries[i]
 		key := rowKey{e.head, e.process, e.gpu, e.plane, e.kind}
@@ -203,10 +206,14 @@ func (b *builder) rows(c *entryColumns) {
 		}
 		c.Row = append(c.Row, n)
 		calls[n].AddNames(e.calls, uint64(max(e.live, 0)))
+		if e.site != nil {
+			sites[n] = append(sites[n], e.site)
+		}
 	}
 	for i, n := range c.Row {
 		if n == i {
 			c.Calls[i] = b.text(shorten(apart.CallsText(calls[n].Names())))
+			c.Module[i] = b.text(shorten(b.kept.moduleOf(b.entries[i].process, sites[n])))
 		}
 	}
 }

@@ -164,6 +164,7 @@ func fixture() Input {
 		for range moments {
 			row.Usage, row.Tensors, row.Cached, row.Driver = append(row.Usage, 0), append(row.Tensors, 0), append(row.Cached, 0), append(row.Driver, 0)
 			row.Before, row.Unexplained, row.Host = append(row.Before, []uint64{22 * gib / 10, 420 * mib, 310 * mib}[i]), append(row.Unexplained, 0), append(row.Host, 0)
+			row.Beyond = append(row.Beyond, 0)
 			row.Rounding = append(row.Rounding, 0)
 		}
 		tl.Rows = append(tl.Rows, row)
@@ -235,11 +236,14 @@ func addTorch(tl *timeline.Timeline, s *ledger.Snapshot) {
 				LiveObjects: 2000, LiveBytes: row.Tensors[last], AllocObjects: 90_000, AllocBytes: 300 * gib, Sampled: 700, Error: 96 * mib,
 				Older: older, Segments: segments, Cached: cache[last], LargestFree: cache[last] / 2, Foreign: foreign})
 		}
+		before := row.Before[0]
 		for t := range moments {
-			row.Unexplained[t] = int64(uint64(24+t/4)*mib) - []int64{0, 60, 10}[i]*int64(mib) // below 0 of one
-			row.Usage[t] = row.Tensors[t] + row.Cached[t] + row.Driver[t] + row.Before[t] + uint64(row.Unexplained[t])
+			more := int64(uint64(24+t/4)*mib) - []int64{0, 60, 10}[i]*int64(mib)
+			row.Unexplained[t], row.Beyond[t] = uint64(max(more, 0)), uint64(max(-more, 0))
+			row.Before[t] -= row.Beyond[t]
+			row.Usage[t] = row.Tensors[t] + row.Cached[t] + row.Driver[t] + row.Before[t] + row.Unexplained[t]
 		}
-		s.Balances = append(s.Balances, ledger.Balance{Process: i, UUID: row.UUID, Device: row.Device, Usage: row.Usage[last], Peak: row.Usage[last], Baseline: row.Before[0]})
+		s.Balances = append(s.Balances, ledger.Balance{Process: i, UUID: row.UUID, Device: row.Device, Usage: row.Usage[last], Peak: row.Usage[last], Baseline: before})
 	}
 }
 
@@ -296,7 +300,7 @@ func large(sites, depth int) Input {
 		}
 	}
 	tl := &timeline.Timeline{Processes: []ledger.Process{{PID: 77, Comm: "python3", Begin: begin, Devices: []string{gpu0}}}, GPUs: []ledger.GPU{{UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 41 * gib}}}
-	row := timeline.Row{UUID: gpu0, Usage: make([]uint64, moments), Tensors: make([]uint64, moments), Cached: make([]uint64, moments), Driver: make([]uint64, moments), Rounding: make([]uint64, moments), Before: make([]uint64, moments), Unexplained: make([]int64, moments), Host: make([]uint64, moments)}
+	row := timeline.Row{UUID: gpu0, Usage: make([]uint64, moments), Tensors: make([]uint64, moments), Cached: make([]uint64, moments), Driver: make([]uint64, moments), Rounding: make([]uint64, moments), Before: make([]uint64, moments), Unexplained: make([]uint64, moments), Host: make([]uint64, moments)}
 	for t := range moments {
 		tl.Times = append(tl.Times, begin+uint64(t)*second)
 	}

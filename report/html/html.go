@@ -26,7 +26,7 @@ import (
 var files embed.FS
 
 // Scripts in the order of their dependence.
-var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "steps", "panels", "names", "address", "profile", "main"}
+var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "steps", "purposes", "panels", "names", "address", "profile", "main"}
 
 // smallData is the most bytes of JSON that stay readable in the page; more are compressed.
 const smallData = 32 << 10

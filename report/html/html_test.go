@@ -5,6 +5,7 @@ package html
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -98,13 +99,42 @@ func TestPartsAddUpToUsage(t *testing.T) {
 	in := fixture()
 	p := newPayload(&in)
 	for _, row := range p.Parts.Rows {
-		sum := int64(0)
+		sum := uint64(0)
 		for _, n := range row.Lines {
 			sum += n
 		}
-		if uint64(sum) != row.Usage || len(row.Lines) != len(p.Parts.Names) {
+		if sum != row.Usage || len(row.Lines) != len(p.Parts.Names) {
 			t.Errorf("parts of process %d: %d, NVML says %d", row.Process, sum, row.Usage)
 		}
+	}
+}
+
+// The fixture's second process is beyond NVML's figure: the payload has it at the end and over
+// time, apart from planes that are never below 0, and the script has its name.
+func TestThePageHasWhatIsBeyondNVMLsFigure(t *testing.T) {
+	in := fixture()
+	p := newPayload(&in)
+	parts := in.Snapshot.Parts()
+	var some bool
+	for i, row := range p.Parts.Rows {
+		some = some || row.Beyond > 0
+		if row.Beyond != parts[i].Beyond() {
+			t.Errorf("row %d has %d bytes, want %d", i, row.Beyond, parts[i].Beyond())
+		}
+	}
+	for i, r := range p.Chart.Rows {
+		for _, plane := range r.Planes {
+			level := int64(0)
+			for _, n := range plane {
+				if level += n; level < 0 {
+					t.Errorf("row %d has %d bytes", i, level)
+				}
+			}
+		}
+		some = some && (len(r.Beyond) > 0) == (p.Parts.Rows[i].Beyond > 0)
+	}
+	if script, err := os.ReadFile("js/data.js"); err != nil || !some || !strings.Contains(string(script), `"`+report.BeyondNVML+`"`) {
+		t.Errorf("nothing is beyond NVML's figure, or the script has another name for it: %v", err)
 	}
 }
 

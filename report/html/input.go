@@ -7,11 +7,15 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
+
+// MaxPast is how many processes that have ended a page shows the purposes of.
+const MaxPast = 16
 
 // Input is what a page shows. Write does not change it.
 type Input struct {
@@ -26,6 +30,8 @@ type Input struct {
 	Verdicts []report.SiteVerdict // of each of Snapshot.Sites, or nil
 	Balance  []string             // what each GPU is used for and what of it grows, shown first
 	Advice   []string             // sentences on what to do, shown with what leaks
+
+	Past []purpose.Past // what processes that have ended used at their peaks
 
 	Title string // "": a title with the host's name
 
@@ -47,8 +53,10 @@ func (in *Input) check() error {
 				return fmt.Errorf("row %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
 			}
 		}
-		if r.Managed != nil && len(r.Managed) != n || r.System != nil && len(r.System) != n || r.Asleep != nil && len(r.Asleep) != n {
-			return fmt.Errorf("row %d of the timeline does not fit to its %d moments", i, n)
+		for _, list := range [][]uint64{r.Beyond, r.Managed, r.System, r.Asleep} {
+			if list != nil && len(list) != n {
+				return fmt.Errorf("row %d of the timeline does not fit to its %d moments", i, n)
+			}
 		}
 	}
 	for i := range tl.Sites {

@@ -156,6 +156,14 @@ func (k *kept) leaf(x *keeper) int32 {
 	return k.tree.leaf(list)
 }
 
+// moduleOf returns the module of a process that most memory of its sites belongs to, or "".
+func (k *kept) moduleOf(process int, sites []*ledger.Site) string {
+	if k == nil {
+		return ""
+	}
+	return k.by[process].ModuleOf(sites)
+}
+
 // link notes who keeps a holding, whose entry has this index.
 func (k *kept) link(entry int, h *report.Holding) {
 	if k == nil {

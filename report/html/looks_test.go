@@ -197,8 +197,8 @@ func foldsOlder(p *tab, in Input) {
 		p.Errorf("folded, the graph has %.0f bytes, want %.0f", got, sum(in, ""))
 	}
 	boxes := p.number("#flame", "boxes")
-	p.mouse("mousePressed", "#flame-canvas", 0.99, 0.2) // the narrow box
-	p.mouse("mouseReleased", "#flame-canvas", 0.99, 0.2)
+	p.mouse("mousePressed", "#flame-canvas", 0.99, 0.3) // the narrow box
+	p.mouse("mouseReleased", "#flame-canvas", 0.99, 0.3)
 	if text := p.text("#sites-count"); text != "1–11 of 11" || p.number("#flame", "boxes") <= boxes {
 		p.Errorf("unfolded, there are sites %q and %.0f boxes, before %.0f", text, p.number("#flame", "boxes"), boxes)
 	}

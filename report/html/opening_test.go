@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -21,7 +22,12 @@ func ended(list ...int) Input {
 		s.Processes[i].End = s.End - second
 		s.Processes[i].Totals = []ledger.Total{{Kind: ledger.Device, PeakBytes: gib, PeakTime: begin + 20*second}}
 	}
+	for _, i := range list {
+		books := in.Snapshot.Only(func(p *ledger.Process) bool { return p.PID == s.Processes[i].PID })
+		s.Peaks = append(s.Peaks, ledger.Peak{Process: i, Bytes: s.Processes[i].PeakBytes, Time: begin + 117*second, Books: books})
+	}
 	in.Snapshot = &s
+	in.Past = purpose.AtPeaks(&s, in.Stacks, nil, MaxPast)
 	return in
 }
 
@@ -59,12 +65,12 @@ func endedPage(t *testing.T, b *browser) {
 	}
 	p.says(map[string]string{"#opening": "3 processes have ended. Shown is what was held at the error, after 1m58s. Show what was left", "#range-text": "after 1m58s"})
 	p.screenshot("ended")
-	if got, want := p.text("#parts tbody tr:last-child .sum"), format.Bytes(uint64(rowsAt(in, 118))); got != want {
+	if got, want := p.sum(), format.Bytes(uint64(rowsAt(in, 118))); got != want {
 		t.Errorf("opened with %s in the reconciliation, want %s", got, want)
 	}
 	p.says(map[string]string{"#parts-head": "Where the GPU's bytes were after 1m58s", "#gpus": "at the end"})
 	p.click("#opening button")
-	if got, want := p.text("#parts tbody tr:last-child .sum"), format.Bytes(uint64(sum(in, ""))); got != want {
+	if got, want := p.sum(), format.Bytes(uint64(sum(in, ""))); got != want {
 		t.Errorf("at the end %s in the reconciliation, want %s", got, want)
 	}
 	p.says(map[string]string{"#parts-head": "Where the GPU's bytes are at the end"})

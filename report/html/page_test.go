@@ -5,11 +5,13 @@ package html
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // near compares bytes, which are whole numbers in the page as long as they are below 2^53.
@@ -66,7 +68,34 @@ func TestPageInChromium(t *testing.T) {
 	t.Run("an ended session", func(t *testing.T) { endedPage(t, b) })
 	t.Run("who keeps it", func(t *testing.T) { heldPage(t, b) })
 	t.Run("failed walks", func(t *testing.T) { failedWalks(t, b) })
+	t.Run("started commands", func(t *testing.T) { startedPage(t, b) })
 	t.Run("looks", func(t *testing.T) { looks(t, b, page) })
+}
+
+// startedPage checks that nothing of processes that began within the session is called older than
+// the attach, and that a small share is not written as none.
+func startedPage(t *testing.T, b *browser) {
+	for within, want := range map[bool]string{false: " from before the attach", true: " in CUDA contexts"} {
+		in := fixture()
+		s := *in.Snapshot
+		s.Processes, s.Sites = slices.Clone(s.Processes), slices.Clone(s.Sites)
+		for i := range s.Processes {
+			if within {
+				s.Processes[i].Begin = s.Begin + second
+			}
+		}
+		small := slices.IndexFunc(s.Sites, func(x ledger.Site) bool { return x.LiveBytes == 72*mib })
+		s.Sites[small].LiveBytes = 4096
+		in.Snapshot, in.Timeline = &s, nil
+		p := b.open(t, written(t, in), 1200, 1000, "dark")
+		if sum, count := p.text("#sum"), p.text("#sites-count"); !strings.Contains(sum, want) || !strings.Contains(count, want) {
+			t.Errorf("begun within the session %v: %q and %q, want %q", within, sum, count, want)
+		}
+		if rows := p.text("#sites tbody"); strings.Contains(rows, "0.00 %") || !strings.Contains(rows, "<0.01 %") {
+			t.Errorf("a share of nothing in %q", rows)
+		}
+		p.clean()
+	}
 }
 
 func graphAddsUp(p *tab, in Input) {
@@ -76,9 +105,8 @@ func graphAddsUp(p *tab, in Input) {
 	if got, want := p.text("#sum b"), format.Bytes(uint64(sum(in, ""))); got != want {
 		p.Errorf("the page says %q, want %q", got, want)
 	}
-	less := -sum(in, "") + p.number("#flame", "drawn")
-	if text := p.text("#sum"); less <= 0 || !strings.Contains(text, "−"+format.Bytes(uint64(less))+" of that cannot be drawn") {
-		p.Errorf("of what is below 0, %.0f bytes, the page says %q", less, text)
+	if text := p.text("#sum"); p.number("#flame", "drawn") != sum(in, "") || strings.Contains(text, "cannot be drawn") {
+		p.Errorf("nothing is below 0, and %.0f bytes are drawn: %q", p.number("#flame", "drawn"), text)
 	}
 	usage := uint64(0)
 	for i := range in.Snapshot.Balances {
@@ -336,8 +364,14 @@ func named(p *tab, _ Input) {
 	}
 }
 
+// sum returns the figure at the end of the reconciliation, without what is beyond it.
+func (p *tab) sum() (text string) {
+	p.eval(`document.querySelector("#parts tbody tr:last-child .sum").firstChild.textContent`, &text)
+	return text
+}
+
 func says(p *tab, in Input) {
-	if text := p.text("#parts tbody tr:last-child .sum"); text != format.Bytes(uint64(sum(in, ""))) {
+	if text := p.sum(); text != format.Bytes(uint64(sum(in, ""))) {
 		p.Errorf("the reconciliation ends with %q", text)
 	}
 	p.says(map[string]string{

@@ -100,22 +100,28 @@ type entryColumns struct {
 	Callee       []int     `json:"callee"`     // and what the code above them called
 	Row          []int     `json:"row"`        // the first entry of the same line of code, process, GPU, plane and kind
 	Calls        []int     `json:"calls"`      // of the first entry of a row: by what the stacks of the row differ
+	Module       []int     `json:"module"`     // likewise: whose parameters, buffers or gradients most of the row is
 	Series       [][]int64 `json:"series"`     // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
 }
 
 // partsData is the reconciliation: the Lines of a row add up to its Usage.
 type partsData struct {
 	Names    []string      `json:"names"`
+	Planes   []string      `json:"planes"` // of Names
 	Rows     []partData    `json:"rows"`
 	Purposes []purposeData `json:"purposes"`
 }
 
-// purposeData is what the memory of a process and GPU is for at the end.
+// purposeData is what the memory of a process and GPU is for at the end; of a process that has
+// ended, at its peak.
 type purposeData struct {
-	Title string       `json:"title"` // "python3 [42] on cuda:0, GPU-1a2b3c4d"
-	Bytes int64        `json:"bytes"`
-	Rows  []purposeRow `json:"rows"`
-	Notes []string     `json:"notes"`
+	Process int          `json:"process"`
+	GPU     int          `json:"gpu"`
+	Time    int64        `json:"time"`  // of the peak; -1: the end
+	Title   string       `json:"title"` // "python3 [42] on cuda:0, GPU-1a2b3c4d"
+	Bytes   int64        `json:"bytes"`
+	Rows    []purposeRow `json:"rows"`
+	Notes   []string     `json:"notes"`
 }
 
 type purposeRow struct {
@@ -132,11 +138,12 @@ type purposePiece struct {
 }
 
 type partData struct {
-	Process int     `json:"process"`
-	GPU     int     `json:"gpu"`
-	Lines   []int64 `json:"lines"`
-	Usage   uint64  `json:"usage"`
-	Idle    uint64  `json:"idle,omitempty"` // at most this much of the rounding lies unused in pools
+	Process int      `json:"process"`
+	GPU     int      `json:"gpu"`
+	Lines   []uint64 `json:"lines"`
+	Usage   uint64   `json:"usage"`
+	Beyond  uint64   `json:"beyond,omitempty"` // NVML's figure, and taken off Lines
+	Idle    uint64   `json:"idle,omitempty"`   // at most this much of the rounding lies unused in pools
 }
 
 // chartData is what was held over time. Columns begin with a value; then come differences.
@@ -151,8 +158,9 @@ type chartData struct {
 type rowData struct {
 	Process int       `json:"process"`
 	GPU     int       `json:"gpu"`
-	Usage   []int64   `json:"usage"`  // of NVML
-	Planes  [][]int64 `json:"planes"` // in the order of payload.Planes; empty: always 0
+	Usage   []int64   `json:"usage"`            // of NVML
+	Beyond  []int64   `json:"beyond,omitempty"` // NVML's figure, in no plane
+	Planes  [][]int64 `json:"planes"`           // in the order of payload.Planes; empty: always 0
 }
 
 type markData struct {

@@ -146,7 +146,7 @@ func (o *overTime) moments() map[int]bool {
 
 // total returns all memory of a row at a moment.
 func total(r *timeline.Row, t int) int64 {
-	return r.Unexplained[t] + int64(r.Tensors[t]+r.Cached[t]+r.Driver[t]+r.Rounding[t]+r.Before[t])
+	return int64(r.Unexplained[t] + r.Tensors[t] + r.Cached[t] + r.Driver[t] + r.Rounding[t] + r.Before[t])
 }
 
 // changes counts the changes of all sites on a grid.
@@ -243,7 +243,7 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 	case report.PlaneImported:
 		return unsigned(nil)
 	}
-	return func(t int) int64 { return r.Unexplained[t] }
+	return unsigned(r.Unexplained)
 }
 
 var restMarks = map[string]string{

@@ -24,9 +24,9 @@ func TestPageOfServe(t *testing.T) {
 	if vramprof == "" {
 		t.Skip("VRAMPROF_SERVE_PAGE names no vramprof: see scripts/test-page.sh")
 	}
-	x := &daemon{T: t, program: vramprof, archive: t.TempDir(), address: freeAddress(t)}
+	x := &daemon{T: t, program: vramprof, name: "train.py", archive: t.TempDir(), address: freeAddress(t)}
 	x.start()
-	program := train(t)
+	program := x.run("train.py")
 	b := html.OpenBrowser(t)
 	p := b.Visit(t, "http://"+x.address+"/", 1400, "light")
 	p.Wait(`document.querySelector("#sites tbody .site .name")?.textContent.includes("train_step")`)
@@ -103,15 +103,15 @@ func freeAddress(t *testing.T) string {
 // daemon is a vramprof serve.
 type daemon struct {
 	*testing.T
-	program, archive, address string
-	cmd                       *exec.Cmd
+	program, name, archive, address string
+	cmd                             *exec.Cmd
 }
 
 func (d *daemon) start() {
 	d.Helper()
 	var log bytes.Buffer
-	d.cmd = exec.Command(d.program, "serve", "--name", "train.py", "--web.listen-address", d.address, "--archive", d.archive, "--run-dir", "")
-	d.cmd.Stderr = &log
+	d.cmd = exec.Command(d.program, "serve", "--name", d.name, "--web.listen-address", d.address, "--archive", filepath.Join(d.archive, "captures"), "--run-dir", "")
+	d.cmd.Stderr, d.cmd.Env = &log, append(os.Environ(), "FAKECUDA_SHM="+d.gpu())
 	if err := d.cmd.Start(); err != nil {
 		d.Fatal(err)
 	}
@@ -130,6 +130,9 @@ func (d *daemon) start() {
 	d.Fatalf("vramprof serve is not ready: %s", log.String())
 }
 
+// gpu is the fake GPU that the daemon and its programs share.
+func (d *daemon) gpu() string { return filepath.Join(d.archive, "gpu") }
+
 func (d *daemon) stop() {
 	if d.cmd == nil {
 		return
@@ -139,18 +142,18 @@ func (d *daemon) stop() {
 	d.cmd = nil
 }
 
-// train starts a program that leaks.
-func train(t *testing.T) *exec.Cmd {
-	t.Helper()
-	program, err := filepath.Abs("../../testdata/programs/train.py")
+// running starts a program of testdata.
+func (d *daemon) run(name string) *exec.Cmd {
+	d.Helper()
+	program, err := filepath.Abs("../../testdata/programs/" + name)
 	if err != nil {
-		t.Fatal(err)
+		d.Fatal(err)
 	}
 	cmd := exec.Command("python3", program)
-	cmd.Env = append(os.Environ(), "FAKECUDA_SHM="+filepath.Join(t.TempDir(), "gpu"), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "FAKECUDA_SHM="+d.gpu(), "PYTHONDONTWRITEBYTECODE=1")
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		d.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	d.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	return cmd
 }

@@ -3,6 +3,7 @@
 package html
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -42,7 +43,22 @@ type phaseData struct {
 	Peak   bool   `json:"peak"`
 }
 
-const maxStepProcesses = 32
+const (
+	maxStepProcesses = 32
+	mostLiveSteps    = 200 // of a process on a page that follows a session
+)
+
+// fewer joins neighbors, of which the highest counts, until there are at most so many.
+func fewer(numbers, highs []uint64, most int) (n, h []uint64) {
+	stride := (len(highs) + most - 1) / most
+	if stride <= 1 {
+		return numbers, highs
+	}
+	for i := 0; i < len(highs); i += stride {
+		n, h = append(n, numbers[i]), append(h, slices.Max(highs[i:min(i+stride, len(highs))]))
+	}
+	return n, h
+}
 
 // addSteps adds the steps of processes.
 func (b *builder) addSteps() {
@@ -55,12 +71,15 @@ func (b *builder) addSteps() {
 		k := max(x.Index(x.Main()), 0)
 		d := stepsData{Title: format.Process(p) + " on " + format.Device(x.Main(), ledger.Device), Texts: []string{untrusted.Clean(x.Text())}}
 		d.Numbers, d.Highs = x.Highs(k)
+		if b.in.Live != nil { // it is sent again and again
+			d.Numbers, d.Highs = fewer(d.Numbers, d.Highs, mostLiveSteps)
+		}
 		if at, bytes, ok := x.Peak(k); ok {
 			d.Texts = append(d.Texts, "The peak of its tensors, "+format.Bytes(bytes)+", is "+x.PlaceText(at)+".")
 			b.addStep(&d, at, k)
 		}
-		if grows := x.Growth(k); grows > 0 {
-			d.Texts = append(d.Texts, "Tensors grow by "+format.Bytes(grows)+" a step.")
+		if grows := x.Growth(k).Text(); grows != "" {
+			d.Texts = append(d.Texts, "Tensors grow by "+grows+".")
 		}
 		b.p.Steps = append(b.p.Steps, d)
 	}

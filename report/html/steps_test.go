@@ -16,7 +16,7 @@ func stepsPage(t *testing.T, b *browser) {
 	for _, width := range []int{400, 1200} {
 		p := b.open(t, written(t, in), width, 900, "light")
 		text := p.text("#steps-section")
-		for _, want := range []string{"57 steps of 1.0s, certain by optimizer.step at train.py:40", "36.7 GiB, is in step 41 of 57, in backward", "Tensors grow by 12.0 MiB a step", "backward, the peak"} {
+		for _, want := range []string{"57 steps of 1.0s (55.6 a minute), certain by optimizer.step at train.py:40", "36.7 GiB, is in step 41 of 57, in backward", "Tensors grow by 12.0 MiB a step", "backward, the peak"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%d: no %q in %q", width, want, text)
 			}

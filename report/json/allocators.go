@@ -9,6 +9,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/pools"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/caching"
@@ -40,7 +41,8 @@ type AllocatorReport struct {
 	OutOfMemory    uint64            `json:"out_of_memory"`      // since the process began: errors that the program got
 	Repaired       uint64            `json:"repaired,omitempty"` // allocations and frees of the process whose event was lost, and that readings showed
 	RepairedBytes  uint64            `json:"repaired_bytes,omitempty"`
-	Arenas         []ArenaReport     `json:"arenas"` // the largest first, at most as many as sites
+	Arenas         []ArenaReport     `json:"arenas"`                   // the largest first, at most as many as sites
+	Captures       []CaptureReport   `json:"graph_captures,omitempty"` // by pool and time, at most as many as sites
 }
 
 // CacheKindReport is the part of a cache that is there for one reason.
@@ -51,7 +53,7 @@ type CacheKindReport struct {
 
 // ArenaReport is what shares free memory: one pool, one stream, small or large blocks.
 type ArenaReport struct {
-	Pool           string `json:"pool"`                // "default", "CUDA graph 3", "MemPool 2"
+	Pool           string `json:"pool"`                // "default", "CUDA graph 3", "graph pool 1", "MemPool 2"
 	PoolLine       string `json:"pool_line,omitempty"` // of a private pool: the line that made the oldest segment that it still has, if it was seen
 	Stream         string `json:"stream"`              // "default", "stream 1"
 	StreamHandle   string `json:"stream_handle"`       // hexadecimal
@@ -64,6 +66,15 @@ type ArenaReport struct {
 	FreeBytes      uint64 `json:"free_bytes"`
 	IdleBytes      uint64 `json:"idle_bytes"` // part of free_bytes that goes back with torch.cuda.empty_cache()
 	LargestFree    uint64 `json:"largest_free_bytes"`
+}
+
+// CaptureReport is what a pool took from the driver for one CUDA graph. A graph that found room in
+// its pool has none.
+type CaptureReport struct {
+	Pool  string `json:"pool"`  // "CUDA graph 3"
+	Line  string `json:"line"`  // that made the graph executable, where its capture ended
+	AtNs  uint64 `json:"at_ns"` // when, since the session began
+	Bytes uint64 `json:"bytes"`
 }
 
 // maxPoolLine is the columns of a PoolLine.
@@ -86,18 +97,31 @@ func allocatorReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options)
 		}
 		streams := report.StreamNames(&c.Cache)
 		lines := map[caching.PoolID]string{}
-		for _, x := range report.PoolLines(c, st) {
+		of := pools.Of(c, st)
+		for _, x := range of.Lines() {
 			lines[x.Pool] = untrusted.Clean(frames.Text(&x.Frame, maxPoolLine))
 		}
 		for k := range c.Arenas[:min(len(c.Arenas), o.Limit())] {
 			a := &c.Arenas[k]
 			r.Arenas = append(r.Arenas, ArenaReport{
-				Pool: report.PoolName(a.Pool), PoolLine: lines[a.Pool], Stream: streams[a.Stream], StreamHandle: fmt.Sprintf("%#x", a.Stream), Small: a.Small,
+				Pool: of.Name(a.Pool), PoolLine: lines[a.Pool], Stream: streams[a.Stream], StreamHandle: fmt.Sprintf("%#x", a.Stream), Small: a.Small,
 				SegmentCount: a.Segments, BlockCount: a.Blocks, ReservedBytes: a.Reserved, AllocatedBytes: a.Allocated, OlderBytes: a.Older,
 				FreeBytes: a.Free, IdleBytes: a.Idle, LargestFree: a.LargestFree,
 			})
 		}
+		r.Captures = captureReports(s, of, st, o.Limit())
 		list = append(list, r)
+	}
+	return list
+}
+
+func captureReports(s *ledger.Snapshot, of *pools.Pools, st callstack.Stacks, limit int) (list []CaptureReport) {
+	captures := of.Captures()
+	for i := range captures[:min(len(captures), limit)] {
+		x := &captures[i]
+		stack := frames.Visible(st, x.Stack, x.API)
+		line := untrusted.Clean(frames.Text(&stack[frames.Headline(stack)], maxPoolLine))
+		list = append(list, CaptureReport{of.Name(x.Pool), line, report.Minus(x.Time, s.Begin), x.Bytes})
 	}
 	return list
 }

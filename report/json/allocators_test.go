@@ -39,6 +39,13 @@ func TestJSONNamesAPrivatePoolByItsLine(t *testing.T) {
 			t.Errorf("pool %s: %q, want %q", a.Pool, a.PoolLine, want)
 		}
 	}
+	if len(r.Captures) != 0 {
+		t.Errorf("captures %+v", r.Captures)
+	}
+	s.Caches[0].Captures = []ledger.PoolCapture{{Pool: [2]uint64{1, 0}, Stack: 14, API: "cudaGraphInstantiate", Time: s.Begin + 7, Bytes: 5}, {Pool: [2]uint64{1, 0}, Device: 1, Stack: 14, Bytes: 6}}
+	if got, want := NewLeaks(s, reporttest.StuckStacks(), report.Options{}).Allocators[0].Captures, (CaptureReport{"CUDA graph 1", "/home/ada/llm/model.py:40 Block.forward", 7, 5}); len(got) != 1 || got[0] != want {
+		t.Errorf("captures %+v, want %+v", got, want)
+	}
 	if r.Exact || !r.Settled {
 		t.Errorf("exact %v, settled %v", r.Exact, r.Settled)
 	}

@@ -35,12 +35,14 @@ type ExplainedPart struct {
 	Comm     string         `json:"comm"`
 	Device   *int32         `json:"device"` // null: unknown
 	UUID     string         `json:"uuid,omitempty"`
-	Bytes    int64          `json:"bytes"` // the sum of rows
-	NVML     bool           `json:"nvml"`  // bytes are NVML's figure, corrected by what was booked since
+	Bytes    int64          `json:"bytes"`        // the sum of rows
+	NVML     bool           `json:"nvml"`         // bytes are NVML's figure, corrected by what was booked since
+	Beyond   uint64         `json:"beyond_bytes"` // what the rows had beyond NVML's figure, which was taken off them: in no sum
 	Rows     []PurposeRow   `json:"rows"`
 	WalkedNS *int64         `json:"walked_ns"` // when holders were found, since at_ns: negative is earlier; null: never
 	Agreed   *PurposeAgreed `json:"agreement,omitempty"`
 	KVCache  *KVCacheUse    `json:"kv_cache_use,omitempty"` // as the process's inference server reported it
+	Arenas   []ArenaUse     `json:"arenas,omitempty"`       // of libraries, on all GPUs of the process: on its first one
 	Notes    []string       `json:"notes"`
 }
 
@@ -53,18 +55,29 @@ type PurposeRow struct {
 	ByHolders uint64         `json:"by_holders_bytes"` // whose purpose holders prove
 	ByStacks  uint64         `json:"by_stacks_bytes"`  // whose purpose stack traces show
 	Parts     []PurposePiece `json:"parts,omitempty"`
+	KeptBy    []KeptPart     `json:"kept_by,omitempty"` // the holders of tensors, largest first, at most 16
 }
+
+// KeptPart is what one holder keeps of a purpose.
+type KeptPart struct {
+	Holder string `json:"holder"` // trainer.history[*]
+	Bytes  uint64 `json:"bytes"`
+}
+
+const maxKeptBy = 16 // of a row
 
 // PurposePiece is a part of a row: of activations by module, of the KV cache by holder, of the
 // cache by what becomes of it, of what is not PyTorch's by the line that allocated it.
 type PurposePiece struct {
-	Cache  string `json:"cache,omitempty"`  // idle, held, small, streams, pools, pending
-	Module string `json:"module,omitempty"` // Block.forward (model.py:88)
-	Holder string `json:"holder,omitempty"` // worker.kv_caches[*]
-	Part   string `json:"part,omitempty"`   // of a library: communicators, handles; of CUDA graphs: their pool
-	Line   string `json:"line,omitempty"`   // load (serve.py:12)
-	Count  uint64 `json:"count,omitempty"`  // live allocations of line
+	Cache  string `json:"cache,omitempty"`      // idle, held, small, streams, pools, pending
+	Module string `json:"module,omitempty"`     // Block.forward (model.py:88); without stack traces the instance: model.blocks.3
+	Holder string `json:"holder,omitempty"`     // worker.kv_caches[*]
+	Part   string `json:"part,omitempty"`       // of a library: communicators, handles; of CUDA graphs: their pool
+	Line   string `json:"line,omitempty"`       // load (serve.py:12)
+	Count  uint64 `json:"count,omitempty"`      // live allocations of line
+	Pool   uint64 `json:"pool_bytes,omitempty"` // of a CUDA graph's pool: what it has from the driver; bytes are what is free in it
 	Bytes  uint64 `json:"bytes"`
+	Idle   string `json:"idle,omitempty"` // of a pool, how much of it nothing uses: "unknown"; "running_process": explain -p has it as arenas; "between_evaluations": all of it, while nothing is evaluated
 }
 
 // PurposeAgreed compares the two ways in which purposes are known.
@@ -84,42 +97,31 @@ type KVCacheUse struct {
 	Port    uint32  `json:"port"`
 }
 
-// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported
-// of its KV cache; nil: nothing.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) error {
+// ArenaUse is how much of a pool of a library is in use, as its own books in the process have it.
+type ArenaUse struct {
+	Library string `json:"library"`      // ONNX Runtime
+	Bytes   uint64 `json:"bytes"`        // that it took from the driver
+	InUse   uint64 `json:"in_use_bytes"` // the rest is idle
+	Peak    uint64 `json:"peak_bytes"`   // the highest in_use_bytes so far
+}
+
+// WriteExplain writes what the memory of each process and GPU is for. more is what is known of
+// one besides the books; nil: nothing.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, more *purpose.More, o report.Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(NewExplain(s, st, use, o)); err != nil {
+	if err := e.Encode(NewExplain(s, st, more, o)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
 
 // NewExplain returns the report of WriteExplain.
-func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) ExplainReport {
+func NewExplain(s *ledger.Snapshot, st callstack.Stacks, more *purpose.More, o report.Options) ExplainReport {
 	r := ExplainReport{Version: ExplainVersion, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC().Format(time.RFC3339Nano), AtNS: report.Minus(s.End, s.Begin), Balances: []ExplainedPart{}}
-	for _, b := range purpose.WithUse(s, st, use) {
-		p := &s.Processes[b.Process]
-		x := ExplainedPart{PID: p.PID, Comm: untrusted.Clean(p.Comm), UUID: untrusted.Clean(b.UUID), Bytes: b.Bytes, NVML: b.Read, Rows: []PurposeRow{}, Notes: []string{}}
-		if b.Device >= 0 {
-			x.Device = &b.Device
-		}
-		if b.Walked != 0 {
-			after := int64(b.Walked - s.End)
-			x.WalkedNS = &after
-		}
-		if b.Both > 0 {
-			x.Agreed = &PurposeAgreed{b.Both, b.Same}
-		}
-		if u := b.Use; u != nil {
-			x.KVCache = &KVCacheUse{u.Engine, u.Metric, u.Used, uint64(u.Used * float64(b.KVCache())), u.Series, u.By, uint32(u.Port)}
-		}
-		x.Notes = append(x.Notes, b.Notes(s)...)
-		for i := range b.Rows {
-			x.Rows = append(x.Rows, purposeRow(&b.Rows[i]))
-		}
-		r.Balances = append(r.Balances, x)
+	for _, b := range purpose.With(s, st, more) {
+		r.Balances = append(r.Balances, explainedPart(&s.Processes[b.Process], &b, s.End, b.Notes(s)))
 	}
 	if o.Steps != nil {
 		r.Skipped = o.Steps.Skipped
@@ -130,12 +132,43 @@ func NewExplain(s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o rep
 	return r
 }
 
+// explainedPart reports a balance of a process at a time.
+func explainedPart(p *ledger.Process, b *purpose.Balance, at uint64, notes []string) ExplainedPart {
+	x := ExplainedPart{
+		PID: p.PID, Comm: untrusted.Clean(p.Comm), UUID: untrusted.Clean(b.UUID), Bytes: b.Bytes, NVML: b.Read, Beyond: b.Beyond.Sum(),
+		Rows: []PurposeRow{}, Notes: append([]string{}, notes...),
+	}
+	if b.Device >= 0 {
+		x.Device = &b.Device
+	}
+	if b.Walked != 0 {
+		after := int64(b.Walked - at)
+		x.WalkedNS = &after
+	}
+	if b.Both > 0 {
+		x.Agreed = &PurposeAgreed{b.Both, b.Same}
+	}
+	if u := b.Use; u != nil {
+		x.KVCache = &KVCacheUse{u.Engine, u.Metric, u.Used, uint64(u.Used * float64(b.KVCache())), u.Series, u.By, uint32(u.Port)}
+	}
+	for _, a := range b.Arenas {
+		x.Arenas = append(x.Arenas, ArenaUse(a))
+	}
+	for i := range b.Rows {
+		x.Rows = append(x.Rows, purposeRow(&b.Rows[i]))
+	}
+	return x
+}
+
 func purposeRow(r *purpose.Row) PurposeRow {
 	x := PurposeRow{Purpose: string(r.Kind), Library: r.Library, Name: r.Name(), Bytes: r.Bytes, ByHolders: r.ByHolders, ByStacks: r.ByStacks}
 	for i := range r.Pieces {
 		piece := &r.Pieces[i]
 		x.Parts = append(x.Parts, PurposePiece{Cache: string(piece.Cache), Module: untrusted.Clean(piece.Module), Holder: untrusted.Clean(piece.Holder),
-			Part: piece.Part, Line: untrusted.Clean(piece.Line), Count: piece.Count, Bytes: piece.Bytes})
+			Part: piece.Part, Line: untrusted.Clean(piece.Line), Count: piece.Count, Pool: piece.Pool, Bytes: piece.Bytes, Idle: string(piece.Idle)})
+	}
+	for _, k := range r.KeptBy[:min(len(r.KeptBy), maxKeptBy)] {
+		x.KeptBy = append(x.KeptBy, KeptPart{k.Name(), k.Bytes})
 	}
 	return x
 }

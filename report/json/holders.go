@@ -29,8 +29,10 @@ type HoldersReport struct {
 	Objects  int            `json:"objects"` // that the walk reached
 	Holders  []HolderReport `json:"holders"` // the largest first
 	Grown    []GrownReport  `json:"grown,omitempty"`
-	Waste    []WasteReport  `json:"waste,omitempty"` // what could be freed, the most bytes first; no byte is in two
-	Problems []string       `json:"problems"`        // what could not be read, and doubts
+	Unclear  []GrownReport  `json:"unclear,omitempty"` // have more than at the first walk, of memory that may come and go
+	Walks    int            `json:"walks"`             // that were made
+	Waste    []WasteReport  `json:"waste,omitempty"`   // what could be freed, the most bytes first; no byte is in two
+	Problems []string       `json:"problems"`          // what could not be read, and doubts
 	Version  int            `json:"version"`
 }
 
@@ -72,14 +74,14 @@ func wasteReports(pid uint32, list []report.WasteLine) (reports []WasteReport) {
 	return reports
 }
 
-// GrownReport is a holder that has more in the later of two walks.
+// GrownReport is a holder that has more at the latest walk than at the first.
 type GrownReport struct {
 	Holder         string   `json:"holder"`
 	Class          string   `json:"class,omitempty"`
 	Path           []string `json:"path"`
 	Place          string   `json:"place,omitempty"`
 	Device         string   `json:"device"`
-	Bytes          int64    `json:"bytes"` // more than in the earlier walk
+	Bytes          int64    `json:"bytes"` // more than at the first walk
 	BytesPerMinute int64    `json:"bytes_per_minute"`
 	Storages       int64    `json:"storages"`
 	Entries        int64    `json:"entries,omitempty"` // of its containers
@@ -92,18 +94,14 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 	r := HoldersReport{
 		PID: h.PID, Comm: untrusted.Clean(h.Comm), Python: untrusted.Clean(h.Result.Python), Time: h.Result.At.UTC().Format(time.RFC3339),
 		TookNS: int64(h.Result.Times.Total), Bytes: sum.Bytes, Storages: sum.Storages, Held: sum.Found, Objects: h.Result.Objects,
-		Holders: make([]HolderReport, 0, len(lines)), Problems: append([]string{}, h.HolderProblems()...), Version: HoldersVersion,
+		Holders: make([]HolderReport, 0, len(lines)), Problems: append([]string{}, h.HolderProblems()...), Walks: h.Walks(), Version: HoldersVersion,
 	}
 	for i := range lines {
 		r.Holders = append(r.Holders, holderReport(&lines[i]))
 	}
 	r.Waste = wasteReports(h.PID, h.Waste())
-	for _, g := range h.Grown() {
-		r.Grown = append(r.Grown, GrownReport{
-			Holder: g.Path, Class: g.Class, Path: g.Steps, Place: g.Place, Device: g.On,
-			Bytes: g.By.Bytes, BytesPerMinute: g.PerMinute, Storages: g.By.Storages, Entries: g.By.Entries,
-		})
-	}
+	grown, doubtful := h.Grown()
+	r.Grown, r.Unclear = grownReports(grown), grownReports(doubtful)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false) // paths have <closure x> in them
 	e.SetIndent("", "  ")
@@ -111,6 +109,17 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
+}
+
+func grownReports(lines []report.GrownLine) (list []GrownReport) {
+	for i := range lines {
+		g := &lines[i]
+		list = append(list, GrownReport{
+			Holder: g.Path, Class: g.Class, Path: g.Steps, Place: g.Place, Device: g.On,
+			Bytes: g.By.Bytes, BytesPerMinute: g.PerMinute, Storages: g.By.Storages, Entries: g.By.Entries,
+		})
+	}
+	return list
 }
 
 func holderReport(l *report.HolderLine) HolderReport {

@@ -17,6 +17,7 @@ type KeptReport struct {
 	BetweenNS uint64             `json:"between_ns"`         // time between the first walk and this one; 0: there was one
 	Grown     []KeptGrownReport  `json:"grown"`              // since the first walk, fastest first
 	Passing   []KeptGrownReport  `json:"passing,omitempty"`  // likewise, but of memory that comes and goes
+	Unclear   []KeptGrownReport  `json:"unclear,omitempty"`  // likewise, but of memory that may come and go
 	Problems  []string           `json:"problems,omitempty"` // what the walk could not read, and doubts
 }
 
@@ -67,7 +68,7 @@ func keptReports(s *ledger.Snapshot, kept []*report.Kept) (list []KeptReport) {
 			r.Holders = append(r.Holders, keptHolderReport(&k.Lines[i]))
 		}
 		r.Grown = append(r.Grown, keptGrownReports(k.Grown)...)
-		r.Passing = keptGrownReports(k.Passing)
+		r.Passing, r.Unclear = keptGrownReports(k.Passing), keptGrownReports(k.Unclear)
 		list = append(list, r)
 	}
 	return list

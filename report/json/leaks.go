@@ -65,6 +65,7 @@ type LeaksReport struct {
 	Holders     []KeptReport        `json:"holders,omitempty"`      // who keeps the memory of each process that was walked
 	Allocators  []AllocatorReport   `json:"allocators,omitempty"`   // PyTorch's allocators that were read, for each process and device
 	Growth      []GPUGrowthReport   `json:"growth,omitempty"`       // what each GPU is used for and what of it grows, those that grow first
+	Steps       []StepsReport       `json:"steps,omitempty"`        // the steps of trainings, for each process and GPU
 	Waste       []WasteReport       `json:"waste,omitempty"`        // what could be freed, as walks proved
 	Stuck       []StuckReport       `json:"stuck,omitempty"`        // which lines keep PyTorch's cache from the driver, the allocator with the most first
 }
@@ -231,6 +232,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	r.Verdicts, r.Advice = verdictReports(s, st, j, kept, o)
 	r.Growth = NewGrowth(s, st, j)
 	for i := range s.Processes {
+		r.Steps = append(r.Steps, stepsReports(s, i, o)...)
 		r.Waste = append(r.Waste, wasteReports(s.Processes[i].PID, report.WasteOf(s, i))...)
 	}
 	for i := range s.Failures[:min(len(s.Failures), o.Limit())] {

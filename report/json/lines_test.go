@@ -34,6 +34,18 @@ func TestLinesInJSON(t *testing.T) {
 	if l.Line.Function != "Block.forward" || l.Sites != 3 || len(l.Calls) != 3 || l.Calls[0] != (CalleeReport{"GELU.forward", 512 << 20}) {
 		t.Errorf("the line of the model is %+v", l)
 	}
+	for i, want := range []string{"", "model.blocks.*.mlp", "encoder.fc and decoder.fc"} {
+		r := NewLeaks(reporttest.Modelled(), reporttest.HelperStacks{}, report.Options{})
+		if got := r.Lines[i].Module; got != want {
+			t.Errorf("line %d is of module %q, want %q", i, got, want)
+		}
+	}
+	for i, want := range []string{"to_gpu", "model.blocks.*.mlp"} {
+		x := newViewReport(View{Name: "table", Snapshot: reporttest.Modelled(), Stacks: reporttest.HelperStacks{}}, report.Options{}).Rows[i]
+		if got := x.Function + x.Module; i == 1 && got != "Block.forward"+want || i == 0 && got != want {
+			t.Errorf("row %d of the table is %q", i, got)
+		}
+	}
 	rows := newViewReport(View{Name: "table", Snapshot: reporttest.Helper(), Stacks: reporttest.HelperStacks{}}, report.Options{}).Rows
 	if len(rows) != 2 || len(rows[1].Calls) != 3 {
 		t.Errorf("the table has %+v", rows)

@@ -18,7 +18,8 @@ const ProcessesVersion = 1
 // ProcessesReport is the JSON of ps. Fields are only added within a version.
 type ProcessesReport struct {
 	Processes []ListedReport    `json:"processes"`
-	GPUs      []GPUMemoryReport `json:"gpus,omitempty"` // without a driver, and from vramprof serve, none
+	GPUs      []GPUMemoryReport `json:"gpus,omitempty"`   // without a driver, and from vramprof serve, none
+	Unread    int               `json:"unread,omitempty"` // processes that could not be read: only NVML's list may have them
 	Version   int               `json:"version"`
 }
 
@@ -58,6 +59,8 @@ type PresenceReport struct {
 	MPS      string         `json:"mps,omitempty"`
 	Orphan   *OrphanReport  `json:"orphan,omitempty"`
 	Buffers  []BufferReport `json:"dma_bufs,omitempty"`
+	Passed   []PassedReport `json:"passed_descriptors,omitempty"`
+	Imports  *ImportsReport `json:"imports,omitempty"`         // only with --connect
 	Sleeping bool           `json:"uninterruptible,omitempty"` // it is in a call of the kernel that no signal ends
 }
 
@@ -78,6 +81,28 @@ type BufferReport struct {
 	Exporter string   `json:"exporter,omitempty"`   // the kernel's driver whose memory it is
 	Mapped   bool     `json:"mapped_only"`          // without a descriptor; bytes are those of its mappings
 	Others   []uint32 `json:"other_pids,omitempty"` // that have the same one
+}
+
+// PassedReport is a descriptor of nvidiactl that a process got from another one, or gave to it, as
+// those are that CUDA exports memory with.
+type PassedReport struct {
+	Others []uint32 `json:"other_pids"` // that have it too
+}
+
+// ImportsReport is the memory of other processes that a process has imported, as vramprof serve saw
+// it.
+type ImportsReport struct {
+	Bytes  uint64           `json:"bytes"`  // without those of unknown size
+	Count  uint64           `json:"count"`  // imported allocations
+	Owners []ExporterReport `json:"owners"` // the traced ones, by pid
+	More   bool             `json:"more"`   // or there are others, which are unknown
+}
+
+// ExporterReport is a process that allocated memory which another one imported.
+type ExporterReport struct {
+	PID   uint32 `json:"pid"`
+	Name  string `json:"name"`
+	Ended bool   `json:"ended"`
 }
 
 // ReapReport is what a person can do about a process. vramprof does nothing itself.

@@ -21,14 +21,20 @@ type StepsReport struct {
 	Count       uint64        `json:"count"`
 	Open        bool          `json:"open"`    // another step is under way
 	Partial     bool          `json:"partial"` // the first began before the attach
+	Paused      bool          `json:"paused"`  // they count since the latest pause of tracing
+	Lossy       bool          `json:"lossy"`   // some may be missing, since events were lost
 	StepNS      uint64        `json:"step_ns"` // the time of a step in the middle
+	Pace        float64       `json:"steps_per_second,omitempty"`
 	Passes      int           `json:"backward_passes"`
-	GrowthBytes uint64        `json:"growth_bytes_per_step"`
-	Optimizers  []FrameReport `json:"optimizers"`       // lines that call optimizer.step
-	Peak        *PlaceReport  `json:"peak,omitempty"`   // where the tensors had their peak
-	Moment      *PlaceReport  `json:"moment,omitempty"` // where the moment of the report lies
-	List        []StepReport  `json:"list"`             // by number; of very many, neighbors are joined
-	Text        string        `json:"text"`             // for people
+	Unsampled   uint64        `json:"unsampled"`                 // of count: only their backward passes show them
+	Missing     uint64        `json:"missing"`                   // estimate of steps that the sample lacks, beyond count
+	GrowthBytes uint64        `json:"growth_bytes_per_step"`     // at most; 0 with a growth_bytes_per_step_low: unknown
+	GrowthLow   uint64        `json:"growth_bytes_per_step_low"` // at least; equal where the growth is known
+	Optimizers  []FrameReport `json:"optimizers"`                // lines that call optimizer.step
+	Peak        *PlaceReport  `json:"peak,omitempty"`            // where the tensors had their peak
+	Moment      *PlaceReport  `json:"moment,omitempty"`          // where the moment of the report lies
+	List        []StepReport  `json:"list"`                      // by number; of very many, neighbors are joined
+	Text        string        `json:"text"`                      // for people
 }
 
 // PlaceReport is where in the steps a moment lies.
@@ -74,16 +80,17 @@ func stepsReports(s *ledger.Snapshot, process int, o report.Options) (list []Ste
 		return nil
 	}
 	for k := range x.Devices {
-		r := stepsReport(s, x, k)
+		r := stepsReport(s, x, k, p.End == 0)
 		r.PID, r.Comm, r.Device = p.PID, untrusted.Clean(p.Comm), x.Devices[k]
 		list = append(list, r)
 	}
 	return list
 }
 
-func stepsReport(s *ledger.Snapshot, x *steps.Steps, k int) StepsReport {
+func stepsReport(s *ledger.Snapshot, x *steps.Steps, k int, running bool) StepsReport {
 	r := StepsReport{
-		By: x.By.String(), Sure: x.Sure.String(), Count: x.Count, Open: x.Open, Partial: x.Partial, StepNS: x.Each, Passes: x.Passes, GrowthBytes: x.Growth(k),
+		By: x.By.String(), Sure: x.Sure.String(), Count: x.Count, Open: x.Open, Partial: x.Partial, StepNS: x.Each, Passes: x.Passes, Unsampled: x.Unseen, Missing: x.Missing,
+		Paused: x.Paused, Lossy: x.Lossy, Pace: x.Pace(), GrowthBytes: x.Growth(k).High, GrowthLow: x.Growth(k).Low,
 		Optimizers: []FrameReport{}, List: []StepReport{}, Text: untrusted.Clean(x.Text()),
 	}
 	for i := range x.Optimizers {
@@ -98,7 +105,7 @@ func stepsReport(s *ledger.Snapshot, x *steps.Steps, k int) StepsReport {
 		r.Peak = placeReport(s, x, at, k)
 		r.Peak.Bytes = bytes
 	}
-	if at, ok := x.At(s.End); ok {
+	if at, ok := x.Now(s.End, running); ok {
 		r.Moment = placeReport(s, x, at, k)
 	}
 	return r

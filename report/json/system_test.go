@@ -22,7 +22,7 @@ func TestSystemAllocatedMemoryIsReportedBesideTheGPUs(t *testing.T) {
 		said := strings.Join(strings.Fields(b.String()), " ")
 		for _, want := range []string{
 			"43.0 GiB of 96.0 GiB used, NUMA node 1, ATS", "30.0 GiB of 121 GiB used, shares the host's memory",
-			"Beside these sums: allocated by the system on the GPU's NUMA node solver [7] on cuda:0 1a2b3c4d: 40.0 GiB",
+			"Not in these sums: allocated by the system on the GPU's NUMA node solver [7] on cuda:0 1a2b3c4d: 40.0 GiB",
 			"40.0 GiB of processes' memory, which the system allocated", "usage 2.29 GiB",
 		} {
 			if !strings.Contains(said, want) {

@@ -14,7 +14,7 @@ import (
 // PlaneReport sums one plane over all processes.
 type PlaneReport struct {
 	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, system, asleep, imported
-	Bytes      int64  `json:"bytes"`       // on GPUs; negative only where figures disagree
+	Bytes      int64  `json:"bytes"`       // on GPUs
 	ApartBytes int64  `json:"apart_bytes"` // managed and system-allocated memory, tensors asleep, and imported memory
 	HostBytes  int64  `json:"host_bytes"`  // on the host
 }
@@ -36,7 +36,8 @@ type PartReport struct {
 	OlderTensorBytes uint64 `json:"older_tensor_bytes"`
 	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // PyTorch's cache from before the attach
 	OlderOtherBytes  uint64 `json:"older_other_bytes"` // CUDA context, modules and other allocations from before the attach
-	UnexplainedBytes int64  `json:"unexplained_bytes"`
+	UnexplainedBytes uint64 `json:"unexplained_bytes"`
+	BeyondBytes      uint64 `json:"beyond_bytes"`             // what the others had beyond NVML's figure, which was taken off them: in no sum
 	UnplacedBytes    uint64 `json:"unplaced_bytes,omitempty"` // share of the process's allocations on unknown GPUs
 	UnlistedBytes    uint64 `json:"unlisted_bytes,omitempty"` // at least so much is checkpointed or unknown, as NVML no longer lists the process: in no sum
 
@@ -133,7 +134,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
 			x.Process, s.Processes[x.Process].PID, format.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
-			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Internal, x.Rounding, x.Untraced, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced, x.Unlisted,
+			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.Internal, x.Rounding, x.Untraced, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Beyond(), x.Unplaced, x.Unlisted,
 			olderHolders(s, kept, &x),
 		})
 	}

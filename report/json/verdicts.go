@@ -14,7 +14,7 @@ import (
 
 // VerdictReport is the verdict on a line of code.
 type VerdictReport struct {
-	Class       string      `json:"class"` // leaking, growing, cache, steady, one-off
+	Class       string      `json:"class"` // leaking, growing, cache, steady, one-off, unknown
 	Score       float64     `json:"score"` // 0 to 1: probability that the next time window leaves survivors too
 	Rate        float64     `json:"bytes_per_second"`
 	RateLow     float64     `json:"bytes_per_second_low"` // 95 % interval
@@ -36,6 +36,10 @@ type VerdictReport struct {
 
 	Holders []HeldShareReport `json:"holders,omitempty"`        // who keeps live_bytes, as in a site
 	PerStep uint64            `json:"bytes_per_step,omitempty"` // of a training whose steps are known
+
+	// Where steps may be missing; without the second the growth is at least the first.
+	PerStepLow  uint64 `json:"bytes_per_step_low,omitempty"`
+	PerStepHigh uint64 `json:"bytes_per_step_high,omitempty"`
 }
 
 func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, kept []*report.Kept, o report.Options) (list []VerdictReport, advice []string) {
@@ -52,7 +56,11 @@ func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})
 		if x := o.Steps.Of(s.Processes[g.Process].PID, s.Processes[g.Process].Begin, s.Processes[g.Process].End); x != nil && g.Class >= verdict.Growing {
-			list[i].PerStep = x.PerStep(g.Rate.Value)
+			if rate := x.PerStep(g.Rate.Value); rate.Low == rate.High {
+				list[i].PerStep = rate.Low
+			} else {
+				list[i].PerStepLow, list[i].PerStepHigh = rate.Low, rate.High
+			}
 		}
 	}
 	return list, append(advice, j.Advice...)

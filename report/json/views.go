@@ -30,8 +30,9 @@ type ViewReport struct {
 	DurationNS uint64          `json:"duration_ns"`
 	FromNS     uint64          `json:"from_ns,omitempty"` // stats and timeline of an interval: its begin, since the session began; its end is duration_ns
 	Summary    *LeaksReport    `json:"summary,omitempty"`
-	Tree       *BranchReport   `json:"tree,omitempty"` // the root, which is no frame
-	Rows       []RowReport     `json:"rows,omitempty"` // largest first
+	Ended      []EndedReport   `json:"ended,omitempty"` // of the view summary: processes that have ended, the highest peak first
+	Tree       *BranchReport   `json:"tree,omitempty"`  // the root, which is no frame
+	Rows       []RowReport     `json:"rows,omitempty"`  // largest first
 	Stats      *StatsReport    `json:"stats,omitempty"`
 	Timeline   *TimelineReport `json:"timeline,omitempty"`
 }
@@ -61,6 +62,7 @@ type RowReport struct {
 	Incomplete     bool   `json:"incomplete,omitempty"` // the summary's sites have the reason
 
 	Calls   []CalleeReport    `json:"calls,omitempty"`   // by which the stacks of the line differ, most bytes first
+	Module  string            `json:"module,omitempty"`  // whose parameters, buffers or gradients most of it is: "model.blocks.*.mlp"
 	Holders []HeldShareReport `json:"holders,omitempty"` // of memory from before the attach: who keeps it; they add up to live_bytes
 }
 
@@ -118,7 +120,8 @@ type SeriesReport struct {
 	Driver      []uint64 `json:"driver"`
 	Rounding    []uint64 `json:"rounding"`
 	Before      []uint64 `json:"before"`
-	Unexplained []int64  `json:"unexplained"`
+	Unexplained []uint64 `json:"unexplained"`
+	Beyond      []uint64 `json:"beyond,omitempty"`  // what the others had beyond NVML's figure: in no GPU's sum; absent if always 0
 	Host        []uint64 `json:"host"`              // on the host, in no GPU's sum
 	Managed     []uint64 `json:"managed,omitempty"` // in no GPU's sum; absent if always 0
 	Asleep      []uint64 `json:"asleep,omitempty"`  // in no GPU's sum; absent if always 0
@@ -159,8 +162,10 @@ func newViewReport(v View, o report.Options) *ViewReport {
 	if o.Since != nil {
 		r.FromNS = report.Minus(o.Since.End, s.Begin)
 	}
-	r.Summary = NewLeaks(s, v.Stacks, report.Options{Top: o.Top})
+	r.Summary = NewLeaks(s, v.Stacks, report.Options{Top: o.Top, Steps: o.Steps})
 	switch v.Name {
+	case "summary":
+		r.Ended = endedReports(s, v.Stacks, o)
 	case "tree":
 		root := branchReport(report.CallTree(s, v.Stacks, o))
 		r.Tree = &root
@@ -169,7 +174,7 @@ func newViewReport(v View, o report.Options) *ViewReport {
 			r.Rows = append(r.Rows, RowReport{
 				FrameReport: stackReport([]callstack.Frame{x.Frame})[0], Process: x.Process, PID: s.Processes[x.Process].PID, Device: x.Device, Plane: x.Plane,
 				LiveBytes: x.Bytes, LiveCount: x.Objects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.Allocs, Incomplete: x.Incomplete,
-				Calls: calleeReports(x.Calls), Holders: shareReports(x.Kept),
+				Calls: calleeReports(x.Calls), Module: x.Module, Holders: shareReports(x.Kept),
 			})
 		}
 	case "stats":
@@ -233,7 +238,7 @@ func timelineReport(v View, o report.Options) *TimelineReport {
 		p := &t.Processes[x.Process]
 		r.Rows = append(r.Rows, SeriesReport{
 			p.PID, untrusted.Clean(p.Comm), format.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
-			x.Usage, x.Tensors, x.Cached, x.Driver, x.Rounding, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
+			x.Usage, x.Tensors, x.Cached, x.Driver, x.Rounding, x.Before, x.Unexplained, x.Beyond, x.Host, x.Managed, x.Asleep,
 		})
 	}
 	for _, m := range t.Marks {

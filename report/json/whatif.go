@@ -32,7 +32,7 @@ type ReplayedReport struct {
 	Equal       int               `json:"equal_allocations"`        // whose replay under the recorded settings reserves what was recorded, to the byte
 	Steps       int               `json:"steps,omitempty"`          // of a training
 	Other       *uint64           `json:"other_bytes"`              // of the process besides PyTorch's memory, at most; null: unknown
-	Capacity    uint64            `json:"capacity_bytes,omitempty"` // of the asked GPU, for PyTorch
+	Capacity    *uint64           `json:"capacity_bytes,omitempty"` // of the asked GPU, for PyTorch; 0: nothing remains; absent: no GPU was asked, or it is not replayed
 	Scenarios   []ScenarioReport  `json:"scenarios"`
 	NotTried    []ConditionReport `json:"not_tried,omitempty"` // asked changes of the program that cannot be predicted
 }
@@ -98,9 +98,12 @@ type FittedJob struct {
 	ReplayedReport
 	// Fits: the job as it ran, or with all Steps, does not run out of memory in any order of
 	// addresses.
-	Fits  bool      `json:"fits"`
-	Steps []FitStep `json:"changes"` // the shortest list that fits, best first; or what comes nearest
-	Tried int       `json:"tried"`   // lists that were replayed
+	Fits     bool      `json:"fits"`
+	Verdict  string    `json:"verdict,omitempty"`  // of the same; "depends": in some orders it runs out of memory
+	Orders   int       `json:"orders,omitempty"`   // of addresses that were replayed
+	Failures int       `json:"failures,omitempty"` // of them, that run out of memory
+	Steps    []FitStep `json:"changes"`            // the shortest list that fits, best first; or what comes nearest
+	Tried    int       `json:"tried"`              // lists that were replayed
 }
 
 // FitStep is one change, on top of those before it.

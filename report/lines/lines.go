@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lines sums the sites of one line of code, which a report shows as one row: what libraries
-// do below the line makes several sites of it.
+// Package lines sums the sites of one line of code, which a report shows as one row. A line has
+// several sites if libraries below it take different paths.
 package lines
 
 import (
@@ -13,7 +13,6 @@ import (
 	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
 // Row is a line of code, with what one process allocated there of one kind on one device.
@@ -22,7 +21,7 @@ type Row struct {
 	Sites       []ledger.Site // most live bytes first
 	Frame       callstack.Frame
 	Calls       []apart.Call // by what its stacks differ, nil if by nothing
-	Module      string       // "model.blocks.*.mlp", if most of the memory is a module's own; clean of control characters
+	Module      string       // whose parameters, buffers or gradients most of it is: see report.Kept.ModuleOf
 	Marks       []string     // see report.Marks
 }
 
@@ -113,16 +112,7 @@ func (b *Book) sum(r *Row) {
 		if i == 0 {
 			continue
 		}
-		r.LiveObjects += x.LiveObjects
-		r.LiveBytes += x.LiveBytes
-		r.AllocObjects += x.AllocObjects
-		r.AllocBytes += x.AllocBytes
-		r.Tensors += x.Tensors
-		r.Asleep += x.Asleep
-		r.Growth += x.Growth
-		if r.Oldest == 0 || x.Oldest != 0 && x.Oldest < r.Oldest {
-			r.Oldest = x.Oldest
-		}
+		r.AddFigures(x)
 		r.History = added(r.History, x.History)
 		r.MoreOwners = r.MoreOwners || x.MoreOwners
 		for _, o := range x.Owners {
@@ -135,7 +125,7 @@ func (b *Book) sum(r *Row) {
 		}
 	}
 	r.API = strings.Join(apis[:min(len(apis), mostAPIs)], ", ")
-	r.Module = moduleOf(b.kept[r.Process].OfSites(r.Pointers()), r.LiveBytes)
+	r.Module = b.kept[r.Process].ModuleOf(r.Pointers())
 }
 
 const mostAPIs = 4
@@ -159,25 +149,4 @@ func added(a, b []uint64) []uint64 {
 		sum[from+i] += n
 	}
 	return sum
-}
-
-// moduleOf returns the module that has most of some memory as parameters, buffers or their
-// gradients: of a path "model.blocks.*.mlp.weight" the part before the last point.
-func moduleOf(shares []report.HeldShare, live uint64) string {
-	if len(shares) == 0 || shares[0].Line == nil || shares[0].Bytes <= live/2 {
-		return ""
-	}
-	h := shares[0].Line
-	if own := h.Parts[modelpart.Weight] + h.Parts[modelpart.Buffer] + h.Parts[modelpart.Gradient]; own <= h.Parts.Sum()/2 {
-		return ""
-	}
-	path := strings.TrimSuffix(strings.Fields(h.Path + " ")[0], ".grad")
-	if strings.HasPrefix(h.Path, "local ") { // local "model".blocks.*.weight of main() (train.py:7)
-		path = strings.TrimSuffix(strings.Fields(h.Path)[1], ".grad")
-	}
-	n := strings.LastIndexByte(path, '.')
-	if n <= 0 || strings.ContainsAny(path, "[(") {
-		return ""
-	}
-	return strings.ReplaceAll(path[:n], `"`, "")
 }

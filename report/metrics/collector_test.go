@@ -125,13 +125,6 @@ func TestPlanesAndTheRestAddUpToWhatTheGPUUses(t *testing.T) {
 	}
 }
 
-func TestWhatTheBooksHaveTooMuchIsTakenOff(t *testing.T) {
-	parts, over := settle(&[len(planes)]int64{-70, 500, 20, 30, 10})
-	if want := [len(planes)]uint64{0, 490, 0, 0, 0}; parts != want || over != 70 {
-		t.Errorf("got %v, %d taken off, want %v", parts, over, want)
-	}
-}
-
 func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 	for name, s := range sessions() {
 		for _, pid := range []bool{false, true} {

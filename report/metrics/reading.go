@@ -94,11 +94,11 @@ func (d *reading) sumAllocators() {
 
 // sumPlanes sums the memory of running processes.
 func (d *reading) sumPlanes() {
-	sums := map[onGPU]*[len(planes)]int64{}
-	of := func(process int, uuid string) *[len(planes)]int64 {
+	sums := map[onGPU]*[len(planes)]uint64{}
+	of := func(process int, uuid string) *[len(planes)]uint64 {
 		at := onGPU{process, uuid}
 		if sums[at] == nil {
-			sums[at] = new([len(planes)]int64)
+			sums[at] = new([len(planes)]uint64)
 		}
 		return sums[at]
 	}
@@ -114,11 +114,11 @@ func (d *reading) sumPlanes() {
 			continue
 		}
 		if h.Mark == report.MarkUntraced {
-			d.row(h.Process, h.UUID).untraced += uint64(max(h.Live, 0))
+			d.row(h.Process, h.UUID).untraced += uint64(h.Live)
 		}
 		for i, name := range planes {
 			if name == h.Plane {
-				of(h.Process, h.UUID)[i] += h.Live
+				of(h.Process, h.UUID)[i] += uint64(h.Live)
 			}
 		}
 	}
@@ -132,14 +132,18 @@ func (d *reading) sumPlanes() {
 			g.read = max(g.read, b.Time)
 		}
 	}
+	for _, x := range d.s.Parts() {
+		if d.runs(x.Process) {
+			d.row(x.Process, x.UUID).overbooked += x.Beyond()
+		}
+	}
 	order := slices.SortedFunc(maps.Keys(sums), func(a, b onGPU) int {
 		return cmp.Or(cmp.Compare(a.process, b.process), cmp.Compare(a.uuid, b.uuid))
 	})
 	for _, at := range order {
 		r := d.row(at.process, at.uuid)
-		parts, over := settle(sums[at])
-		r.running, r.overbooked = true, r.overbooked+over
-		for i, n := range parts {
+		r.running = true
+		for i, n := range sums[at] {
 			r.planes[i] += n
 			if g := d.gpus[at.uuid]; g != nil {
 				g.planes += n
@@ -158,27 +162,10 @@ func (d *reading) uuidOfHolding(h *report.Holding) string {
 	return d.uuidOf(h.Process, h.Device, ledger.Device)
 }
 
-// settle takes what is below zero off the other planes, so that no plane exceeds what NVML reports
-// and their sum stays. It returns how much that is.
-func settle(sum *[len(planes)]int64) (parts [len(planes)]uint64, over uint64) {
-	for _, n := range sum {
-		if n < 0 {
-			over += uint64(-n)
-		}
-	}
-	rest := over
-	for i := len(sum) - 1; i >= 0; i-- {
-		have := uint64(max(sum[i], 0))
-		take := min(have, rest)
-		parts[i], rest = have-take, rest-take
-	}
-	return parts, over
-}
-
 func (d *reading) addOutside(h *report.Holding) {
 	for i, name := range outside {
 		if plane := h.Plane; name == plane || name == report.PlaneHost && plane == report.PlaneTensor {
-			d.row(h.Process, h.UUID).outside[i] += uint64(max(h.Live, 0))
+			d.row(h.Process, h.UUID).outside[i] += uint64(h.Live)
 		}
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 )
 
-// Planes of a GPU's memory, in the order in which what exceeds NVML's figure is taken off them from
-// the end: see settle.
+// Planes of a GPU's memory.
 var planes = [...]string{report.PlaneUnexplained, report.PlaneTensor, report.PlaneDriver, report.PlaneCache, report.PlaneRounding, report.PlaneBefore}
 
 var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneAsleep, report.PlaneImported}

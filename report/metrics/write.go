@@ -66,7 +66,7 @@ func (w *writer) verdictsOf(r *row) {
 	if w.options.Verdicts.Latest() == nil {
 		return
 	}
-	for class := verdict.OneOff; class <= verdict.Leaking; class++ {
+	for class := verdict.Unknown; class <= verdict.Leaking; class++ {
 		x := &r.verdicts[class]
 		if x.lines == 0 && !(r.running && class == verdict.Leaking) {
 			continue

@@ -25,7 +25,8 @@ func (p Profile) Column() compare.Column {
 		if x.Value[bytes] == 0 {
 			continue
 		}
-		h := compare.Held{Frame: p.line(x), Plane: label(x, "plane"), Bytes: x.Value[bytes]}
+		stack, head := p.line(x)
+		h := compare.Held{Frame: stack[head], Plane: label(x, "plane"), Bytes: x.Value[bytes]}
 		if holder := label(x, "holder"); holder != "" && holder != report.NoHolder {
 			h.Keepers = []compare.Keeper{{Path: holder, Bytes: h.Bytes}}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/compare"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -96,44 +97,52 @@ func diffLines(a, b Profile) []compare.Change {
 	}
 	at := map[key]int{}
 	var rows []compare.Change
+	var calls []apart.Calls
 	add := func(from Profile, value func(*compare.Change) *int64) {
 		bytes := valueOf(from.p, "inuse_space")
 		for _, x := range from.p.Sample {
 			if x.Value[bytes] == 0 {
 				continue
 			}
-			f := from.line(x)
+			stack, head := from.line(x)
+			f := stack[head]
 			where := format.Join(label(x, "comm"), report.PlaneName(label(x, "plane")), label(x, "device"))
 			k := key{report.LineKeyOf(&f), where}
 			i, ok := at[k]
 			if !ok {
 				i = len(rows)
 				at[k] = i
-				rows = append(rows, compare.Change{Frame: f, Where: where})
+				rows, calls = append(rows, compare.Change{Frame: f, Where: where}), append(calls, apart.Calls{})
+			}
+			if !f.Mark {
+				calls[i].Add(stack, head, uint64(max(x.Value[bytes], 0)))
 			}
 			*value(&rows[i]) += x.Value[bytes]
 		}
 	}
 	add(a, func(c *compare.Change) *int64 { return &c.Before })
 	add(b, func(c *compare.Change) *int64 { return &c.After })
+	for i := range rows {
+		rows[i].Calls = calls[i].Names()
+	}
 	slices.SortStableFunc(rows, func(x, y compare.Change) int {
 		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
 	})
 	return rows
 }
 
-// line returns the frame that stands for a sample: the headline of its stack, or the mark of memory
-// that no line allocated.
-func (p Profile) line(x *profile.Sample) callstack.Frame {
-	list := profileFrames(x)
+// line returns the stack of a sample, and the index of the frame that stands for it: its headline,
+// or the mark of memory that no line allocated.
+func (p Profile) line(x *profile.Sample) (list []callstack.Frame, at int) {
+	list = profileFrames(x)
 	frames.MarkMine(list, p.mine)
 	switch root := list[len(list)-1]; {
 	case root.Mark && (root.Function == report.MarkOlder || root.Function == report.MarkUntraced): // above it is a holder's path
-		return root
+		return list, len(list) - 1
 	case len(x.Location) > 0 && list[0].Mark:
-		return list[0]
+		return list, 0
 	}
-	return list[frames.Headline(list)]
+	return list, frames.Headline(list)
 }
 
 // diffHolders sums the GPU memory of two profiles by holder, device and program.
@@ -203,7 +212,7 @@ func profileFrames(x *profile.Sample) []callstack.Frame {
 		list = slices.Insert(list, at, callstack.Frame{Function: label(x, "api")})
 	}
 	if len(list) == 0 {
-		list = append(list, callstack.Frame{Function: "[no stack]", Mark: true})
+		list = append(list, callstack.Frame{Function: "[no stack trace: none in the profile]", Mark: true})
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/apart"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -68,4 +69,18 @@ func total(p Profile) (sum int64) {
 		sum += x.Value[valueOf(p.p, "inuse_space")]
 	}
 	return sum
+}
+
+// TestADiffNamesTheCallsOfALine by which its stacks differ.
+func TestADiffNamesTheCallsOfALine(t *testing.T) {
+	s, st := reporttest.Helper(), reporttest.HelperStacks{}
+	for _, x := range Diff(New(&ledger.Snapshot{}, st), New(s, st)).Lines {
+		want := ""
+		if x.Frame.Function == "Block.forward" {
+			want = "GELU.forward, Linear.forward, LayerNorm.forward"
+		}
+		if got := apart.CallsText(x.Calls); got != want {
+			t.Errorf("%s: calls %q, want %q", x.Frame.Function, got, want)
+		}
+	}
 }

@@ -23,8 +23,9 @@ const docURL = "https://github.com/vramprof/vramprof"
 // share of NVML's figures without a site. The first sample types are those of Go's heap profile.
 //
 // inuse_space is GPU memory alone, each byte in one sample: the total that pprof prints by default
-// is what nvidia-smi prints for the same processes. Pinned memory and tensors in shared memory,
-// which can be many times a GPU's size, have sample types of their own, host_objects and
+// is what nvidia-smi prints for the same processes. No sample is below 0: what is beyond NVML's
+// figure is taken off the samples, and a comment has it. Pinned memory and tensors in shared
+// memory, which can be many times a GPU's size, have sample types of their own, host_objects and
 // host_space. So does managed memory, which NVML counts for no process; its plane is "managed".
 // alloc_objects and alloc_space include all of them.
 //

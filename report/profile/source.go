@@ -44,7 +44,7 @@ func sourceText(s *ledger.Snapshot, p *profile.Profile) string {
 	if more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("source of %s, in a file system of its own: -source_path=%s -trim_path=/", text, strings.Join(roots, ":"))
+	return fmt.Sprintf("source of %s, with its own file system: -source_path=%s -trim_path=/", text, strings.Join(roots, ":"))
 }
 
 func hasSource(x *profile.Sample) bool {

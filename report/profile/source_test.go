@@ -28,7 +28,7 @@ func TestProfileTellsWhereTheSourceOfContainersIs(t *testing.T) {
 	s.Processes[1].OwnRoot, s.Processes[2].End = false, 1
 	s.Sites = s.Sites[:11] // the last process has none
 	text := strings.Join(parsed(t, s, st).Comments, "\n")
-	const want = "source of rank [100], rank [103], rank [104], rank [105], rank [106], rank [107], rank [108], rank [109] and 1 more, in a file system of its own: " +
+	const want = "source of rank [100], rank [103], rank [104], rank [105], rank [106], rank [107], rank [108], rank [109] and 1 more, with its own file system: " +
 		"-source_path=/proc/100/root:/proc/103/root:/proc/104/root:/proc/105/root:/proc/106/root:/proc/107/root:/proc/108/root:/proc/109/root -trim_path=/"
 	if !strings.Contains(text, want) {
 		t.Errorf("%s\nwant %s", text, want)

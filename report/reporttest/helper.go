@@ -7,6 +7,7 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
 // HelperStacks are the stacks of Helper.
@@ -63,4 +64,34 @@ func Helper() *ledger.Snapshot {
 		}
 	}
 	return l.Snapshot(begin+61*Second, time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC))
+}
+
+// Modelled is the session of Helper, of which a walk has found that a line of the model keeps the
+// weights of a module's parts, and the helper's line those of two models.
+func Modelled() *ledger.Snapshot {
+	s := Helper()
+	w := ledger.Walked{Time: s.End}
+	paths := []string{"model.blocks.*.mlp.fc.weight", "model.blocks.*.mlp.proj.weight", "encoder.fc.weight", `local "decoder".fc.bias of main() (main.py:40)`}
+	for _, path := range paths {
+		h := ledger.Held{Holder: ledger.Holder{Path: path, Found: true}}
+		w.Held = append(w.Held, h)
+	}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if x.Stack < 3 {
+			continue
+		}
+		first := 0
+		if x.Stack == 3 {
+			first = 2
+		}
+		for k, n := range []uint64{x.LiveBytes - x.LiveBytes/4, x.LiveBytes / 4} {
+			x.Holders = append(x.Holders, ledger.SiteHolder{Holder: first + k, Bytes: n})
+			h := &w.Held[first+k]
+			h.Bytes, h.Storages, h.Driver = h.Bytes+n, h.Storages+1, h.Driver+n
+			h.Parts[modelpart.Weight] += n
+		}
+	}
+	s.Walks = []ledger.Walked{w}
+	return s
 }

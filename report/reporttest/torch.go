@@ -159,7 +159,7 @@ func Earlier(s *ledger.Snapshot) *ledger.Snapshot {
 // end.
 func TorchTimeline(s *ledger.Snapshot) *timeline.Timeline {
 	const steps = 24
-	row := timeline.Row{Process: 0, UUID: s.Balances[0].UUID, Device: 0, Unexplained: make([]int64, steps)}
+	row := timeline.Row{Process: 0, UUID: s.Balances[0].UUID, Device: 0, Unexplained: make([]uint64, steps)}
 	t := &timeline.Timeline{Processes: s.Processes, GPUs: s.GPUs}
 	for i := range uint64(steps) {
 		t.Times = append(t.Times, s.Begin+(s.End-s.Begin)/(steps-1)*i)

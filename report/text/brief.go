@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -28,6 +27,7 @@ const (
 	briefAdvice   = 2
 	briefFailures = 2
 	briefGPUs     = 2 // GPUs with their balance
+	briefSteps    = 1 // processes with their steps
 	briefLines    = 2 // lines of an evidence, of a holder
 )
 
@@ -109,6 +109,7 @@ func (p *brief) write(doubts []report.Doubt) {
 	p.notes = &notes{doubts: list}
 	title(p.page, p.s, p.notes)
 	p.balances(p.judged)
+	p.leakSteps(p.s, p.o, briefSteps)
 	p.verdicts(p.judged)
 	p.sites()
 	p.failures()
@@ -147,9 +148,9 @@ func (p *brief) balances(j *report.Judgement) {
 	shown := min(len(j.GPUs), p.limit(briefGPUs))
 	for i := range j.GPUs[:shown] {
 		b := &j.GPUs[i]
-		p.shortened("", strings.Fields(b.Name+": "+b.Used), p.used)
+		p.shortened("", format.Words(b.Name+": "+b.Used), p.used, wholeClause)
 		for _, text := range b.Beyond {
-			p.shortened("  + ", strings.Fields(text), briefLines)
+			p.shortened("  + ", format.Words(text), briefLines, anyWord)
 		}
 	}
 	if more := len(j.GPUs) - shown; more > 0 {
@@ -175,30 +176,53 @@ func (p *brief) verdicts(j *report.Judgement) {
 	for i := range growing[:shown] {
 		last = p.verdict(i+1, &growing[i], last)
 	}
-	p.otherVerdicts(growing[shown:], shown)
+	p.otherVerdicts(growing, shown)
 	for _, a := range j.Brief[:min(len(j.Brief), briefAdvice)] {
-		p.shortened("→ ", strings.Fields(a), briefLines+1)
+		p.shortened("→ ", format.Words(a), briefLines+1, anyWord)
 	}
 	if more := len(j.Brief) - briefAdvice; more > 0 {
 		p.text(plain, 2, "further advice: "+fmt.Sprint(more)+" (with -v)")
 	}
 }
 
-// otherVerdicts writes further lines that grow, in one line each. With Options.Top they are counted
-// alone.
-func (p *brief) otherVerdicts(list []verdict.Group, before int) {
-	most := briefOthers
+// otherVerdicts writes the lines that grow from a rank on, in one line each. With Options.Top they
+// are counted alone.
+func (p *brief) otherVerdicts(growing []verdict.Group, from int) {
+	list, most := growing[from:], briefOthers
 	if p.o.Top > 0 {
 		most = 0
 	}
 	for i := range list[:min(len(list), most)] {
 		g := &list[i]
-		rank := format.Pad(fmt.Sprintf("%d.", before+i+1), siteIndent)
-		p.headLine(plain, rank+format.Pad(g.Class.String(), 8)+"  "+format.Pad(format.Bytes(g.LiveBytes), 8), g.Line)
+		bytes, _ := heldBytes(p.s, g)
+		rank := format.Pad(fmt.Sprintf("%d.", from+i+1), siteIndent)
+		figure := rank + format.Pad(g.Class.String(), 8) + "  " + format.Pad(format.Bytes(bytes), 8)
+		if tag := p.tag(g, growing); tag != "" {
+			figure += "  " + tag
+		}
+		p.headLine(plain, figure, g.Line)
 	}
 	if more := len(list) - most; more > 0 {
 		p.text(plain, siteIndent, format.Count(uint64(more), "more line")+" (-T shows more)")
 	}
+}
+
+// tag returns what tells a line from others of the same name: "[4242]", "cuda:1", both or "".
+func (p *brief) tag(g *verdict.Group, growing []verdict.Group) string {
+	var process, device string
+	for i := range growing {
+		x := &growing[i]
+		if x.Line != g.Line {
+			continue
+		}
+		if x.Process != g.Process {
+			process = fmt.Sprintf("[%d]", p.s.Processes[g.Process].PID)
+		}
+		if x.Device != g.Device {
+			device = format.Device(g.Device, g.Kind)
+		}
+	}
+	return format.Join(process, device)
 }
 
 // divideVerdicts returns the lines that grow, and counts the others.
@@ -238,7 +262,7 @@ func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]u
 // that tells names apart.
 func lastPiece(list, lines []string, room int) string {
 	const least, long = 12, 20
-	n := len(strings.Fields(strings.Join(lines, " ")))
+	n := len(format.Words(strings.Join(lines, " ")))
 	if n >= len(list) || room < least || format.Width(list[n]) < long {
 		return "…"
 	}
@@ -248,8 +272,17 @@ func lastPiece(list, lines []string, room int) string {
 	return format.CutFront(list[n], room)
 }
 
+// anyWord and wholeClause are places where shortened may cut. wholeClause is behind a figure, as in
+// "PyTorch cache 4.56 GiB …" or "other CUDA 1.12 GiB (+1.00 GiB …", never "other …".
+func anyWord(string, string) bool { return true }
+
+func wholeClause(last, next string) bool {
+	return strings.HasSuffix(last, ",") || strings.HasPrefix(next, "(") || strings.HasPrefix(last, "(+")
+}
+
 // shortened writes words like a paragraph, in at most so many lines, one more on a narrow screen.
-func (p *brief) shortened(sign string, list []string, most int) {
+// It cuts at a place that fits, if there is one in the last line.
+func (p *brief) shortened(sign string, list []string, most int, place func(last, next string) bool) {
 	if p.width < defaultWidth*3/4 {
 		most++
 	}
@@ -258,9 +291,16 @@ func (p *brief) shortened(sign string, list []string, most int) {
 	lines := broken(room, " ", list)
 	if len(lines) > most {
 		lines = lines[:most]
-		last := strings.Fields(lines[most-1])
+		last := format.Words(lines[most-1])
 		for len(last) > 1 && format.Width(strings.Join(last, " "))+2 > room {
 			last = last[:len(last)-1]
+		}
+		before := len(format.Words(strings.Join(lines[:most-1], " ")))
+		for n := len(last); n > 0; n-- {
+			if place(last[n-1], list[before+n]) {
+				last = last[:n]
+				break
+			}
 		}
 		text := format.Cut(strings.TrimRight(strings.Join(last, " "), ",;"), room-2)
 		lines[most-1] = text + " " + lastPiece(list, lines[:most], room-format.Width(text)-1)
@@ -282,8 +322,8 @@ func (p *brief) clauses(sign, text string, most int) {
 		most++
 	}
 	for n := len(list); n > 0; n-- {
-		if words := strings.Fields(strings.Join(list[:n], ", ")); n == 1 || len(broken(room, " ", words)) <= most {
-			p.shortened(sign, words, most)
+		if words := format.Words(strings.Join(list[:n], ", ")); n == 1 || len(broken(room, " ", words)) <= most {
+			p.shortened(sign, words, most, anyWord)
 			return
 		}
 	}
@@ -308,7 +348,7 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	}
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	sign := strings.Repeat(" ", siteIndent)
-	p.clauses(sign, untrusted.Clean(g.Evidence), p.evidence)
+	p.clauses(sign, evidenceText(p.s, g, p.o), p.evidence)
 
 	x := &p.s.Sites[g.Sites[0]]
 	stack, own := frames.Visible(p.st, x.Stack, x.API), g.Head
@@ -321,7 +361,7 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	}
 	p.list(plain, siteIndent, ", ", append(amount, asBefore(called, kept, before.rank))...)
 	if now.holder != "" && !kept {
-		p.shortened(sign, strings.Fields(now.holder), p.evidence)
+		p.shortened(sign, format.Words(now.holder), p.evidence, anyWord)
 	}
 	if ownLines(stack) > 1 && !called {
 		p.folded(stack, own)
@@ -334,18 +374,11 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 
 // amount returns how much a line holds, of what, whose and where.
 func (p *brief) amount(g *verdict.Group) []string {
-	text := format.Bytes(g.LiveBytes) + " in " + format.Count(g.LiveObjects, format.Noun(g.Kind))
-	if len(g.Sites) > 1 {
-		text += " of " + format.Count(uint64(len(g.Sites)), "site")
-	}
-	if grows := perStepText(p.s, g, p.o); grows != "" {
-		text += ", " + grows
-	}
 	where := whereText(g.Device, g.Kind)
 	if g.Kind == ledger.Tensor {
 		where = format.Device(g.Device, g.Kind)
 	}
-	return []string{text, g.Object.String(), format.Process(&p.s.Processes[g.Process]), where}
+	return []string{amountText(p.s, g), g.Object.String(), format.Process(&p.s.Processes[g.Process]), where}
 }
 
 // asBefore returns "same callers and holder as line 1".
@@ -359,15 +392,4 @@ func asBefore(called, kept bool, rank int) string {
 		return fmt.Sprintf("same holder as line %d", rank)
 	}
 	return ""
-}
-
-// callersOf returns a key of the user's own frames that called the headline, "" for none.
-func callersOf(stack []callstack.Frame, own int) string {
-	var b strings.Builder
-	for i := own + 1; i < len(stack); i++ {
-		if f := &stack[i]; frames.IsUser(f) {
-			fmt.Fprintf(&b, "%q %q %d\n", f.Function, f.File, f.Line)
-		}
-	}
-	return b.String()
 }

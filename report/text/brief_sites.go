@@ -12,6 +12,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/imported"
 	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -35,6 +36,9 @@ func (p *brief) sites() {
 	}
 	if list := p.notCounted(&sum); len(list) > 0 {
 		p.text(plain, 0, "not counted: "+strings.Join(list, ", "))
+	}
+	for _, text := range imported.Remarks(p.s) {
+		p.paragraph("", text)
 	}
 	t := p.siteTable()
 	t.write(p.rows[0], p.most)
@@ -223,9 +227,10 @@ func (t *siteTable) site(rank int, r *lines.Row, narrow bool) {
 	}
 	count, change, class := humanize.Comma(int64(x.LiveObjects)), t.change(x), t.classes[siteKeyOf(&r.Sites[0])]
 	if narrow {
-		change += " in the " + t.changeName()
-		if t.o.Older > 0 {
-			change = "oldest " + t.change(x)
+		if name := t.changeName(); strings.HasPrefix(name, "last ") {
+			change += " in the " + name
+		} else {
+			change = name + " " + change
 		}
 		f.Function = frames.ShortName(&f)
 		t.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(live, liveColumns), f)

@@ -14,7 +14,9 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -196,7 +198,7 @@ func TestALongNameIsCutAtItsBeginning(t *testing.T) {
 	const text = "kept by C++ object of class torch::distributed::rpc::profiler::processglobal::StateStackEntry"
 	for _, more := range []string{"", ", list of 1,204"} {
 		p := brief{page: newPage(Screen{Width: 80})}
-		p.shortened("   ", strings.Fields(text+more), 1)
+		p.shortened("   ", strings.Fields(text+more), 1, anyWord)
 		got := p.String()
 		if !strings.Contains(got, "::StateStackEntry") || !strings.Contains(got, "of class …") || strings.Count(got, "\n") != 1 || format.Width(got) > 81 {
 			t.Errorf("%q", got)
@@ -215,6 +217,50 @@ func TestGrowthOfMillisecondsIsNotShown(t *testing.T) {
 	} {
 		if got := growthIn(c.growth, c.over); got != c.want {
 			t.Errorf("%d bytes in %d ns: %q, want %q", c.growth, c.over, got, c.want)
+		}
+	}
+}
+
+// Lines of one name are told apart by what differs, and a line of a process that freed all when it
+// ended has what it held, not 0 B.
+func TestLinesOfOneNameAndOfEndedProcesses(t *testing.T) {
+	s := &ledger.Snapshot{
+		Processes: []ledger.Process{{PID: 7, Comm: "a"}, {PID: 8, Comm: "b", End: 9}},
+		Sites:     []ledger.Site{{Peak: 3 << 20}, {Peak: 2 << 20}},
+	}
+	line := callstack.Frame{Function: "f", File: "/x/helper.py", Line: 8, Python: true}
+	group := func(process int, device int32, live uint64, line callstack.Frame) verdict.Group {
+		return verdict.Group{Verdict: verdict.Verdict{Class: verdict.Growing, Line: line}, Process: process, Device: device, LiveBytes: live, LiveObjects: 1, Sites: []int{0, 1}}
+	}
+	list := []verdict.Group{group(0, 0, 1<<20, line), group(0, 1, 1<<20, line), group(1, 1, 0, line), group(0, 1, 1<<20, callstack.Frame{Function: "g"})}
+	p := brief{page: newPage(Screen{Width: 80}), s: s}
+	p.otherVerdicts(list, 0)
+	want := `1.  growing   1.00 MiB  [7] cuda:0  /x/helper.py:8 f
+2.  growing   1.00 MiB  [7] cuda:1  /x/helper.py:8 f
+3.  growing   5.00 MiB  [8] cuda:1  /x/helper.py:8 f
+    1 more line (-T shows more)
+`
+	if p.String() != want {
+		t.Errorf("%s, want\n%s", p.String(), want)
+	}
+	if got := p.tag(&list[3], list); got != "" {
+		t.Errorf("a name that no other has needs %q", got)
+	}
+	if got := amountText(s, &list[2]); got != "up to 5.00 MiB of 2 sites until the process ended" {
+		t.Error(got)
+	}
+}
+
+// A narrow row of a session of milliseconds has no interval to name.
+func TestANarrowRowOfAShortSessionReadsAsOne(t *testing.T) {
+	for half, want := range map[uint64]string{1e6: "1 allocation, growth +1.00 MiB, 7", 9e9: "1 allocation, +1.00 MiB in the last 9.0s, 7"} {
+		s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}}}
+		p := &brief{page: newPage(Screen{Width: 44}), s: s, classes: map[siteKey]string{}, objects: map[siteKey]string{}}
+		table := &siteTable{brief: p, half: half, pids: true}
+		x := ledger.Site{LiveBytes: 1 << 20, LiveObjects: 1, Growth: 1 << 20}
+		table.site(1, &lines.Row{Site: x, Sites: []ledger.Site{x}, Frame: callstack.Frame{Function: "f"}}, true)
+		if got := p.String(); !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -3,7 +3,9 @@
 package text
 
 import (
+	"cmp"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +13,8 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/fragmentation"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/pools"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -129,14 +133,38 @@ func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	if len(list) > 0 {
 		p.line(plain, 0, "")
 	}
-	for _, x := range list[:min(len(list), top)] {
-		stack := frames.Visible(st, x.Stack, x.API)
-		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(format.Bytes(x.Asleep), 8), stack[frames.Headline(stack)])
-		p.list(plain, siteIndent, ", ", append([]string{"of " + format.Bytes(x.LiveBytes)}, siteOwner(s, x)...)...)
+	rows := rowsBy(s, st, list, func(x *ledger.Site) uint64 { return x.Asleep })
+	for i := range rows[:min(len(rows), top)] {
+		r := &rows[i]
+		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(format.Bytes(r.figure), 8), r.Frame)
+		p.list(plain, siteIndent, ", ", slices.Concat([]string{"of " + format.Bytes(r.LiveBytes)}, siteOwner(s, &r.Site), aboutRow(&r.Row))...)
 	}
-	if n := len(list) - top; n > 0 {
-		p.text(plain, siteIndent, format.Count(uint64(n), "more site"))
+	if n := len(rows) - top; n > 0 {
+		p.text(plain, siteIndent, format.Count(uint64(n), "more line"))
 	}
+}
+
+// figured is a line of code with one figure of its sites.
+type figured struct {
+	lines.Row
+	figure uint64
+}
+
+// rowsBy sums sites by line, those with the highest figure first.
+func rowsBy(s *ledger.Snapshot, st callstack.Stacks, sites []*ledger.Site, figure func(*ledger.Site) uint64) (list []figured) {
+	copies := make([]ledger.Site, len(sites))
+	for i, x := range sites {
+		copies[i] = *x
+	}
+	for _, r := range lines.New(s, st, nil).Rows(copies) {
+		f := figured{Row: r}
+		for i := range r.Sites {
+			f.figure += figure(&r.Sites[i])
+		}
+		list = append(list, f)
+	}
+	slices.SortStableFunc(list, func(a, b figured) int { return cmp.Compare(b.figure, a.figure) })
+	return list
 }
 
 // torchTable writes the state of PyTorch's allocator of each process and device.
@@ -173,18 +201,19 @@ func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	p.line(plain, 0, "")
 	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", format.Bytes(sum)+",", "kept for later tensors")
 	p.line(plain, 0, "")
-	for _, x := range list[:min(len(list), top)] {
-		stack := frames.Visible(st, x.Stack, x.API)
-		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(format.Bytes(report.CacheBytes(x)), 8), stack[frames.Headline(stack)])
-		owner := []string{"of " + format.Count(x.LiveObjects, "segment") + " with " + format.Bytes(x.LiveBytes)}
-		p.list(plain, siteIndent, ", ", append(owner, siteOwner(s, x)...)...)
+	rows := rowsBy(s, st, list, report.CacheBytes)
+	for i := range rows[:min(len(rows), top)] {
+		r := &rows[i]
+		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(format.Bytes(r.figure), 8), r.Frame)
+		owner := []string{"of " + format.Count(r.LiveObjects, "segment") + " with " + format.Bytes(r.LiveBytes)}
+		p.list(plain, siteIndent, ", ", slices.Concat(owner, siteOwner(s, &r.Site), aboutRow(&r.Row))...)
 	}
-	if n := len(list) - top; n > 0 {
+	if n := len(rows) - top; n > 0 {
 		var rest uint64
-		for _, x := range list[top:] {
-			rest += report.CacheBytes(x)
+		for _, r := range rows[top:] {
+			rest += r.figure
 		}
-		p.text(plain, siteIndent, format.Count(uint64(n), "more site")+" with "+format.Bytes(rest))
+		p.text(plain, siteIndent, format.Count(uint64(n), "more line")+" with "+format.Bytes(rest))
 	}
 }
 
@@ -200,8 +229,9 @@ func allocatorParts(p *page, s *ledger.Snapshot, st callstack.Stacks, limit int)
 		p.line(plain, 0, "")
 		p.paragraph("", format.Bytes(c.Reserved)+" reserved = "+format.Bytes(c.Allocated)+" of tensors + "+format.Bytes(c.Cached)+" of cache")
 		kindRows(p, c)
-		arenaTable(p, c, limit)
-		poolLines(p, c, st, limit)
+		of := pools.Of(c, st)
+		arenaTable(p, c, of, limit)
+		poolLines(p, of, limit)
 		p.line(plain, 0, "")
 		for _, text := range report.AllocatorTexts(s, c) {
 			p.paragraph("", text)
@@ -219,15 +249,24 @@ func kindRows(p *page, c *ledger.AllocatorCache) {
 }
 
 // poolLines writes which line of code made each private pool.
-func poolLines(p *page, c *ledger.AllocatorCache, st callstack.Stacks, limit int) {
-	list := report.PoolLines(c, st)
+func poolLines(p *page, of *pools.Pools, limit int) {
+	list := of.Lines()
 	if len(list) == 0 {
 		return
 	}
 	p.line(plain, 0, "")
 	p.paragraph("", "Private pools, by the line that made their first segment:")
 	for i := range list[:min(len(list), limit)] {
-		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(report.PoolName(list[i].Pool), 14), list[i].Frame)
+		x := &list[i]
+		p.headLine(plain, format.Pad("-", siteIndent)+format.Pad(of.Name(x.Pool), 14), x.Frame)
+		for k := range x.Captured[:min(len(x.Captured), limit)] {
+			y := &x.Captured[k]
+			p.headLine(plain, format.Pad("", 2*siteIndent)+"took "+format.Pad(format.Bytes(y.Bytes), 8), y.Frame)
+			p.text(dim, 2*siteIndent, y.Text())
+		}
+		if n := len(x.Captured) - limit; n > 0 {
+			p.text(dim, 2*siteIndent, format.Count(uint64(n), "more line"))
+		}
 	}
 	if n := len(list) - limit; n > 0 {
 		p.text(plain, siteIndent, format.Count(uint64(n), "more pool"))
@@ -235,7 +274,7 @@ func poolLines(p *page, c *ledger.AllocatorCache, st callstack.Stacks, limit int
 }
 
 // arenaTable writes the arenas of a cache, the largest first.
-func arenaTable(p *page, c *ledger.AllocatorCache, limit int) {
+func arenaTable(p *page, c *ledger.AllocatorCache, of *pools.Pools, limit int) {
 	streams := report.StreamNames(&c.Cache)
 	rows := [][]string{{"pool", "stream", "segments", "reserved", "tensors", "free", "free run"}}
 	shown := c.Arenas[:min(len(c.Arenas), limit)]
@@ -245,7 +284,7 @@ func arenaTable(p *page, c *ledger.AllocatorCache, limit int) {
 		if a.Small {
 			size = ", small"
 		}
-		rows = append(rows, []string{report.PoolName(a.Pool), streams[a.Stream] + size, strconv.FormatUint(a.Segments, 10),
+		rows = append(rows, []string{of.Name(a.Pool), streams[a.Stream] + size, strconv.FormatUint(a.Segments, 10),
 			format.Bytes(a.Reserved), format.Bytes(a.Allocated), format.Bytes(a.Free), format.Bytes(a.LargestFree)})
 	}
 	p.line(plain, 0, "")

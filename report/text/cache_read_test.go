@@ -35,6 +35,27 @@ func TestAPrivatePoolIsNamedByItsLine(t *testing.T) {
 	}
 }
 
+// TestAPoolShowsTheSizesOfTheGraphsThatWereCapturedIntoIt: by the line that captured them.
+func TestAPoolShowsTheSizesOfTheGraphsThatWereCapturedIntoIt(t *testing.T) {
+	s := reporttest.Caches()
+	pool := [2]uint64{1, 0}
+	s.Caches[0].Origins = []ledger.PoolOrigin{{Pool: pool, Stack: 14, API: "cudaMalloc"}}
+	for i, mib := range []uint64{2, 8, 1, 1, 4, 1} {
+		s.Caches[0].Captures = append(s.Caches[0].Captures, ledger.PoolCapture{Pool: pool, Stack: 14, API: "cudaGraphInstantiate", Time: s.Begin + uint64(i), Bytes: mib << 20})
+	}
+	s.Caches[0].Captures = append(s.Caches[0].Captures, ledger.PoolCapture{Pool: pool, Stack: 12, API: "cudaGraphInstantiate", Bytes: 3 << 20})
+	for width := minWidth; width <= 130 && !t.Failed(); width++ {
+		cacheView(t, s, report.Options{}, width)
+	}
+	text := strings.Join(strings.Fields(cacheView(t, s, report.Options{}, 120)), " ")
+	want := "- CUDA graph 1 /home/ada/llm/model.py:40 Block.forward " +
+		"took 17.0 MiB /home/ada/llm/model.py:40 Block.forward for 6 CUDA graphs: 8.00 MiB, 4.00 MiB, 2.00 MiB, 1.00 MiB, 2 more " +
+		"took 3.00 MiB /home/ada/llm/metrics.py:31 Metrics.update for 1 CUDA graph"
+	if !strings.Contains(text, want) {
+		t.Errorf("the view lacks %q:\n%s", want, text)
+	}
+}
+
 func TestAReadingThatWasSettledHasNoDoubt(t *testing.T) {
 	s := reporttest.Caches()
 	s.Caches[0].Exact, s.Caches[0].Settled = false, true

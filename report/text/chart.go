@@ -49,14 +49,6 @@ func chartSeries(r *timeline.Row) []series {
 	return kept
 }
 
-// lastOf returns the value at the end, 0 of a plane without values.
-func lastOf(values []uint64) uint64 {
-	if len(values) == 0 {
-		return 0
-	}
-	return values[len(values)-1]
-}
-
 // peakOf returns the highest value and its first index.
 func peakOf(values []uint64) (peak uint64, at int) {
 	for i, v := range values {
@@ -133,7 +125,10 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r, last *timeli
 	}
 	for _, x := range list {
 		peak, k := peakOf(x.values)
-		end := format.Bytes(lastOf(x.of(last)))
+		end := format.Bytes(0) // of a plane without values
+		if values := x.of(last); len(values) > 0 {
+			end = format.Bytes(values[len(values)-1])
+		}
 		if !columned {
 			p.list(plain, 0, ", ", x.name+": peak "+format.Bytes(peak)+" at "+since(s, t.Times[k]), "end "+end)
 			p.line(plain, 0, bars(t.Times, x.values, p.width, peak))
@@ -236,8 +231,8 @@ func (p *page) stepPart(s *ledger.Snapshot, x *steps.Steps, device int32, title 
 	if here {
 		p.paragraph("  ", "this moment: "+x.PlaceText(now))
 	}
-	if grows := x.Growth(k); grows > 0 {
-		p.paragraph("  ", "tensors grow: "+format.Bytes(grows)+" a step")
+	if grows := x.Growth(k).Text(); grows != "" {
+		p.paragraph("  ", "tensors grow: "+grows)
 	}
 	p.byStep(x, k)
 	if ok && peak.Detail != nil {
@@ -248,22 +243,30 @@ func (p *page) stepPart(s *ledger.Snapshot, x *steps.Steps, device int32, title 
 	}
 }
 
-// stepLine is stepPart in one line: "Steps: 24 of 42ms; peak in step 17 of 24, in backward".
+// stepLine is stepPart in one line.
 func (p *page) stepLine(s *ledger.Snapshot, b *purpose.Balance, o report.Options) {
-	x := stepsOf(s, b.Process, o)
-	if x == nil {
-		return
+	if x := stepsOf(s, b.Process, o); x != nil {
+		p.paragraph("", "Steps: "+x.OnDevice(b.Device))
 	}
-	text := "Steps: " + format.Count(x.Count, "step") + " of " + format.Span(x.Each)
-	if k := x.Index(b.Device); k >= 0 {
-		if peak, bytes, ok := x.Peak(k); ok {
-			text += ", peak of tensors " + format.Bytes(bytes) + " " + x.PlaceText(peak)
-		}
-		if grows := x.Growth(k); grows > 0 {
-			text += "; tensors grow " + format.Bytes(grows) + " a step"
+}
+
+// leakSteps is stepLine of at most so many processes, on the GPUs on which their tensors had most.
+func (p *page) leakSteps(s *ledger.Snapshot, o report.Options, most int) {
+	shown, more := 0, uint64(0)
+	for i := range s.Processes {
+		x := stepsOf(s, i, o)
+		switch {
+		case x == nil:
+		case shown == most:
+			more++
+		default:
+			shown++
+			p.paragraph("", "Steps of "+format.Process(&s.Processes[i])+": "+x.OnDevice(x.Main()))
 		}
 	}
-	p.paragraph("", text)
+	if more > 0 {
+		p.text(plain, 2, format.Count(more, "more process")+" with steps")
+	}
 }
 
 // otherSteps writes the steps of processes that hold no memory at the moment, or why no steps are
@@ -356,7 +359,11 @@ func (p *page) oneStep(at steps.Place, k int) {
 	}
 	p.line(dim, 0, names+string(letters))
 	column := p.phaseColumn()
-	p.line(dim, 0, format.Pad("", column)+format.Pad("time", -8)+format.Pad("at most", -10)+format.Pad("change", -11))
+	whole := "  " + format.Span(to-from) + " in all"
+	if format.Width(whole) >= column {
+		whole = ""
+	}
+	p.line(dim, 0, format.Pad(whole, column)+format.Pad("time", -8)+format.Pad("at most", -10)+format.Pad("change", -11))
 	for _, part := range d.Parts(k) {
 		p.phaseRow(&part, part.Phase == at.Phase)
 	}
@@ -377,14 +384,13 @@ func (p *page) phaseRow(x *steps.Part, here bool) {
 	p.line(plain, 0, format.Pad(format.Cut(name, column-1), column)+format.Pad(format.Span(x.Time), -8)+format.Pad(format.Bytes(x.High), -10)+format.Pad(format.Difference(x.Change), -11))
 }
 
-// perStepText returns "grows 12.0 MiB a step"; "" where that is unknown.
-func perStepText(s *ledger.Snapshot, g *verdict.Group, o report.Options) string {
-	x := stepsOf(s, g.Process, o)
-	if x == nil || g.Class < verdict.Growing {
-		return ""
+// evidenceText returns the evidence of a verdict, before it "+12.0 MiB a step" where that is known.
+func evidenceText(s *ledger.Snapshot, g *verdict.Group, o report.Options) string {
+	text := untrusted.Clean(g.Evidence)
+	if x := stepsOf(s, g.Process, o); x != nil && g.Class >= verdict.Growing {
+		if rate := x.PerStep(g.Rate.Value).Text(); rate != "" {
+			return "grows " + rate + ", " + text
+		}
 	}
-	if n := x.PerStep(g.Rate.Value); n > 0 {
-		return "grows " + format.Bytes(n) + " a step"
-	}
-	return ""
+	return text
 }

@@ -77,7 +77,11 @@ func (p *comparedPage) head() {
 		if text == "" || text == p.Names[i] {
 			continue
 		}
-		p.line(dim, 2, format.Pad(format.CutFront(p.Names[i], name), name)+"  "+text)
+		head := format.CutFront(p.Names[i], name)
+		for _, line := range broken(p.width-name-4, " ", format.Words(text)) {
+			p.line(dim, 2, format.Pad(head, name)+"  "+line)
+			head = ""
+		}
 	}
 }
 
@@ -159,10 +163,10 @@ func (p *comparedPage) odd(o *compare.Odd) {
 	name := p.Names[o.Column]
 	rows := o.Rows
 	if o.InAll {
-		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
+		p.list(bold, 0, " ", format.Words(fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
 			format.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))...)
 	} else {
-		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), format.SignedBytes(p.Total.Bytes[o.Column])))...)
+		p.list(bold, 0, " ", format.Words(fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), format.SignedBytes(p.Total.Bytes[o.Column])))...)
 	}
 	for at, i := range rows[:min(len(rows), mostOddRows)] {
 		r := &p.Rows[i]
@@ -195,7 +199,7 @@ func (p *comparedPage) keeper(k *compare.Keeper, bytes int64) {
 
 // hanging writes text broken between words; lines after the first are indented more.
 func (p *comparedPage) hanging(first, rest int, text string) {
-	for i, line := range broken(p.width-rest, " ", whole(text)) {
+	for i, line := range broken(p.width-rest, " ", format.Words(text)) {
 		if i == 0 {
 			p.line(plain, first, line)
 		} else {
@@ -238,19 +242,6 @@ func comparedFrame(r *compare.Row) callstack.Frame {
 func comparedName(r *compare.Row, width int) string {
 	f := comparedFrame(r)
 	return frames.Text(&f, max(min(width-8, 60), leastLine))
-}
-
-// whole splits text into words, with each figure and its unit as one: "1.05 GiB:".
-func whole(text string) (list []string) {
-	for _, word := range strings.Fields(text) {
-		unit := strings.TrimRight(word, ".,:;)")
-		if n := len(list); n > 0 && (unit == "B" || len(unit) == 3 && strings.HasSuffix(unit, "iB")) {
-			list[n-1] += " " + word
-			continue
-		}
-		list = append(list, word)
-	}
-	return list
 }
 
 // doubts writes what the columns' ledgers could not account for, equal sentences once.

@@ -32,7 +32,7 @@ func WriteDiff(w io.Writer, d compare.Difference, names [2]string, o report.Opti
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c compare.Change) bool { return c.Before == c.After })
 	for _, c := range changes[:min(len(changes), o.Limit())] {
 		p.headLine(plain, format.Pad(format.Difference(c.After-c.Before), -10), c.Frame)
-		p.list(dim, min(12, p.width/6), ", ", format.SignedBytes(c.Before)+" → "+format.SignedBytes(c.After), c.Where)
+		p.list(dim, min(12, p.width/6), ", ", format.SignedBytes(c.Before)+" → "+format.SignedBytes(c.After), c.Where, callsText(c.Calls))
 	}
 	if len(changes) > o.Limit() {
 		p.text(dim, 0, format.Count(uint64(len(changes)-o.Limit()), "more line")+" (-T shows more)")

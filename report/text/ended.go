@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -46,6 +47,13 @@ func endedPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		}
 	}
 	p.text(plain, 0, report.HeldText(x))
+	for _, b := range purpose.AtPeak(x, o.Peaks[s.Processes[x.Process].ID()], st) {
+		if o.Peak == nil && b.Divided() {
+			p.line(plain, 0, "")
+			p.balance(s, &b.Balance, o, compactRows, 0)
+			p.line(plain, 0, "")
+		}
+	}
 	p.processSteps(s, x.Process, o)
 	if text := report.SitesAsOfText(s, x); text != "" {
 		p.text(plain, 0, text)

@@ -3,7 +3,9 @@
 package text
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/format"
@@ -97,4 +99,15 @@ func ownLines(list []callstack.Frame) (n int) {
 		}
 	}
 	return n
+}
+
+// callersOf returns a key of the user's own frames that called the headline, "" for none.
+func callersOf(stack []callstack.Frame, own int) string {
+	var b strings.Builder
+	for i := own + 1; i < len(stack); i++ {
+		if f := &stack[i]; frames.IsUser(f) {
+			fmt.Fprintf(&b, "%q %q %d\n", f.Function, f.File, f.Line)
+		}
+	}
+	return b.String()
 }

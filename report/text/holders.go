@@ -29,7 +29,8 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 	p.holdersHead(h, lines)
 	p.line(plain, 0, "")
 	if h.Before != nil {
-		p.grown(h.Grown(), nil, h.Between(), o)
+		grown, doubtful := h.Grown()
+		p.grown(grown, nil, report.UnclearText(doubtful, h.Walks()), doubtful, h.Between(), o)
 	}
 	p.text(bold, 0, "Who keeps it")
 	p.line(plain, 0, "")
@@ -85,17 +86,19 @@ func (p *page) moreHolders(rest []report.HolderLine) {
 	}
 }
 
-// grown writes what has more bytes in the later of two walks, and how much of that comes and goes.
-func (p *page) grown(list, passing []report.GrownLine, between time.Duration, o report.Options) {
+// grown writes what grew between two walks, how much of the rest comes and goes, and what is
+// unclear, with the lines of that.
+func (p *page) grown(list, passing []report.GrownLine, unclear string, doubtful []report.GrownLine, between time.Duration, o report.Options) {
 	between = between.Round(100 * time.Millisecond)
-	if len(list) == 0 {
-		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
-		p.passing(passing)
+	switch {
+	case len(list) > 0:
+		p.text(bold, 0, fmt.Sprintf("Grew in %s", between))
 		p.line(plain, 0, "")
-		return
+	case unclear != "":
+		p.text(bold, 0, fmt.Sprintf("Nothing grew for certain in %s", between))
+	default:
+		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
 	}
-	p.text(bold, 0, fmt.Sprintf("Grew in %s", between))
-	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Limit())] {
 		g := &list[i]
 		var more []string
@@ -109,6 +112,16 @@ func (p *page) grown(list, passing []report.GrownLine, between time.Duration, o 
 		p.holder(fmt.Sprintf("%s  %7s  %-6s", format.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), p.once(g.Remedy()))
 	}
 	p.passing(passing)
+	if unclear != "" {
+		p.text(dim, 0, unclear)
+	}
+	for i := range doubtful[:min(len(doubtful), o.Limit())] {
+		if i == 0 {
+			p.line(plain, 0, "")
+		}
+		g := &doubtful[i]
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", format.Pad(format.SignedBytes(g.By.Bytes), 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &report.HolderLine{Held: ledger.Held{Holder: ledger.Holder{Path: g.Path}}})
+	}
 	p.line(plain, 0, "")
 }
 
@@ -167,7 +180,11 @@ func pieces(path string, width int) []string {
 			}
 			cut = i
 		}
-		if at := strings.LastIndexAny(path[:cut], ".[ "); at > cut/2 {
+		at := strings.LastIndexAny(path[:cut], ".[ ")
+		if open := strings.LastIndex(path[:cut], " ("); open > cut/2 && open < at && !strings.Contains(path[open:at], ")") {
+			at = open // "(train.py:154)" stays whole
+		}
+		if at > cut/2 {
 			cut = at
 		}
 		if cut == 0 {

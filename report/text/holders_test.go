@@ -18,10 +18,14 @@ func TestHoldersText(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	early := reporttest.Walk(t, "synthetic-early.image", begin)
 	later := reporttest.Walk(t, "synthetic-later.image", begin.Add(30*time.Second))
+	at := func(second, losses int) *holders.Result {
+		return reporttest.TrainingWalk(begin.Add(time.Duration(second)*time.Second), 3, 4, losses)
+	}
 	for _, width := range []int{44, 80, 120} {
 		for name, h := range map[string]report.Holders{
 			"holders": {PID: 4242, Comm: "python3\x1b[31m", Result: early},
-			"grown":   {PID: 4242, Comm: "python3", Before: early, Result: later},
+			"unclear": {PID: 4242, Comm: "python3", Before: early, Result: later},
+			"grown":   {PID: 4242, Comm: "python3", Before: at(0, 2), During: []*holders.Result{at(10, 4), at(20, 7)}, Result: at(30, 9)},
 		} {
 			var b bytes.Buffer
 			if err := WriteHolders(&b, &h, report.Options{Top: 5}, Screen{Width: width}); err != nil {

@@ -23,7 +23,7 @@ func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Sc
 		t := holderTree{page: p, top: o.Limit(), total: tree.Bytes, between: h.Between()}
 		title := fmt.Sprintf("Who keeps %s on %s", format.Bytes(tree.Bytes), tree.Name)
 		if h.Before != nil {
-			title += ", and what grew in " + t.between.Round(100*time.Millisecond).String()
+			title += ", and the difference from " + t.between.Round(100*time.Millisecond).String() + " before"
 		}
 		p.line(plain, 0, "")
 		p.text(bold, 0, title)

@@ -33,7 +33,7 @@ func keptPart(p *page, s *ledger.Snapshot, n *notes, o report.Options, k *report
 	p.text(plain, 0, keptText(k.Lines))
 	p.line(plain, 0, "")
 	if k.Between >= time.Second {
-		p.grown(k.Grown, k.Passing, k.Between, o)
+		p.grown(k.Grown, k.Passing, report.UnclearText(k.Unclear, k.Walks), nil, k.Between, o)
 	}
 	var named, none []report.HolderLine
 	for _, l := range k.Lines {
@@ -79,7 +79,7 @@ func olderPart(p *page, s *ledger.Snapshot, o report.Options) {
 			continue
 		}
 		p.line(plain, 0, "")
-		p.text(plain, 0, fmt.Sprintf("Of the %s of %s, %s on %s:", format.Bytes(uint64(h.Live)), report.MarkName(h.Mark), format.Process(&s.Processes[h.Process]),
+		p.text(plain, 0, fmt.Sprintf("Who keeps the %s of %s, %s on %s:", format.Bytes(uint64(h.Live)), report.MarkName(h.Mark), format.Process(&s.Processes[h.Process]),
 			format.Device(h.Device, ledger.Tensor)))
 		p.heldShares(list, o.Limit())
 	}

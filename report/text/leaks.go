@@ -11,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -27,7 +26,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	n := &notes{doubts: report.Doubts(s)}
 	title(p, s, n)
 	j := report.Judge(s, st)
-	balancePart(p, j)
+	balancePart(p, s, j, o)
 	verdictPart(p, s, j, o)
 	leakSites(p, s, st, j, o, n)
 	keptParts(p, s, n, o)
@@ -170,7 +169,7 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	if x.Kind == ledger.Tensor { // of one function, as all are
 		return owner
 	}
-	return append(owner, untrusted.Clean(x.API))
+	return append(owner, report.CallText(x.API))
 }
 
 // whereText returns "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
@@ -232,7 +231,7 @@ func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 			fmt.Sprintf("result %d", f.Result))
 		process := &s.Processes[f.Process]
 		owner := append([]string{format.Process(process)}, report.WorkloadText(process.Workload)...)
-		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), untrusted.Clean(f.API))...)
+		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), report.CallText(f.API))...)
 		p.marked(report.FailureMarks(s, st, f))
 		p.stack(stack, own)
 	}
@@ -258,7 +257,7 @@ func (p *page) marked(marks []string) {
 func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	for i := range x.Owners {
 		w := &x.Owners[i]
-		list = append(list, "owned by "+format.Process(&s.Processes[w.Process]), "allocated at "+report.LineText(st, w.Stack, w.API), untrusted.Clean(w.API))
+		list = append(list, "owned by "+format.Process(&s.Processes[w.Process]), "allocated at "+report.LineText(st, w.Stack, w.API), report.CallText(w.API))
 	}
 	if x.MoreOwners {
 		list = append(list, "and by others")

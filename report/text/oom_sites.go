@@ -5,12 +5,12 @@ package text
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
-	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -43,8 +43,49 @@ func (v *oomCase) holdings() []report.Holding {
 	return list
 }
 
+// oomRow is a line of code with what it holds in one plane, or memory that no line allocated.
+type oomRow struct {
+	report.Holding // the sum; its Site is that of the row
+	line           callstack.Frame
+	about          []string // "in GELU.forward, Linear.forward"
+	kept           []report.HeldShare
+}
+
+// rows sums holdings by line, process, device and plane, largest first.
+func (v *oomCase) rows(st callstack.Stacks) (list []oomRow) {
+	kept, book := report.KeptBy(v.s), lines.New(v.s, st, nil)
+	held := map[string]map[ledger.SiteID]report.Holding{} // by plane
+	sites := map[string][]ledger.Site{}
+	var marks []oomRow
+	for _, h := range v.holdings() {
+		if h.Site == nil {
+			marks = append(marks, oomRow{Holding: h, line: callstack.Frame{Function: h.Mark, Mark: true}, kept: kept[h.Process].Divide(v.s, &h)})
+			continue
+		}
+		if held[h.Plane] == nil {
+			held[h.Plane] = map[ledger.SiteID]report.Holding{}
+		}
+		held[h.Plane][v.s.IDOf(h.Site)] = h
+		sites[h.Plane] = append(sites[h.Plane], *h.Site)
+	}
+	for _, plane := range slices.Sorted(maps.Keys(sites)) {
+		for _, r := range book.Rows(sites[plane]) {
+			row := oomRow{line: r.Frame, about: aboutRow(&r), Holding: report.Holding{Plane: plane, Site: &r.Site, Process: r.Process, Device: r.Device}}
+			for i := range r.Sites {
+				h := held[plane][v.s.IDOf(&r.Sites[i])]
+				row.Live += h.Live
+				row.kept = report.AddShares(row.kept, kept[r.Process].Divide(v.s, &h))
+			}
+			list = append(list, row)
+		}
+	}
+	list = append(list, marks...)
+	slices.SortStableFunc(list, func(a, b oomRow) int { return cmp.Compare(b.Live, a.Live) })
+	return list
+}
+
 func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Options) {
-	list, kept := v.holdings(), report.KeptBy(v.s)
+	list := v.rows(st)
 	where, none := "on this GPU", "No traced memory is on this GPU"
 	if v.o.Kind.OnHost() {
 		where, none = "of pinned host memory", "No traced memory is on pinned host memory"
@@ -61,10 +102,8 @@ func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Opt
 	p.text(bold, 0, format.Join("Largest sites "+where+",", when, n.mark(report.AtTotals), n.mark(report.AtStacks)))
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Limit())] {
-		v.siteLine(p, st, o, i+1, &list[i])
-		if k := kept[list[i].Process]; k != nil {
-			p.keptLine(k.Divide(v.s, &list[i]), uint64(list[i].Live))
-		}
+		v.siteLine(p, i+1, &list[i])
+		p.keptLine(list[i].kept, uint64(list[i].Live))
 	}
 	if len(list) > o.Limit() {
 		var sum int64
@@ -75,15 +114,12 @@ func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Opt
 	}
 }
 
-func (v *oomCase) siteLine(p *page, st callstack.Stacks, o report.Options, rank int, h *report.Holding) {
-	f := callstack.Frame{Function: h.Mark, Mark: true}
+func (v *oomCase) siteLine(p *page, rank int, h *oomRow) {
 	var parts []string
 	if h.Site != nil {
-		stack := frames.Visible(st, h.Site.Stack, h.Site.API)
-		f = stack[frames.Headline(stack)]
-		parts = v.siteText(h)
+		parts = append(v.siteText(&h.Holding), h.about...)
 	}
-	p.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(format.Bytes(uint64(h.Live)), 8), f)
+	p.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(format.Bytes(uint64(h.Live)), 8), h.line)
 	if h.Process != v.process {
 		parts = append(parts, "another process, "+ownerName(v.s, h.Process, report.MaxName))
 	}
@@ -104,7 +140,7 @@ func (v *oomCase) siteText(h *report.Holding) []string {
 	case report.PlaneCache:
 		return []string{"PyTorch's cache in " + format.Count(x.LiveObjects, "segment"), "these hold " + format.Bytes(x.LiveBytes), v.recentText(x.Process, x.History)}
 	}
-	return []string{format.Count(x.LiveObjects, "allocation"), v.recentText(x.Process, x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
+	return []string{format.Count(x.LiveObjects, "allocation"), v.recentText(x.Process, x.History), whereText(x.Device, x.Kind), report.CallText(x.API)}
 }
 
 // sampled reports whether the tensors of a site were sampled.

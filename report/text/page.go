@@ -114,7 +114,7 @@ func (p *page) line(s Style, indent int, text string) {
 
 // text writes a sentence or heading, broken between words.
 func (p *page) text(s Style, indent int, text string) {
-	p.list(s, indent, " ", strings.Fields(text)...)
+	p.list(s, indent, " ", format.Words(text)...)
 }
 
 // list writes parts with separators, broken between parts, and long parts between words.
@@ -126,7 +126,7 @@ func (p *page) list(s Style, indent int, sep string, parts ...string) {
 
 // paragraph writes text broken between words; all lines are indented by the width of sign.
 func (p *page) paragraph(sign, text string) {
-	for i, line := range broken(p.width-format.Width(sign), " ", strings.Fields(text)) {
+	for i, line := range broken(p.width-format.Width(sign), " ", format.Words(text)) {
 		if i == 0 {
 			p.line(plain, 0, sign+line)
 		} else {
@@ -156,8 +156,8 @@ func broken(width int, sep string, parts []string) []string {
 			lines = append(lines, line+end)
 		}
 		if line = part; format.Width(part) > room {
-			if words := strings.Fields(part); len(words) > 1 {
-				rows := broken(room, " ", words)
+			if list := format.Words(part); len(list) > 1 {
+				rows := broken(room, " ", list)
 				lines, line = append(lines, rows[:len(rows)-1]...), rows[len(rows)-1]
 			}
 		}

@@ -78,11 +78,12 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 			row(dim, "  of that, the driver's own", false, func(x *ledger.Part) string { return format.Bytes(x.Internal) })
 		}
 		if r.Name == report.PlaneName(report.PlaneRounding) {
-			row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return format.Bytes(report.PartIdle(s, x)) })
+			row(dim, "  idle in pools, at most", false, func(x *ledger.Part) string { return format.Bytes(report.PartIdle(s, x)) })
 		}
 	}
-	row(plain, "unexplained", true, func(x *ledger.Part) string { return format.Difference(x.Unexplained) })
+	row(plain, "unexplained", true, func(x *ledger.Part) string { return format.Bytes(x.Unexplained) })
 	row(bold, "usage", true, func(x *ledger.Part) string { return format.Bytes(report.PartUsage(x)) })
+	row(plain, report.BeyondNVML, false, func(x *ledger.Part) string { return format.Bytes(x.Beyond()) })
 	row(plain, report.MarkName(report.MarkUnlisted), false, func(x *ledger.Part) string { return format.Bytes(x.Unlisted) })
 }
 
@@ -136,7 +137,7 @@ func systemPart(p *page, s *ledger.Snapshot) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.text(bold, 0, "Beside these sums: allocated by the system on the GPU's NUMA node")
+	p.text(bold, 0, "Not in these sums: allocated by the system on the GPU's NUMA node")
 	p.line(plain, 0, "")
 	for i := range s.System {
 		x := &s.System[i]
@@ -160,19 +161,21 @@ const (
 	nameColumn    = 30
 )
 
-// WriteExplain writes what the memory of each process and GPU is for. use is what a server reported
-// of its KV cache; nil: nothing.
-func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options, screen Screen) error {
+// WriteExplain writes what the memory of each process and GPU is for. more is what is known of
+// one besides the books; nil: nothing.
+func WriteExplain(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, more *purpose.More, o report.Options, screen Screen) error {
 	p := newPage(screen)
-	list := purpose.WithUse(s, st, use)
+	list := purpose.With(s, st, more)
 	for i := range list {
 		if i > 0 {
 			p.line(plain, 0, "")
 		}
-		p.balance(s, &list[i], len(list[i].Rows), min(explainPieces, o.Limit()))
+		p.balance(s, &list[i], o, len(list[i].Rows), min(explainPieces, o.Limit()))
 		p.stepPart(s, stepsOf(s, list[i].Process, o), list[i].Device, "Steps")
-		p.line(plain, 0, "")
-		for _, text := range list[i].Notes(s) {
+		for k, text := range list[i].Notes(s) {
+			if k == 0 {
+				p.line(plain, 0, "")
+			}
 			p.paragraph("! ", text)
 		}
 	}
@@ -198,14 +201,20 @@ func explainPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 			return
 		}
 		p.line(plain, 0, "")
-		p.balance(s, b, compactRows, 0)
+		p.balance(s, b, o, compactRows, 0)
 		p.stepLine(s, b, o)
 	}
 }
 
 // balance writes a bar and a table, with at most so many rows and pieces of each.
-func (p *page) balance(s *ledger.Snapshot, b *purpose.Balance, most, pieces int) {
-	p.list(bold, 0, " ", "What it is for:", b.Title(s)+",", format.SignedBytes(b.Bytes))
+func (p *page) balance(s *ledger.Snapshot, b *purpose.Balance, o report.Options, most, pieces int) {
+	title := "What it is for:"
+	if o.Peak != nil {
+		title = "What it was for at " + format.Span(report.Minus(s.End, s.Begin)) + ":"
+	} else if s.Processes[b.Process].End != 0 { // at its peak
+		title = "What it was for:"
+	}
+	p.list(bold, 0, " ", title, b.Title(s)+",", format.SignedBytes(b.Bytes))
 	if bar := b.Bar(p.width - 2); bar != "" {
 		p.line(plain, 0, "["+bar+"]")
 	}
@@ -213,6 +222,9 @@ func (p *page) balance(s *ledger.Snapshot, b *purpose.Balance, most, pieces int)
 	for i := range rows {
 		r := &rows[i]
 		p.purposeRow(string(r.Kind.Letter()), r.Name(), r.Bytes, b.Bytes, r.Known())
+		if pieces > 0 && 100*r.Bytes >= b.Bytes {
+			keptRow(p, r)
+		}
 		p.pieces(r, pieces)
 	}
 	if more > 0 {
@@ -232,6 +244,24 @@ func (p *page) purposeRow(sign, name string, bytes, all int64, known string) {
 		line += "  by " + known
 	}
 	p.line(plain, 0, line)
+}
+
+// keptRow writes who keeps a row below it, in at most two lines. KV caches name their holders as
+// their parts.
+func keptRow(p *page, r *purpose.Row) {
+	const most = 2
+	if r.Kind == purpose.KVCache {
+		return
+	}
+	lines := pieces(r.KeptText(), p.width-4)
+	for i, text := range lines[:min(len(lines), most)] {
+		if i == most-1 {
+			text = format.Cut(strings.Join(lines[i:], ""), p.width-4)
+		}
+		if text != "" {
+			p.line(dim, 4, strings.TrimLeft(text, " "))
+		}
+	}
 }
 
 // pieces writes the largest parts of a row.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
@@ -34,13 +33,13 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st calls
 	}
 	for _, c := range report.CallCounts(s, o.Since) {
 		if narrow {
-			p.text(plain, 0, c.API+" ("+c.Kind+")")
+			p.text(plain, 0, report.CallText(c.API)+" ("+c.Kind+")")
 			p.list(dim, siteIndent, ", ", format.Count(c.Allocs, "allocation"), humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1)+" per s",
 				format.Bytes(c.Bytes), humanize.Comma(int64(c.Freed))+" freed")
 			continue
 		}
 		p.line(plain, 0, format.Pad(humanize.Comma(int64(c.Allocs)), -13)+format.Pad(humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1), -9)+
-			format.Pad(format.Bytes(c.Bytes), -10)+format.Pad(humanize.Comma(int64(c.Freed)), -13)+"  "+c.API+" ("+c.Kind+")")
+			format.Pad(format.Bytes(c.Bytes), -10)+format.Pad(humanize.Comma(int64(c.Freed)), -13)+"  "+report.CallText(c.API)+" ("+c.Kind+")")
 	}
 	if sizes != nil {
 		sizeTable(p, "Allocations from CUDA by size", &sizes.Driver)
@@ -122,6 +121,6 @@ func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		p.line(plain, 0, "")
 		p.headLine(plain, format.Pad(fmt.Sprintf("%d.", i+1), siteIndent)+format.Pad(humanize.Comma(int64(c.Freed))+"×", 8), stack[frames.Headline(stack)])
 		p.list(plain, siteIndent, ", ", format.Bytes(c.Bytes/max(c.Allocs, 1))+" each on average",
-			format.Bytes(uint64(float64(c.Bytes)/seconds(s, o)))+"/s", format.Process(&s.Processes[x.Process]), untrusted.Clean(x.API))
+			format.Bytes(uint64(float64(c.Bytes)/seconds(s, o)))+"/s", format.Process(&s.Processes[x.Process]), report.CallText(x.API))
 	}
 }

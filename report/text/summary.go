@@ -26,7 +26,11 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	n := &notes{doubts: report.Doubts(s)}
 	title(p, s, n)
 	gpus(p, s)
-	explainPart(p, s, st, o, func(*purpose.Balance) bool { return true })
+	if o.Peak != nil { // what there is of steps stands at the processes that have ended
+		explainPart(p, o.Peak, st, report.Options{Peak: o.Peak}, func(*purpose.Balance) bool { return true })
+	} else {
+		explainPart(p, s, st, o, func(*purpose.Balance) bool { return true })
+	}
 	endedParts(p, s, st, o)
 	totals(p, s, n)
 	torchTable(p, s)

@@ -32,9 +32,11 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	p.line(plain, 0, "")
 	c := p.tableColumns(s, list, true, 9, 10)
 	live, objects, mark := "live", "objects", n.mark(report.AtStacks)
-	if c.objects || c.narrow {
+	switch {
+	case c.narrow:
+	case c.objects:
 		objects = format.Join(objects, mark)
-	} else {
+	default:
 		live = format.Join(live, mark)
 	}
 	if !c.narrow {
@@ -45,8 +47,12 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 		process, count := &s.Processes[r.Process], humanize.Comma(int64(r.Objects))
 		if c.narrow {
 			p.headLine(plain, format.SignedBytes(r.Bytes), r.Frame)
-			p.list(dim, siteIndent, ", ", callsText(r.Calls))
-			p.list(dim, siteIndent, ", ", format.Join(count, objects), format.Bytes(r.AllocBytes)+" allocated", format.Process(process), report.PlaneName(r.Plane), r.Device)
+			p.list(dim, siteIndent, ", ", callsText(r.Calls), moduleText(r.Module))
+			allocated := ""
+			if r.AllocBytes > 0 {
+				allocated = format.Bytes(r.AllocBytes) + " allocated"
+			}
+			p.list(dim, siteIndent, ", ", countText(r, mark), allocated, format.Process(process), report.PlaneName(r.Plane), r.Device)
 			p.heldShares(r.Kept, o.Limit())
 			continue
 		}
@@ -54,7 +60,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 		if r.Incomplete {
 			text += incomplete
 		}
-		p.line(plain, 0, p.withAbout(text+frames.Text(&r.Frame, p.width-format.Width(text)), callsText(r.Calls)))
+		p.line(plain, 0, p.withAbout(text+frames.Text(&r.Frame, p.width-format.Width(text)), callsText(r.Calls), moduleText(r.Module)))
 		p.heldShares(r.Kept, o.Limit())
 	}
 	if len(list) > o.Limit() {
@@ -62,6 +68,20 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	}
 	footnotes(p, n)
 	return p.writeTo(w)
+}
+
+// countText returns "3 tensors" with the mark of a doubt; "" for memory that has no count.
+func countText(r *report.Row, mark string) string {
+	noun := "allocation"
+	switch {
+	case r.Objects == 0:
+		return ""
+	case r.Plane == report.PlaneCache:
+		noun = "segment"
+	case r.Plane == report.PlaneTensor:
+		noun = "tensor"
+	}
+	return format.Join(format.Count(uint64(r.Objects), noun), mark)
 }
 
 // changeTable writes one row for each line of the user's own code that holds more or less than

@@ -81,6 +81,14 @@ func callsText(list []apart.Call) string {
 	return ""
 }
 
+// moduleText returns "of model.blocks.*.mlp", "" of none.
+func moduleText(module string) string {
+	if module == "" {
+		return ""
+	}
+	return "of " + module
+}
+
 // leastAbout is the least room for what tells the stacks of a line apart.
 const leastAbout = 12
 
@@ -99,8 +107,8 @@ func aboutRow(r *lines.Row) (list []string) {
 	if text := callsText(r.Calls); text != "" {
 		list = append(list, text)
 	}
-	if r.Module != "" {
-		list = append(list, "of "+r.Module)
+	if text := moduleText(r.Module); text != "" {
+		list = append(list, text)
 	}
 	return list
 }

@@ -89,21 +89,25 @@ func (t *treePage) children(b *report.Branch, depth int) {
 }
 
 // chain writes a branch and its only descendants up to the next fork. Between the user's own lines
-// only the first and the last frame are shown.
+// only the first and the last frame are shown, and one between them.
 func (t *treePage) chain(b *report.Branch, depth int) {
 	t.row(plain, b.Bytes, depth, b.Frame)
-	skipped := 0
+	skipped, last := 0, b
 	for len(b.Children) == 1 && b.Children[0].Bytes == b.Bytes {
 		b = b.Children[0]
 		if len(b.Children) == 1 && b.Children[0].Bytes == b.Bytes && !b.User {
-			skipped++
+			skipped, last = skipped+1, b
 			continue
 		}
 		depth++
-		if skipped > 0 {
-			t.line(dim, 0, t.indented("", depth)+format.Count(uint64(skipped), "frame")+" …")
-			skipped = 0
+		switch {
+		case skipped == 1:
+			t.row(dim, last.Bytes, depth, last.Frame)
+			depth++
+		case skipped > 1:
+			t.line(dim, 0, t.indented("", depth)+"… "+format.Count(uint64(skipped), "frame"))
 		}
+		skipped = 0
 		s := plain
 		if b.User {
 			s = bold

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
@@ -67,8 +66,8 @@ func (p *page) advice(j *report.Judgement) {
 	}
 }
 
-// balancePart writes what each GPU is used for, and what of that grows.
-func balancePart(p *page, j *report.Judgement) {
+// balancePart writes what each GPU is used for, what of that grows, and the steps of trainings.
+func balancePart(p *page, s *ledger.Snapshot, j *report.Judgement, o report.Options) {
 	for i := range j.GPUs {
 		b := &j.GPUs[i]
 		if i == 0 || len(b.Rows) > 0 {
@@ -79,6 +78,7 @@ func balancePart(p *page, j *report.Judgement) {
 			p.paragraph("  + ", text)
 		}
 	}
+	p.leakSteps(s, o, o.Limit())
 }
 
 func countClass(list []verdict.Group, class verdict.Class) (n int) {
@@ -93,7 +93,7 @@ func countClass(list []verdict.Group, class verdict.Class) (n int) {
 // classCounts returns "12 steady, 2 cache, 1 one-off".
 func classCounts(counts map[verdict.Class]uint64) string {
 	var parts []string
-	for _, class := range []verdict.Class{verdict.Steady, verdict.Cache, verdict.OneOff} {
+	for _, class := range []verdict.Class{verdict.Steady, verdict.Cache, verdict.OneOff, verdict.Unknown} {
 		if n := counts[class]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, class))
 		}
@@ -108,7 +108,33 @@ func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group, o repo
 	}
 	p.line(plain, 0, "")
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
-	p.paragraph(strings.Repeat(" ", siteIndent), untrusted.Clean(g.Evidence))
-	amount := format.Bytes(g.LiveBytes) + " in " + format.Count(g.LiveObjects, format.Noun(g.Kind))
-	p.list(plain, siteIndent, ", ", amount, perStepText(s, g, o), g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+	p.paragraph(strings.Repeat(" ", siteIndent), evidenceText(s, g, o))
+	amount := amountText(s, g)
+	p.list(plain, siteIndent, ", ", amount, g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+}
+
+// heldBytes returns what a line holds, and what it held at most if a process freed all of it when
+// it ended.
+func heldBytes(s *ledger.Snapshot, g *verdict.Group) (bytes uint64, before bool) {
+	if g.LiveBytes > 0 || s.Processes[g.Process].End == 0 {
+		return g.LiveBytes, false
+	}
+	for _, i := range g.Sites {
+		bytes += s.Sites[i].Peak
+	}
+	return bytes, bytes > 0
+}
+
+// amountText returns "12.0 MiB in 3 tensors of 2 sites", or "up to 12.0 MiB of 2 sites until the
+// process ended".
+func amountText(s *ledger.Snapshot, g *verdict.Group) string {
+	sites := ""
+	if len(g.Sites) > 1 {
+		sites = "of " + format.Count(uint64(len(g.Sites)), "site")
+	}
+	bytes, before := heldBytes(s, g)
+	if before {
+		return format.Join("up to", format.Bytes(bytes), sites, "until the process ended")
+	}
+	return format.Join(format.Bytes(bytes), "in", format.Count(g.LiveObjects, format.Noun(g.Kind)), sites)
 }

@@ -140,7 +140,7 @@ func TestATableNamesTheProcessOfEachRow(t *testing.T) {
 		120: " 2.00 GiB  6.00 GiB          8  serve [5000]           other CUDA  cuda:0  /srv/serve.py:9 serve\n",
 		90:  " 2.00 GiB  6.00 GiB  serve [5000]    other CUDA  cuda:0  /srv/serve.py:9 serve\n",
 		80:  " 2.00 GiB  6.00 GiB  5000  other CUDA  cuda:0  /srv/serve.py:9 serve\n",
-		44:  "2.00 GiB  /srv/serve.py:9 serve\n    8 objects ², 6.00 GiB allocated,\n    serve [5000], other CUDA, cuda:0\n",
+		44:  "2.00 GiB  /srv/serve.py:9 serve\n    8 allocations ², 6.00 GiB allocated,\n    serve [5000], other CUDA, cuda:0\n",
 	} {
 		if text := everyView(t, s, st, width)["table"]; !strings.Contains(text, want) {
 			t.Errorf("%d columns: no %q in\n%s", width, want, text)

@@ -66,11 +66,11 @@ func (b *builder) keep(wanted []uint64) {
 		}
 	}
 	b.t.Times = times
-	b.change(func(list []uint64) []uint64 { return picked(list, kept) }, func(list []int64) []int64 { return picked(list, kept) })
+	b.change(func(list []uint64) []uint64 { return picked(list, kept) })
 }
 
 // picked moves some values of a list to its front, and sets the others to 0.
-func picked[T int64 | uint64](list []T, places []int) []T {
+func picked(list []uint64, places []int) []uint64 {
 	for to, from := range places {
 		list[to] = list[from]
 	}
@@ -82,7 +82,7 @@ func picked[T int64 | uint64](list []T, places []int) []T {
 func (b *builder) trim(wanted []uint64) {
 	b.keep(wanted)
 	n := len(b.t.Times)
-	b.change(func(list []uint64) []uint64 { return list[:n:n] }, func(list []int64) []int64 { return list[:n:n] })
+	b.change(func(list []uint64) []uint64 { return list[:n:n] })
 }
 
 func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
@@ -115,6 +115,9 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors+x.Untraced, x.Cached, x.Driver+x.Unplaced
 		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
 		r.Rounding[i], r.Unexplained[i] = x.Rounding, x.Unexplained
+		if n := x.Beyond(); n > 0 {
+			r.Beyond = withStep(r.Beyond, steps, i, n)
+		}
 		if x.Unlisted > 0 {
 			r.Asleep = withStep(r.Asleep, steps, i, x.Unlisted)
 		}
@@ -169,11 +172,11 @@ func (b *builder) row(key rowKey, steps int) *Row {
 		if _, ok := b.first[key.process]; !ok {
 			b.first[key.process] = n
 		}
-		values := make([]uint64, 7*steps)
+		values := make([]uint64, 8*steps)
 		part := func(k int) []uint64 { return values[k*steps : (k+1)*steps : (k+1)*steps] }
 		b.t.Rows = append(b.t.Rows, Row{
 			Process: key.process, UUID: key.uuid, Device: key.device, Usage: part(0), Tensors: part(1), Cached: part(2),
-			Driver: part(3), Before: part(4), Host: part(5), Rounding: part(6), Unexplained: make([]int64, steps),
+			Driver: part(3), Before: part(4), Host: part(5), Rounding: part(6), Unexplained: part(7),
 		})
 	}
 	return &b.t.Rows[n]
@@ -275,13 +278,13 @@ func (b *builder) firstRow(process, steps int) *Row {
 
 // clear sets everything at a moment to 0.
 func (b *builder) clear(i int) {
-	b.change(func(list []uint64) []uint64 { list[i] = 0; return list }, func(list []int64) []int64 { list[i] = 0; return list })
+	b.change(func(list []uint64) []uint64 { list[i] = 0; return list })
 }
 
 // change replaces the list of each row and site.
-func (b *builder) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
+func (b *builder) change(f func([]uint64) []uint64) {
 	for i := range b.t.Rows {
-		b.t.Rows[i].change(f, signed)
+		b.t.Rows[i].change(f)
 	}
 	for i := range b.t.Sites {
 		b.t.Sites[i].Live = f(b.t.Sites[i].Live)
@@ -289,25 +292,24 @@ func (b *builder) change(f func([]uint64) []uint64, signed func([]int64) []int64
 }
 
 // change replaces each list of a row that is there.
-func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
-	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Rounding, &r.Before, &r.Host, &r.Managed, &r.System, &r.Asleep} {
+func (r *Row) change(f func([]uint64) []uint64) {
+	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Rounding, &r.Before, &r.Unexplained, &r.Beyond, &r.Host, &r.Managed, &r.System, &r.Asleep} {
 		if *list != nil {
 			*list = f(*list)
 		}
 	}
-	r.Unexplained = signed(r.Unexplained)
 }
 
 // empty reports whether a row has nothing at any moment.
 func (r *Row) empty() bool {
-	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Rounding, r.Before, r.Host, r.Managed, r.System, r.Asleep} {
+	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Rounding, r.Before, r.Unexplained, r.Beyond, r.Host, r.Managed, r.System, r.Asleep} {
 		if !empty(list) {
 			return false
 		}
 	}
-	return empty(r.Unexplained)
+	return true
 }
 
-func empty[T int64 | uint64](list []T) bool {
-	return !slices.ContainsFunc(list, func(v T) bool { return v != 0 })
+func empty(list []uint64) bool {
+	return !slices.ContainsFunc(list, func(v uint64) bool { return v != 0 })
 }

@@ -130,7 +130,7 @@ func (b *builder) finish(o *observer) {
 	})
 	t.placeHost()
 	for i := range t.Rows {
-		for _, list := range []*[]uint64{&t.Rows[i].Managed, &t.Rows[i].System, &t.Rows[i].Asleep} {
+		for _, list := range []*[]uint64{&t.Rows[i].Beyond, &t.Rows[i].Managed, &t.Rows[i].System, &t.Rows[i].Asleep} {
 			if empty(*list) {
 				*list = nil
 			}

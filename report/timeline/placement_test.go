@@ -31,8 +31,10 @@ func TestRowsAddUpToWhatNVMLSaysWithoutKnownDevices(t *testing.T) {
 		for i := range tl.Times {
 			var sum, driver, usage int64
 			for _, r := range tl.Rows {
-				driver += int64(r.Driver[i])
-				sum += int64(r.Tensors[i]+r.Cached[i]+r.Driver[i]+r.Rounding[i]+r.Before[i]) + r.Unexplained[i]
+				if driver += int64(r.Driver[i]); r.Beyond != nil { // what NVML does not list yet
+					driver += int64(r.Beyond[i])
+				}
+				sum += int64(r.Tensors[i] + r.Cached[i] + r.Driver[i] + r.Rounding[i] + r.Before[i] + r.Unexplained[i])
 				usage += int64(r.Usage[i])
 			}
 			if sum != usage {

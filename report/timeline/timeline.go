@@ -29,7 +29,8 @@ type Row struct {
 	Driver      []uint64
 	Rounding    []uint64
 	Before      []uint64 // all memory from before the attach
-	Unexplained []int64
+	Unexplained []uint64
+	Beyond      []uint64 // see ledger.Part.Beyond; not part of Usage; nil without any
 	Host        []uint64 // page-locked memory, on the row of the process's first GPU; not part of Usage
 	Managed     []uint64 // not part of Usage; nil without any
 	System      []uint64 // allocated by the system on the GPU's NUMA node, likewise

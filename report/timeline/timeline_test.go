@@ -103,7 +103,7 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 		}
 	}
 	for i := range got.Times {
-		if sum := int64(r.Tensors[i]+r.Cached[i]+r.Driver[i]+r.Rounding[i]+r.Before[i]) + r.Unexplained[i]; sum != int64(r.Usage[i]) {
+		if sum := int64(r.Tensors[i] + r.Cached[i] + r.Driver[i] + r.Rounding[i] + r.Before[i] + r.Unexplained[i]); sum != int64(r.Usage[i]) {
 			t.Errorf("step %d: the parts have %d of %d", i, sum, r.Usage[i])
 		}
 	}

@@ -86,7 +86,7 @@ func (w *Window) Timeline(errors []ledger.Event) *Timeline {
 	c := &builder{last: w.b.last, t: &Timeline{
 		Times: slices.Clone(from.Times), Processes: slices.Clone(from.Processes), GPUs: from.GPUs, Rows: slices.Clone(from.Rows), Sites: slices.Clone(from.Sites),
 	}}
-	c.change(func(list []uint64) []uint64 { return slices.Clone(list[:w.n]) }, func(list []int64) []int64 { return slices.Clone(list[:w.n]) })
+	c.change(func(list []uint64) []uint64 { return slices.Clone(list[:w.n]) })
 	o := &observer{}
 	for i := range errors {
 		o.ooms = append(o.ooms, markOf(&errors[i], OutOfMemory))
@@ -100,7 +100,7 @@ func (w *Window) forget(n int) {
 	t := w.b.t
 	t.Times = slices.Delete(t.Times, 0, n)
 	w.n -= n
-	w.b.change(func(list []uint64) []uint64 { return shifted(list, n) }, func(list []int64) []int64 { return shifted(list, n) })
+	w.b.change(func(list []uint64) []uint64 { return shifted(list, n) })
 }
 
 // prune drops what has ended and was nowhere within the window, and the smallest rows and sites

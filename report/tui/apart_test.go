@@ -33,3 +33,16 @@ func TestTopSplitsTheLineOfAHelper(t *testing.T) {
 		t.Errorf("without verdicts:\n%s", text)
 	}
 }
+
+// Lines have the name of the module whose memory they are, where a walk knows it.
+func TestTopNamesTheModuleOfALine(t *testing.T) {
+	s, stacks := reporttest.Modelled(), reporttest.HelperStacks{}
+	m := screenOf(200, 30, Options{Flat: true}, Moment{Snapshot: s, Stacks: stacks, Judged: Judge(s, stacks)})
+	press(m, "3")
+	text := shownText(m)
+	for _, want := range []string{"gpt.py:25 Block.forward, in GELU.forward, Linear.forward, LayerNorm.forward, of model.blocks.*.mlp", "utils.py:8 to_gpu"} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("want %q once:\n%s", want, text)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/imported"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -26,10 +27,12 @@ type books struct {
 	judged    []*judged        // of a holding; nil: no verdict
 	marks     map[string]int32 // frames that are no code
 	frames    []callstack.Frame
-	loss      string // the worst of what the books lack; "": nothing
+	kept      []*report.Kept // by process; nil: see moduleOf
+	loss      string         // the worst of what the books lack; "": nothing
 	doubts    []string
 	half      uint64 // ns: line.growth is of the time since
 	alive     bool   // a process has not ended
+	imports   []imported.Memory
 }
 
 // gpu is one GPU, or what processes call one where NVML is missing.
@@ -140,7 +143,7 @@ type reading struct {
 func (r *reader) read(m Moment) *books {
 	r.names.trim()
 	s := m.high()
-	b := &books{Moment: m, holdings: report.Holdings(s), half: s.SessionGrowthSpan()}
+	b := &books{Moment: m, holdings: report.Holdings(s), half: s.SessionGrowthSpan(), imports: imported.Of(m.Snapshot)}
 	d := &reading{reader: r, books: b, s: s, gpuAt: map[gpuKey]int{}, rowAt: map[[2]int]int{}, rows: make([][]int, len(s.Processes))}
 	for i := range s.Processes {
 		b.alive = b.alive || s.Processes[i].End == 0

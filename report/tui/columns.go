@@ -233,7 +233,13 @@ func (b *books) largestText(g *gpu, width int) string {
 	}
 	x := &b.processes[g.largest]
 	size := " " + format.SignedBytes(x.live)
-	return processName(b, x.index, max(width-len(size), 4)) + size
+	room := max(width-len(size), 4)
+	if name := processName(b, x.index, maxLabel); format.Width(name) <= room {
+		return name + size
+	}
+	p := &b.Snapshot.Processes[x.index] // without brackets, more of the name has room
+	pid := " " + strconv.FormatUint(uint64(p.PID), 10)
+	return format.Cut(tidy(p.Comm), max(room-len(pid), 1)) + pid + size
 }
 
 // sample are books that have something in each column.

@@ -42,11 +42,11 @@ func (m *Model) draw() string {
 	}
 	list := []string{m.titleLine(s.width)}
 	if s.loss {
-		list = append(list, m.palette.paint(warning, format.Cut("! "+m.shown.loss, s.width)))
+		list = append(list, m.palette.paint(warning, format.CutWords("! "+m.shown.loss, s.width)))
 	}
 	list = append(list, x.gpuBars()...)
 	if s.grows {
-		list = append(list, m.palette.paint(warning, format.Cut("+ "+m.shown.growthText(), s.width)))
+		list = append(list, m.palette.paint(warning, format.CutWords("+ "+m.shown.growthText(), s.width)))
 	}
 	if s.tabs {
 		list = append(list, m.tabLine(x))

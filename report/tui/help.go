@@ -31,8 +31,8 @@ var helpGroups = []struct {
 }
 
 var helpTexts = []string{
-	"live, own and total are of the instant since the last redraw at which the process had most (tensors where PyTorch reports them, else allocations), since a step of training comes and goes between two redraws; each process has its own instant. count, growth and oldest are of now. The timeline shows the same.",
-	"live: memory on the GPU, as NVML counts it. It is the sum of tensors, cache (kept by PyTorch's allocator), other CUDA (allocated from CUDA by other code), before (from before the attach, with the CUDA context) and unexplained. Host, managed, system (malloc's, on a superchip's GPU) and asleep are in no GPU's sum. peak: the highest of NVML's readings, of what was on this screen, and of what the process had at the peaks of its tensors and allocations.",
+	"live, own and total are of the instant since the last redraw at which the process had most: tensors where PyTorch reports them, else allocations. A step of training comes and goes between two redraws. Each process has its own instant. count, growth and oldest are of now. The timeline shows the same.",
+	"live: memory on the GPU, as NVML counts it. It is the sum of tensors, cache (kept by PyTorch's allocator), other CUDA (allocated from CUDA by other code), rounding (by the driver), before (from before the attach, with the CUDA context) and unexplained. Host, managed, system (malloc's, on a superchip's GPU) and asleep are in no GPU's sum. peak: the highest of NVML's readings, of what was on this screen, and of what the process had at the peaks of its tensors and allocations.",
 	"growth/min: of processes and GPUs, in the last minute; of lines, in the later half of the session, at most the last hour. full in: at the growth of the last minute.",
 	"own: allocated by the line itself; total: by all stacks through it. ≈: events were lost, or stacks are missing.",
 	"verdict: ! leaking, + growing; one-off, steady and cache are harmless. Enter on a line shows the evidence.",

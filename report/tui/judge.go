@@ -5,9 +5,7 @@ package tui
 import (
 	"strings"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -32,7 +30,7 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
 	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[ledger.SiteID]*judged, len(s.Sites)), heads: map[ledger.SiteID]int{}}
 	for i := range v.judgement.Groups {
 		g := &v.judgement.Groups[i]
-		j := &judged{class: g.Class, text: evidence(g)}
+		j := &judged{class: g.Class, text: v.judgement.Evidence(i)}
 		for _, n := range g.Sites {
 			v.sites[s.IDOf(&s.Sites[n])] = j
 			if g.Class == verdict.Leaking {
@@ -41,18 +39,6 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
 		}
 	}
 	return v
-}
-
-// evidence returns "… of 20.0 MiB/s; gradient; the GPU is full in 1h at this rate".
-func evidence(g *verdict.Group) string {
-	text := untrusted.Clean(g.Evidence)
-	if what := g.Object.String(); what != "" {
-		text += "; " + what
-	}
-	if g.UntilFull > 0 {
-		text += "; the GPU is full in " + format.Span(uint64(g.UntilFull)) + " at this rate"
-	}
-	return text
 }
 
 // growthText returns what grows on the GPU that fills fastest, "" if nothing does or it is not

@@ -13,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // lineColumns are the columns of the view of lines, for what it shows.
@@ -122,12 +123,8 @@ func (b *books) gpuLabel(gpu int) string {
 func (b *books) lineText(r *lineRow, width int) string {
 	if r.node < 0 {
 		text := frames.Text(&b.frames[r.frame], width)
-		if room := width - format.Width(text) - len(", in "); room >= leastCalls {
-			if calls := b.callsText(r); calls != "" {
-				text += ", in " + format.Cut(calls, room)
-			}
-		}
-		return text
+		text = withAbout(text, ", in ", width, func() string { return b.callsText(r) })
+		return withAbout(text, ", of ", width, func() string { return b.moduleOf(r) })
 	}
 	sign := "  "
 	if r.branches {
@@ -144,8 +141,38 @@ func (b *books) lineText(r *lineRow, width int) string {
 	return front + frames.Text(&b.frames[r.frame], room)
 }
 
-// leastCalls is the least room for what tells the stacks of a line apart.
-const leastCalls = 8
+// leastAbout is the least room for what tells the stacks of a line apart, and for its module.
+const leastAbout = 8
+
+// withAbout adds a text to a line, as far as there is room.
+func withAbout(line, word string, width int, about func() string) string {
+	if room := width - format.Width(line) - len(word); room >= leastAbout {
+		if text := about(); text != "" {
+			line += word + format.Cut(text, room)
+		}
+	}
+	return line
+}
+
+// moduleOf returns the module that most of a row is the parameters, buffers or gradients of, or "";
+// of rows of several processes "".
+func (b *books) moduleOf(r *lineRow) string {
+	if r.process < 0 {
+		return ""
+	}
+	if b.kept == nil {
+		b.kept = report.KeptBy(b.high())
+	}
+	var sites []*ledger.Site
+	for _, i := range r.indices() {
+		for k := b.lines[i].first; k >= 0; k = b.next[k] {
+			if h := &b.holdings[k]; h.Site != nil && h.Mark == "" {
+				sites = append(sites, h.Site)
+			}
+		}
+	}
+	return tidy(b.kept[r.process].ModuleOf(sites))
+}
 
 // callsText returns "GELU.forward, Linear.forward", by which the stacks of a row differ.
 func (b *books) callsText(r *lineRow) string {

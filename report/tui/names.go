@@ -67,9 +67,6 @@ func replace(name string, keep func(string) bool) string {
 	}, name)
 }
 
-// noStack is the frame of frames.Visible for stacks that are not known.
-const noStack = "[no stack]"
-
 // maxStacks is how many stacks have their lines kept. Beyond it all are looked up again.
 const maxStacks = 1 << 17
 
@@ -124,7 +121,7 @@ func (n *names) of(st callstack.Stacks, id uint64, api string, head int) *lines 
 	}
 	list := frames.Visible(st, known, api)
 	l := n.read(list, head)
-	if id == 0 || len(list) != 2 || list[1].Function != noStack { // one that is not known yet may be later
+	if id == 0 || len(list) != 2 || list[1].Function != frames.NoStack(known).Function { // one that is not known yet may be later
 		n.stacks[key] = l
 	}
 	return l

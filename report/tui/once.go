@@ -5,6 +5,7 @@ package tui
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/report/format"
@@ -61,7 +62,7 @@ func onceProcesses(v *processView, x *scene) []string {
 	if rowsOf(v, x) == 0 {
 		return append([]string{"No traced process uses CUDA"}, othersOf(x, x.size.height, true)...)
 	}
-	return append(tableOf(processColumns(x.b), v.rows, v.by, x), othersOf(x, x.size.height, true)...)
+	return slices.Concat(tableOf(processColumns(x.b), v.rows, v.by, x), sharersOf(x, x.size.height, true), othersOf(x, x.size.height, true))
 }
 
 func onceLines(x *scene, o *Options) []string {

@@ -101,7 +101,7 @@ func (p *pager) press(msg tea.KeyPressMsg, x *scene) (on bool, cmd tea.Cmd) {
 func wrap(sign, text string, width int) []string {
 	var list []string
 	line, empty := sign, true
-	for _, word := range strings.Fields(text) {
+	for _, word := range format.Words(text) {
 		if !empty && format.Width(line)+1+format.Width(word) > width {
 			list = append(list, format.Cut(line, width))
 			line, empty = indent(format.Width(sign)), true

@@ -96,7 +96,9 @@ func (v *processView) draw(x *scene) []string {
 		return v.drawRows(x, columns, height)
 	}
 	list := v.drawRows(x, columns, n+1)
-	list = append(list, othersOf(x, min(height-len(list)-leastPreview, mostOthers+2), false)...)
+	for _, rows := range []func(*scene, int, bool) []string{sharersOf, othersOf} {
+		list = append(list, rows(x, min(height-len(list)-leastPreview, mostOthers+2), false)...)
+	}
 	p := v.atCursor()
 	room := height - len(list) - leastPreview
 	caches := cachesOf(x, p)
@@ -115,7 +117,10 @@ func (v *processView) draw(x *scene) []string {
 }
 
 // Heights of what the memory of a process is for: a blank line, a heading, a bar and rows.
-const leastPurpose, mostPurpose = 6, 11
+const leastPurpose, mostPurpose = 3 + leastRows, 11
+
+// leastRows is the least number of rows, which what is known of the steps leaves free.
+const leastRows = 3
 
 // purposeOf shows what the memory of a process on its GPU is for.
 func purposeOf(x *scene, p *process, height int) []string {
@@ -128,9 +133,14 @@ func purposeOf(x *scene, p *process, height int) []string {
 			continue
 		}
 		head := "What it is for: " + tidy(b.Title(x.b.Snapshot)) + ", " + format.SignedBytes(b.Bytes)
-		list := []string{"", x.p.paint(bold, format.Cut(head, width)), format.Cut("["+b.Bar(width-2)+"]", width)}
-		if text := stepOf(x.b.Snapshot, p.index, x.b.Steps); text != "" {
-			list = append(list, format.Cut(text, width))
+		if format.Width(head) > width {
+			head = "What it is for: " + format.SignedBytes(b.Bytes) + " of " + processName(x.b, p.index, maxLabel)
+		}
+		list := []string{"", x.p.paint(bold, format.CutWords(head, width)), format.Cut("["+b.Bar(width-2)+"]", width)}
+		for _, text := range stepsOf(x.b.Snapshot, p.index, b.Device, x.b.Steps) {
+			if lines := wrap("", text, width); len(list)+len(lines)+leastRows <= height {
+				list = append(list, lines...)
+			}
 		}
 		rows, more, rest := b.Largest(height - len(list))
 		line := func(sign, name string, bytes int64) {
@@ -147,15 +157,26 @@ func purposeOf(x *scene, p *process, height int) []string {
 	return nil
 }
 
-// stepOf returns "Now in step 12 of 24"; "" where that is unknown.
-func stepOf(s *ledger.Snapshot, process int, found *steps.Session) string {
+// stepsOf returns "Now in step 12 of 24" and what is known of the steps; nothing where that is
+// unknown.
+func stepsOf(s *ledger.Snapshot, process int, device int32, found *steps.Session) (list []string) {
 	p := &s.Processes[process]
-	if x := found.Of(p.PID, p.Begin, p.End); x != nil {
-		if at, ok := x.At(s.End); ok {
-			return "Now " + x.PlaceText(at)
-		}
+	x := found.Of(p.PID, p.Begin, p.End)
+	if x == nil {
+		return nil
 	}
-	return ""
+	if at, ok := x.Now(s.End, p.End == 0); ok {
+		list = append(list, "Now "+x.PlaceText(at))
+	}
+	text := "Steps: " + x.Brief()
+	if grows := x.GrowthText(device); grows != "" {
+		text += ", " + grows
+	}
+	list = append(list, text)
+	if peak := x.PeakText(device); peak != "" {
+		list = append(list, "P"+peak[1:])
+	}
+	return list
 }
 
 const purposeName = 30 // columns of the name of a purpose
@@ -196,8 +217,12 @@ func cachesOf(x *scene, p *process) (lines []string) {
 	slices.SortStableFunc(list, func(a, b *ledger.AllocatorCache) int { return cmp.Compare(b.Cached, a.Cached) })
 	width := x.size.width
 	for _, c := range list[:min(len(list), maxCaches)] {
-		head := "PyTorch's cache on " + format.Device(c.Index, ledger.Tensor) + ": " + format.Bytes(c.Cached) + " of " + format.Bytes(c.Reserved) + " reserved"
-		lines = append(lines, x.p.paint(bold, format.Cut(head, width)))
+		device, bytes := format.Device(c.Index, ledger.Tensor), format.Bytes(c.Cached)+" of "+format.Bytes(c.Reserved)
+		head := "PyTorch's cache on " + device + ": " + bytes + " reserved"
+		if format.Width(head) > width {
+			head = "Cache on " + device + ": " + bytes
+		}
+		lines = append(lines, x.p.paint(bold, format.CutWords(head, width)))
 		if text := report.CacheText(c); text != "" {
 			lines = append(lines, wrap("  ", text, width)...)
 		}
@@ -211,6 +236,14 @@ func cachesOf(x *scene, p *process) (lines []string) {
 	return lines
 }
 
+// labelOf returns the label of a GPU, "" if it is not known.
+func (b *books) labelOf(key gpuKey) string {
+	if n := slices.IndexFunc(b.gpus, func(g gpu) bool { return g.key == key }); n >= 0 {
+		return b.gpus[n].label
+	}
+	return ""
+}
+
 // Other is memory of a GPU, or a process that keeps one, as NVML and the kernel show it. Its texts
 // are untrusted.
 type Other struct {
@@ -219,6 +252,7 @@ type Other struct {
 	Bytes   uint64 // as NVML reports; 0: it lists none
 	Command string
 	Note    string // how it keeps the GPU; "": nothing to say
+	Shares  string // the part of Note on memory that others have too; "": it shares none
 }
 
 // mostOthers is how many of them are shown below the processes of a screen.
@@ -232,8 +266,7 @@ func othersOf(x *scene, height int, notes bool) []string {
 	}
 	var list []Other
 	for _, o := range x.b.Others {
-		traced := o.PID != 0 && slices.ContainsFunc(x.b.processes, func(p process) bool { return p.ended == 0 && p.pid == strconv.FormatUint(uint64(o.PID), 10) })
-		if !traced && (x.gpu == nil || o.GPU < 0 || x.b.labelOf(*x.gpu) == strconv.Itoa(o.GPU)) {
+		if !x.b.traces(o.PID) && (x.gpu == nil || o.GPU < 0 || x.b.labelOf(*x.gpu) == strconv.Itoa(o.GPU)) {
 			list = append(list, o)
 		}
 	}
@@ -269,10 +302,60 @@ func othersOf(x *scene, height int, notes bool) []string {
 	return lines
 }
 
-// labelOf returns the label of a GPU, "" if it is not known.
-func (b *books) labelOf(key gpuKey) string {
-	if n := slices.IndexFunc(b.gpus, func(g gpu) bool { return g.key == key }); n >= 0 {
-		return b.gpus[n].label
+// sharersOf returns rows on processes that have memory of others: what traced ones have imported,
+// by the events of the session, and what the kernel shows of dma-bufs and passed descriptors. Their
+// bytes are in the sums of the owner, or of nobody if that has ended. With notes, those that
+// othersOf shows are left out.
+func sharersOf(x *scene, height int, notes bool) []string {
+	if x.b == nil || height < 3 {
+		return nil
 	}
-	return ""
+	rows := x.b.importers(x.gpu)
+	for _, o := range x.b.Others {
+		if o.Shares != "" && (x.gpu == nil || o.GPU < 0 || x.b.labelOf(*x.gpu) == strconv.Itoa(o.GPU)) && !(notes && !x.b.traces(o.PID)) {
+			if row := (sharer{o.PID, tidy(o.Command), tidy(o.Shares)}); !slices.Contains(rows, row) { // a process has one for each GPU
+				rows = append(rows, row)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	width := x.size.width
+	lines := []string{"", x.p.paint(bold, format.Cut("Have memory of other processes", width))}
+	for i, row := range rows {
+		if room := height - len(lines); room <= 1 && i < len(rows)-1 {
+			return append(lines, format.Cut("  "+format.Count(uint64(len(rows)-i), "more row"), width))
+		}
+		pid, text := format.Pad(strconv.FormatUint(uint64(row.pid), 10), -11)+" ", row.name+": "+row.text
+		if notes {
+			lines = append(lines, wrap(pid, text, width)...)
+		} else {
+			lines = append(lines, format.Cut(pid+text, width))
+		}
+	}
+	return lines
+}
+
+// sharer is a row of sharersOf.
+type sharer struct {
+	pid        uint32
+	name, text string
+}
+
+// importers returns the traced processes on a GPU, or on all, that have imported memory.
+func (b *books) importers(on *gpuKey) (rows []sharer) {
+	for _, m := range b.imports {
+		here := func(p process) bool { return p.index == m.Process && p.gpu >= 0 && b.gpus[p.gpu].key == *on }
+		if on == nil || slices.ContainsFunc(b.processes, here) {
+			p := &b.Snapshot.Processes[m.Process]
+			rows = append(rows, sharer{p.PID, tidy(p.Comm), m.Text()})
+		}
+	}
+	return rows
+}
+
+// traces reports whether a running process is traced.
+func (b *books) traces(pid uint32) bool {
+	return pid != 0 && slices.ContainsFunc(b.processes, func(p process) bool { return p.ended == 0 && p.pid == strconv.FormatUint(uint64(pid), 10) })
 }

@@ -26,7 +26,7 @@ type Moment struct {
 	Judged   *Verdicts        // may be of an earlier Snapshot: judging costs more; nil: not judged yet
 	OOMs     []report.OOM     // out-of-memory errors since the Moment before; Time, PID, Size and Stack are used
 	Stacks   callstack.Stacks // used in several goroutines at once
-	Steps    *steps.Session   // of a capture that is played: the steps of its trainings; nil: unknown
+	Steps    *steps.Session   // the steps of trainings; nil: unknown
 	Others   []Other          // what else keeps GPUs or their memory; also processes that are traced, which are left out
 	Speed    float64          // of a capture that is played, relative to real time; 0: a live session
 	Ended    bool             // no further Moment will differ

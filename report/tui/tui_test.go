@@ -157,11 +157,26 @@ func TestTheProcessViewHasCachesAndCounters(t *testing.T) {
 	}
 }
 
-// TestTheProcessOfATrainingShowsItsStep, of a capture that is played.
+// TestTheProcessOfATrainingShowsItsStep and, of a session, also when it allocates nothing.
 func TestTheProcessOfATrainingShowsItsStep(t *testing.T) {
 	s, st := reporttest.Explained(), reporttest.HeldStacks()
 	m := screenOf(80, 40, Options{}, Moment{Snapshot: s, Stacks: st, Judged: Judge(s, st), Steps: reporttest.Steps(), Speed: 1})
-	if text := shownText(m); !strings.Contains(text, "Now in step 55 of 57, in optimizer step") {
+	if text := shownText(m); !strings.Contains(text, "Now in step 55 of 57, in optimizer step") || !strings.Contains(text, "Steps: 57 steps of 1.0s (55.6 a minute), tensors grow 12.0 MiB a step") ||
+		!strings.Contains(text, "Peak of tensors 36.7 GiB in step 41 of 57, in backward") {
 		t.Error(text)
+	}
+	for height := 4; height < 40; height++ { // what is known of the steps leaves room for rows, or is not shown
+		m := screenOf(80, height, Options{}, Moment{Snapshot: s, Stacks: st, Judged: Judge(s, st), Steps: reporttest.Steps(), Speed: 1})
+		press(m, "2")
+		checkGrid(t, m, "a training")
+		if text := shownText(m); strings.Contains(text, "What it is for") && !strings.Contains(text, "O optimizer state") {
+			t.Errorf("80x%d: no row below the heading of\n%s", height, text)
+		}
+	}
+	later := *s // books of a running process are newer than its steps
+	later.End += 600 * reporttest.Second
+	m = screenOf(80, 40, Options{}, Moment{Snapshot: &later, Stacks: st, Judged: Judge(&later, st), Steps: reporttest.Steps()})
+	if text := shownText(m); !strings.Contains(text, "Now in ") {
+		t.Errorf("after the latest event: %s", text)
 	}
 }

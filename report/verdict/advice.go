@@ -13,7 +13,7 @@ import (
 )
 
 // Advise searches for patterns in a snapshot and its verdicts, which Judge returned. The advice
-// about most bytes comes first, of equals in the order of processes, then of the constants above.
+// about most bytes comes first; advice about as many is in the order of processes.
 func Advise(s *ledger.Snapshot, st callstack.Stacks, verdicts []Verdict) []Advice {
 	a := adviser{judge: newJudge(s, st), verdicts: verdicts, byProcess: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}, caches: fragmentation.Caches(s, st)}
 	for i := range s.Sites {

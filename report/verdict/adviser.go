@@ -18,7 +18,7 @@ type Pattern string
 
 const (
 	GraphKept     Pattern = "graph-kept"    // a loss or an output is kept with the graph behind it
-	NoGrad        Pattern = "no-grad"       // likewise, where nothing computes gradients
+	NoGrad        Pattern = "no-grad"       // the same, where nothing computes gradients
 	BackwardKept  Pattern = "retain-graph"  // results of a backward pass are kept
 	Container     Pattern = "container"     // a list, a dictionary, a cache in Python only grows
 	ZeroGrad      Pattern = "zero-grad"     // gradients live across steps
@@ -38,7 +38,7 @@ type Advice struct {
 	Device   int32
 	Text     string
 	Evidence string
-	Bytes    uint64          // that it is about: what leaks now, or what is unused
+	Bytes    uint64          // that it is about: live in what leaks, unused, or at the peak
 	Line     callstack.Frame // where to look; without a Function no single line is known
 	Sites    []int           // indices into Snapshot.Sites of the sites that are the evidence, if any
 }

@@ -4,6 +4,7 @@ package verdict
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 )
@@ -53,12 +54,16 @@ func (s *service) pass(until float64) {
 }
 
 func TestALeakIsSeenSoonAtEachAgeOfAService(t *testing.T) {
-	for _, age := range []float64{hour, day, 30 * day, 365 * day} {
-		for _, leak := range []float64{0.1, 1, 10} { // GiB per hour
-			for _, block := range []uint64{1 << 20, 16 << 20, 256 << 20} {
-				for _, line := range []uint64{1, 2, 3} {
-					t.Run(fmt.Sprintf("%v/%v/%d/%d", time.Duration(age), leak, block>>20, line), func(t *testing.T) {
-						testLeakOfAService(t, age, leak*gib/hour, block, line)
+	long := os.Getenv("VRAMPROF_LONG") != ""
+	for a, age := range []float64{hour, day, 30 * day, 365 * day} {
+		for l, leak := range []float64{0.1, 1, 10} { // GiB per hour
+			for b, block := range []uint64{1 << 20, 16 << 20, 256 << 20} {
+				for line := range uint64(3) {
+					if !long && int(line) != (a+l+b)%3 { // each pair of two values still occurs
+						continue
+					}
+					t.Run(fmt.Sprintf("%v/%v/%d/%d", time.Duration(age), leak, block>>20, 1+line), func(t *testing.T) {
+						testLeakOfAService(t, age, leak*gib/hour, block, 1+line)
 					})
 				}
 			}

@@ -87,6 +87,16 @@
 // leak. After an attach to a running process, so do driver allocations that replace older ones:
 // their frees are seen, but not their sizes.
 //
+// # What was not traced
+//
+// A budget pauses the tracing of tensors, and most blocks lose their stacks in a pause. What a line
+// kept in the phases between pauses is an estimate of what it keeps: blocks more than four times as
+// old as all of the line that were seen to be freed count as survivors (Site.Presumed), per time
+// that was traced. A queue that is longer than a phase looks like a leak. But the least that all
+// tensors had in each phase is exact (Phase.Floor). So a line is Leaking only where that rises, and
+// where lines that keep more do not explain the rise. Where lines keep far more together than that,
+// all of them are Growing: nobody knows which ones do.
+//
 // # The recent past
 //
 // A year hides a leak of an hour. The ledger also has windows from now back that are the longer,

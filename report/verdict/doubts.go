@@ -67,7 +67,7 @@ func (j *judge) doubt(x *ledger.Site, v *series, r *run, class *Class) {
 		return
 	}
 	why := j.replaces(x, v, r)
-	if why == "" && !j.totalGrows(x, v, r) {
+	if why == "" && !j.totalGrows(x, v, r) && !j.estimateOn(x.Process, x.Device).rises(r) {
 		why = "other lines gave back as much"
 	}
 	if why != "" {

@@ -7,8 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -62,30 +60,21 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 	return strings.Join(list, ", ")
 }
 
-// rateText returns "+12.3 MiB/min over 11s (11.9 to 12.7 MiB/min)" for a growth of so many ns.
-func rateText(r Rate, ns uint64) string {
-	perMinute := func(x float64) float64 { return x * 60 / mib }
-	text := "+" + digits(perMinute(r.Value)) + " MiB/min over " + format.Span(ns)
-	if math.IsInf(r.High, 0) {
-		return text
-	}
-	return text + " (" + digits(perMinute(r.Low)) + " to " + digits(perMinute(r.High)) + " MiB/min)"
-}
+// leastRated is the shortest growth whose rate is a figure for a minute, ns.
+const leastRated = 1e9
 
-// digits returns three significant digits.
-func digits(x float64) string {
-	size := math.Abs(x)
-	switch {
-	case x == 0:
-		return "0"
-	case size >= 99.95:
-		return humanize.Comma(int64(math.Round(x)))
-	case size >= 9.995:
-		return fmt.Sprintf("%.1f", x)
-	case size >= 0.1:
-		return fmt.Sprintf("%.2f", x)
+// rateText returns "+12.3 MiB/min over 11s (11.9 to 12.7 MiB/min)" for a growth of so many ns,
+// without the range where that has one figure, and "+62.4 MiB over 134ms" for a short growth.
+func rateText(r Rate, ns uint64) string {
+	if ns < leastRated {
+		return "+" + format.Bytes(uint64(r.Value*float64(ns)/1e9)) + " over " + format.Span(ns)
 	}
-	return fmt.Sprintf("%.2g", x)
+	perMinute := func(x float64) string { return format.Number(x * 60 / mib) }
+	text := "+" + perMinute(r.Value) + " MiB/min over " + format.Span(ns)
+	if low, high := perMinute(r.Low), perMinute(r.High); !math.IsInf(r.High, 0) && low != high {
+		text += " (" + low + " to " + high + " MiB/min)"
+	}
+	return text
 }
 
 func percent(x float64) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
 
-// graphProof is what holders say about an autograd graph.
+// graphProof is what holders prove about an autograd graph.
 type graphProof uint8
 
 const (

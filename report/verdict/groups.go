@@ -110,14 +110,9 @@ func (j *judge) sum(sites []int) *ledger.Site {
 	out := j.s.Sites[sites[0]]
 	for _, i := range sites[1:] {
 		x := &j.s.Sites[i]
-		out.LiveObjects += x.LiveObjects
-		out.LiveBytes += x.LiveBytes
-		out.AllocObjects += x.AllocObjects
-		out.AllocBytes += x.AllocBytes
-		if out.Oldest == 0 || x.Oldest != 0 && x.Oldest < out.Oldest {
-			out.Oldest = x.Oldest
-		}
+		out.AddFigures(x)
 		out.AddCohorts(x)
+		out.AddPresumed(x)
 	}
 	return &out
 }

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// Walks nearer to each other than this tell nothing of growth.
+	// leastBetween is the least time between walks that show growth, ns.
 	leastBetween = uint64(time.Second)
-	// Of the live bytes of sites, so much must have a known holder before holders speak against
-	// growth.
+	// mostFound is the share of the live bytes of sites that must have a known holder before
+	// holders disprove growth.
 	mostFound = 0.9
-	// Walks must cover so much of the time in which a process allocates, and end so near to the
-	// snapshot.
+	// leastCovered is the share of the time in which a process allocates that walks must cover; at
+	// most half of the rest may be after the latest.
 	leastCovered = 0.5
 )
 
@@ -84,9 +84,10 @@ func (j *judge) keptOf(k *keepers, sites []int) kept {
 	return sum
 }
 
-// hearHolders adds to a verdict how that grew which keeps the memory. Memory whose holders are
-// known, and did not grow while walks covered most of the time, is not called a leak: its survivors
-// took the place of others. Growth of a holder alone is no proof of a leak: caches grow, too.
+// hearHolders adds to a verdict how much the holder of most of the memory grew. Memory whose
+// holders are known, and did not grow while walks covered most of the time, is not called a leak:
+// its survivors took the place of others. Growth of a holder alone proves no leak: caches grow,
+// too.
 func (j *judge) hearHolders(process int, sites []int, v *Verdict) {
 	k := j.keepersOf(process)
 	if k == nil || v.Class < Growing {
@@ -108,7 +109,7 @@ func (j *judge) hearHolders(process int, sites []int, v *Verdict) {
 	}
 }
 
-// containers gives the advice on what only grows in Python, where memory leaks that it keeps.
+// containers gives the advice on containers in Python that only grow and keep memory that leaks.
 func (a *adviser) containers(p int, device int32) {
 	k := a.keepersOf(p)
 	if k == nil {
@@ -125,8 +126,8 @@ func (a *adviser) containers(p int, device int32) {
 		sites := byHolder[h]
 		held := &k.latest.Held[h]
 		thing, many := thingOf(&held.Holder)
-		// The graph of a forward pass is advice of its own: see graphs. That a single tensor keeps
-		// is not.
+		// The graph of a forward pass is advice of its own: see graphs. A graph that a single
+		// tensor keeps is not.
 		chain := held.Retention.Has(retention.Graph) && thing != "" && !many && !a.has(GraphKept, NoGrad, sites)
 		if len(sites) > 0 && (chain || !held.Retention.Has(retention.Graph)) {
 			g := k.grown[h]
@@ -215,7 +216,7 @@ var remedies = []struct {
 	{"deque", 0, "the deque only grows: set maxlen if it has none"},
 	{"Queue", 0, "more is put into the queue than taken from it: set maxsize"},
 	{"SimpleQueue", 0, "more is put into the queue than taken from it: use a queue with maxsize"},
-	{"", retention.Gradient, "gradients are kept between steps: call zero_grad(set_to_none=True)"},
+	{"", retention.Gradient, "a gradient stays as long as its parameter, so parameters become more: see what keeps these"},
 }
 
 // Remedy returns what to do about a holder that grows, as one sentence without a full stop.

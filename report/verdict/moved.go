@@ -98,8 +98,8 @@ func (v *series) mayGrow(from int, rate float64, byLevel bool) bool {
 	return growth+noise >= rate*v.window*float64(len(m)-half)/2
 }
 
-// replaces returns how tensors from before the attach were freed as fast as new ones came, which
-// then replace them.
+// replaces returns why new tensors may replace those from before the attach, which were freed as
+// fast; "" if they were not.
 func (j *judge) replaces(x *ledger.Site, v *series, r *run) string {
 	freed := j.replaced[processDevice{x.Process, x.Device}]
 	session := j.s.End - j.s.Begin
@@ -113,5 +113,5 @@ func (j *judge) replaces(x *ledger.Site, v *series, r *run) string {
 	if older == 0 || older < grown/2 {
 		return ""
 	}
-	return "as much was freed that is older than the attach: may take its place"
+	return "an equal amount from before the attach was freed; this may replace it"
 }

@@ -9,11 +9,13 @@ import (
 )
 
 const (
-	// Of a horizon of the recent past, growth must take so much. The shortest is 10 to 14 minutes.
+	// minRecent is the share of a horizon that growth must take. The shortest horizon is 10 to 14
+	// minutes.
 	minRecent = 0.5
-	// Of the growth, so much must be above all levels before the horizon.
+	// aboveRecord is the share of the growth that must be above all levels before the horizon.
 	aboveRecord = 0.5
-	// So much of what levels varied by, it must be above them: no two days are the same.
+	// aboveVaried is by how much of what these levels varied it must exceed them: no two days are
+	// the same.
 	aboveVaried = 0.25
 )
 

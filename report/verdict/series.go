@@ -43,6 +43,8 @@ type series struct {
 	record  ledger.Record // of windows before the horizon
 	// Windows were seen to leave the next longer horizon: record.Kept is known.
 	remembers bool
+	// Share of each window in which the site was traced; nil: all the time.
+	watched []float64
 }
 
 // newSeries excludes the time after a process's last allocation: a program that waits for its user
@@ -88,7 +90,8 @@ func (v *series) tear() {
 }
 
 // old returns how many windows are so old that their survivors are not just in use: all but the
-// newest, and one less if that kept an unusual share; all if nothing is ever freed.
+// newest, and one less if the one before it kept an unusual share; all if nothing of the newest
+// third was freed.
 func (v *series) old() int {
 	n := len(v.w)
 	recent := v.w[n-min(n, max(n/3, 2)):]
@@ -151,6 +154,18 @@ func (v *series) width(from, to int) float64 {
 		width -= 1 - v.passed
 	}
 	return width
+}
+
+// traced is width without the time that was not traced.
+func (v *series) traced(from, to int) float64 {
+	if v.watched == nil {
+		return v.width(from, to)
+	}
+	sum := 0.0
+	for _, share := range v.watched[from:to] {
+		sum += share
+	}
+	return sum
 }
 
 // sampling returns by how much live memory may seem to grow when objects are replaced by equal ones

@@ -44,14 +44,23 @@ func mannKendall(y []float64) float64 {
 // theilSen returns the median of the slopes between any two values, and its 95 % interval by their
 // ranks.
 func theilSen(y []float64) Rate {
+	x := make([]float64, len(y))
+	for i := range x {
+		x[i] = float64(i)
+	}
+	return theilSenAt(x, y)
+}
+
+// theilSenAt is theilSen for values at rising x.
+func theilSenAt(x, y []float64) Rate {
 	n := len(y)
 	if n < 2 {
 		return Rate{}
 	}
 	slopes := make([]float64, 0, n*(n-1)/2)
-	for i, a := range y {
-		for k, b := range y[i+1:] {
-			slopes = append(slopes, (b-a)/float64(k+1))
+	for i := range y {
+		for k := i + 1; k < n; k++ {
+			slopes = append(slopes, (y[k]-y[i])/(x[k]-x[i]))
 		}
 	}
 	slices.Sort(slopes)

@@ -77,6 +77,8 @@ func TestTextsOfFigures(t *testing.T) {
 		{rateText(Rate{1.5 * mib / 60, 1.25 * mib / 60, 12.34 * mib / 60}, 11e9), "+1.50 MiB/min over 11s (1.25 to 12.3 MiB/min)"},
 		{rateText(Rate{20000 * mib / 60, 0, 0.00123 * mib / 60}, 90e9), "+20,000 MiB/min over 1m30s (0 to 0.0012 MiB/min)"},
 		{rateText(Rate{mib, 0, math.Inf(1)}, 25e8), "+60.0 MiB/min over 2.5s"},
+		{rateText(Rate{mib, mib, mib}, 11e9), "+60.0 MiB/min over 11s"},
+		{rateText(Rate{100 * mib, 90 * mib, 110 * mib}, 134e6), "+13.4 MiB over 134ms"},
 		{percent(0), "0%"}, {percent(0.0001), "less than 0.1%"}, {percent(0.05), "5.0%"}, {percent(0.5), "50%"}, {percent(0.9999), "99.9%"}, {percent(1), "100%"},
 	} {
 		if c.got != c.want {

@@ -14,18 +14,19 @@ import (
 type Class uint8
 
 const (
-	OneOff  Class = iota + 1 // allocated early and not since
-	Steady                   // comes and goes
-	Cache                    // keeps memory for long, but does not grow
-	Growing                  // grows; may be warming up, or was not observed for long enough
-	Leaking                  // grows without end
+	Unknown Class = iota // nothing is known of when it was allocated
+	OneOff               // allocated early and not since
+	Steady               // comes and goes
+	Cache                // keeps memory for long, but does not grow
+	Growing              // grows; may be warming up, or was not observed for long enough
+	Leaking              // grows without end
 )
 
-var classNames = [...]string{OneOff: "one-off", Steady: "steady", Cache: "cache", Growing: "growing", Leaking: "leaking"}
+var classNames = [...]string{Unknown: "unknown", OneOff: "one-off", Steady: "steady", Cache: "cache", Growing: "growing", Leaking: "leaking"}
 
 func (c Class) String() string {
-	if c == 0 || int(c) >= len(classNames) {
-		return "unknown"
+	if int(c) >= len(classNames) {
+		c = Unknown
 	}
 	return classNames[c]
 }
@@ -39,7 +40,7 @@ type Verdict struct {
 	Class     Class
 	Score     float64       // 0 to 1: probability that the next window of time grows too, by the rule of succession; 0 for segments
 	Rate      Rate          // of Growing and Leaking
-	Over      time.Duration // likewise: how long it has grown
+	Over      time.Duration // of Growing and Leaking: how long it has grown
 	Needs     time.Duration // of Growing: how much longer to trace until it can be decided; 0: unknown
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: unknown
 	Evidence  string        // one line without a full stop, and without text of the traced process
@@ -63,6 +64,8 @@ type judge struct {
 	replaced map[processDevice][]uint64 // Tensors.OlderFreed
 	thinned  map[processDevice]bool     // the limit on stacks halved the rate of its sample
 	keepers  map[int]*keepers           // by process, by need
+
+	estimates map[processDevice]*estimate // by need
 }
 
 // processDevice is a device of a process.
@@ -83,6 +86,7 @@ func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
 		s: s, st: st, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
 		totals: map[totalKey]series{}, replaced: map[processDevice][]uint64{},
 		keepers: map[int]*keepers{}, thinned: map[processDevice]bool{},
+		estimates: map[processDevice]*estimate{},
 	}
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.Device >= 0 {
@@ -137,7 +141,7 @@ type Group struct {
 	Device  int32
 	Kind    ledger.Kind
 	Segment bool  // these are segments of PyTorch's allocator
-	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
+	Sites   []int // indices into Snapshot.Sites: those that leak first, then by rate and live bytes
 
 	// Bytes per second by which the GPU fills in all, if this group leaks there: UntilFull is at
 	// this rate. 0: unknown.

@@ -3,6 +3,7 @@
 package verdict
 
 import (
+	"math"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -44,10 +45,9 @@ type Whole struct {
 	Stack   int   // index into Snapshot.Sites of the largest site of the cache; -1: none
 }
 
-// JudgeWhole judges the planes of each process and device that has GPU memory, by the same tests as
-// lines of code, which JudgeLines judged. Of processes that have ended nothing grows. Tensors and
-// other allocations are Leaking only where a line is, and the least that lines which leak grow by
-// is theirs.
+// JudgeWhole judges the planes of each running process and device that has GPU memory, by the same
+// tests as lines of code, which JudgeLines judged. Tensors and other allocations are Leaking only
+// where a line is. A plane that does not grow by its own figures grows as its lines that leak.
 func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 	j := newJudge(s, nil)
 	at := map[processDevice]int{}
@@ -80,7 +80,11 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 	for i := range list {
 		w := &list[i]
 		w.Tensors, w.Driver = j.lessReplaced(j.trend(sites[i][0], false), w), j.trend(sites[i][2], true)
-		w.Cache = j.cacheTrend(sites[i][1], sites[i][0])
+		e := j.estimateOn(w.Process, w.Device)
+		if e != nil && !w.Tensors.Grows() {
+			w.Tensors = e.trend()
+		}
+		w.Cache = j.cacheTrend(sites[i][1], sites[i][0], e)
 		var leak [2]Trend
 		for k := range lines {
 			if g := &lines[k]; g.Process == w.Process && g.Device == w.Device && g.Class == Leaking && (g.Kind == ledger.Tensor || g.Kind.Owned()) {
@@ -191,7 +195,7 @@ func (g *growth) trend() Trend {
 
 // cacheTrend returns by how much segments grow beyond the tensors in them. Segments that grow as
 // their tensors do are no growth of the cache.
-func (j *judge) cacheTrend(segments, tensors []int) Trend {
+func (j *judge) cacheTrend(segments, tensors []int, e *estimate) Trend {
 	g, ok := j.grows(segments, false)
 	if !ok {
 		return Trend{Class: min(max(g.class, OneOff), Cache)}
@@ -201,6 +205,9 @@ func (j *judge) cacheTrend(segments, tensors []int) Trend {
 	used := uint64(0)
 	if len(tensors) > 0 {
 		used = risen(j.seriesOf(j.sum(tensors), g.horizon), g.start+g.ns(float64(g.from)))
+	}
+	if e != nil { // lines have lost what they had
+		used = e.risen(g.start + g.ns(float64(g.from)))
 	}
 	t.Grown = grown - min(used, grown)
 	if t.Grown < minWaste || t.Grown < grown/2 {
@@ -285,8 +292,8 @@ func JudgeLevels(s *ledger.Snapshot, list []Level) Trend {
 // modules are larger.
 const leastLevel = 64 << 20
 
-// TooShort returns for how long a session must go on until growth can be told, 0 if it did for long
-// enough.
+// TooShort returns how long a session should be to judge growth, if no running process was seen for
+// minTime; otherwise 0.
 func TooShort(s *ledger.Snapshot) time.Duration {
 	longest := uint64(0)
 	for i := range s.Processes {
@@ -303,3 +310,31 @@ func TooShort(s *ledger.Snapshot) time.Duration {
 // decides is what is advised where a session was too short: within 10 s, 96 % of the leaks of the
 // test programs are found.
 const decides = 15 * time.Second
+
+// trend returns how all tensors grow, whatever lines have lost.
+func (e *estimate) trend() Trend {
+	over := e.phases[len(e.phases)-1].To - e.phases[0].From
+	grown := uint64(max(e.grown.Value, 0) * float64(over) / 1e9)
+	if over < uint64(minTime) || e.grown.Low <= 0 || grown < leastRise {
+		return Trend{Class: Steady}
+	}
+	return Trend{Class: Growing, Rate: e.grown.Value, Grown: grown, Over: time.Duration(over)}
+}
+
+// risen returns by how much all tensors rose since a time, ns after Begin.
+func (e *estimate) risen(since uint64) uint64 {
+	before, now := uint64(math.MaxUint64), uint64(0)
+	for _, p := range e.phases {
+		if p.Floor == math.MaxUint64 {
+			continue
+		}
+		if p.From <= since || before == math.MaxUint64 {
+			before = p.Floor
+		}
+		now = p.Floor
+	}
+	return now - min(before, now)
+}
+
+// leastRise is the least growth of all tensors that is worth a word where no line is known.
+const leastRise = 1 << 20

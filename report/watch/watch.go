@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch has the books of a running session judged for all who show verdicts or act on them:
-// the metrics, the page and the alarms have the same ones.
+// Package watch judges the books of a running session once for all users of verdicts: metrics, page
+// and alerts.
 package watch
 
 import (

@@ -10,23 +10,24 @@ function chartSums() {
   if (chart.key === key) return chart.sums;
   const n = data.chart.times.length;
   const planes = data.planes.map(() => null);
-  const usage = new Float64Array(n), stacked = new Float64Array(n);
+  const usage = new Float64Array(n), beyond = new Float64Array(n), stacked = new Float64Array(n);
   for (const row of data.chart.rows) {
     if (!rowChosen(row)) continue;
     if (state.gpu !== -1) row.usage.forEach((v, t) => { usage[t] += v; });
+    if (state.gpu !== -1) row.beyond?.forEach((v, t) => { beyond[t] += v; });
     row.planes.forEach((list, i) => {
       if (!list.length || !state.planes.has(i) || isApart(i) !== (state.gpu === -1)) return;
       const sum = planes[i] || (planes[i] = new Float64Array(n));
       list.forEach((v, t) => {
         sum[t] += v;
-        if (v > 0) stacked[t] += v;
+        stacked[t] += v;
       });
     });
   }
   let top = 0;
   for (let t = 0; t < n; t++) top = Math.max(top, usage[t], stacked[t]);
   chart.key = key;
-  chart.sums = { planes, usage, top, hasUsage: usage.some((v) => v > 0) };
+  chart.sums = { planes, usage, beyond, top, hasUsage: usage.some((v) => v > 0) };
   return chart.sums;
 }
 
@@ -108,7 +109,7 @@ function steps(line, list, y, begin) {
 // drawArea draws a plane above the ones before it, and adds it to base. Negative values have no
 // height.
 function drawArea(pen, list, base, y, fill, hatched) {
-  const upper = base.map((v, t) => v + Math.max(list[t], 0));
+  const upper = base.map((v, t) => v + list[t]);
   const times = data.chart.times;
   const shape = new Path2D();
   steps(shape, upper, y, "moveTo");
@@ -195,9 +196,10 @@ function chartTip(time) {
   const row = (swatch, name, text) => rows.push(element("span", { class: "row" }, element("i", { class: "swatch " + swatch }), element("span", {}, name), element("b", {}, text)));
   for (let i = data.planes.length - 1; i >= 0; i--) {
     const list = sums.planes[i];
-    if (list && list[t] !== 0) row("bg-" + data.planes[i], planeNames[data.planes[i]], data.planes[i] === "unexplained" ? signedText(list[t]) : bytesText(list[t]));
+    if (list && list[t] !== 0) row("bg-" + data.planes[i], planeNames[data.planes[i]], bytesText(list[t]));
   }
   if (sums.hasUsage) row("bg-usage", "NVML says", bytesText(sums.usage[t]));
+  if (sums.beyond[t] > 0) row("", beyondName, bytesText(sums.beyond[t]));
   const close = (chartEnd() - chartStart()) * 5 / plotWidth();
   for (const m of data.chart.marks.filter((m) => markChosen(m) && m.kind <= markKinds.large && Math.abs(m.time - time) < close).slice(0, 3)) {
     rows.push(element("span", { class: m.kind === markKinds.oom ? "alarm-text" : "" }, markText(m)));

@@ -49,6 +49,7 @@ function openBook() {
     summed(data.chart.grid);
     for (const row of data.chart.rows) {
       summed(row.usage);
+      summed(row.beyond || []);
       row.planes.forEach(summed);
     }
     book.moments = data.chart.grid.length;
@@ -121,6 +122,10 @@ const isApart = (plane) => data.apart.includes(data.planes[plane]);
 // apartWord returns what an entry belongs to if it is in the sum of no GPU; CPU tensors are on the
 // host.
 const apartWord = (e) => (data.entries.gpu[e] < 0 ? "host" : isApart(data.entries.plane[e]) ? data.planes[data.entries.plane[e]] : "");
+
+// beyondText names what the books have more than NVML's figure, which is in no sum.
+const beyondName = "beyond NVML's figure"; // as report.BeyondNVML
+const beyondText = (n) => bytesText(n) + " " + beyondName;
 
 const gpuText = (i) => {
   if (i < 0) return "host";

@@ -155,7 +155,7 @@ function keeperButton(k) {
   return element("button", { type: "button", class: "link site", "aria-pressed": String(state.keeper === k), onclick: (event) => {
     event.stopPropagation();
     selectKeeper(k);
-  } }, element("span", { class: "name" }, keeperName(k)), element("span", { class: "soft place" }, container));
+  } }, element("span", { class: "name" }, keeperName(k)), container ? element("span", { class: "soft place" }, element("span", { class: "cut", title: container }, container)) : null);
 }
 
 // selectKeeper shows a holder, and marks its path in the graph.
@@ -182,7 +182,7 @@ function showKeeper() {
   const d = data.kept.keepers, walk = book.walks.get(d.process[k]);
   byId("keeper-head").textContent = keeperName(k);
   fillFacts(byId("keeper-facts"), [
-    ["As of", whenText(walk.time)],
+    ["Read at", whenText(walk.time)],
     ["Bytes", bytesText(d.bytes[k])],
     ["Storages", d.storages[k] === 0 ? null : countText(d.storages[k]) + (d.inMotion[k] ? `, ${countText(d.inMotion[k])} in motion` : "")],
     ["Container", data.strings[d.container[k]]],

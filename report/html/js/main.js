@@ -5,6 +5,7 @@
 function show(note = true) {
   showFilters();
   showOpening();
+  showPurposes();
   drawChart();
   showSum();
   showKept();
@@ -31,6 +32,7 @@ function watchFilters() {
   byId("download").addEventListener("click", downloadProfile);
   byId("reset").addEventListener("click", reset);
   [sites, keepers].forEach(watchTable);
+  watchPurposes();
   byId("unselect").addEventListener("click", () => change({ entry: -1 }));
   byId("unselect-keeper").addEventListener("click", () => change({ keeper: -1 }));
   document.addEventListener("keydown", (event) => {
@@ -86,7 +88,6 @@ function fill() {
   fillFindings();
   fillFilters();
   fillKept();
-  fillPurposes();
   fillSteps();
   fillNotes();
   fillEvents();

@@ -7,6 +7,10 @@ function fillHead() {
   const ended = data.processes.filter((p) => p.ended).length;
   byId("subtitle").textContent = plural(data.processes.length, "process").replace("processs", "processes") + (ended ? ` (${ended} ended)` : "") +
     (data.host ? " on " + data.host : "") + `, traced ${data.traced} until ${data.until}`;
+  const nothing = data.processes.length === 0;
+  document.body.classList.toggle("nothing", nothing);
+  byId("nothing").hidden = !nothing;
+  byId("nothing").textContent = data.live && !data.live.past ? "No process uses CUDA yet. The first one appears here within seconds." : "No process used CUDA while it was traced.";
   byId("gpus").replaceChildren(...data.gpus.filter((g) => g.total).map((g) => {
     const bar = element("span", { class: "bar" }, element("span", {}));
     bar.firstChild.style.width = Math.min(100, 100 * (g.used || 0) / g.total) + "%";
@@ -115,7 +119,7 @@ function showSum() {
       state.metric === "use" ? word + " " + afterText(book.times[state.to]) :
       state.metric === "peak" ? word + " at the peak, " + afterText(book.times[state.to]) :
       state.metric === "leak" && data.verdicts ? `live ${endText()} of sites that are found leaking` : about);
-    if (folds(sites.tree)) parts.push(`, ${bytesText(sites.tree.sum[sites.tree.before])} of that from before the attach`);
+    if (folds(sites.tree)) parts.push(`, ${bytesText(sites.tree.sum[sites.tree.before])} of that ${beforeText()}`);
     if (sites.less > 0) parts.push(`; ${bytesText(-sites.less)} of that cannot be drawn`);
   }
   byId("sum").replaceChildren(...parts);
@@ -135,11 +139,11 @@ function fillLegend(g, names) {
 function partsShown() {
   const shown = state.metric === "use" || state.metric === "peak" || state.metric === "growth";
   if (!data.chart || !shown || state.to === book.moments - 1) {
-    return { ...data.parts, planes: ["tensor", "cache", "driver", "rounding", "before", "before", "before", "driver", "unexplained"], when: endText(), past: data.live?.past };
+    return { ...data.parts, when: endText(), past: data.live?.past };
   }
   const at = data.chart.grid[state.to], onGPU = data.planes.map((_, i) => i).filter((i) => !isApart(data.planes[i]) && planeNames[data.planes[i]]);
   const rows = data.chart.rows.filter((r) => r.usage[at] > 0).map((r) => (
-    { process: r.process, gpu: r.gpu, lines: onGPU.map((i) => r.planes[i][at] || 0), usage: r.usage[at] }));
+    { process: r.process, gpu: r.gpu, lines: onGPU.map((i) => r.planes[i][at] || 0), usage: r.usage[at], beyond: r.beyond?.[at] }));
   return { names: onGPU.map((i) => planeNames[data.planes[i]].replace(/^[A-Z](?=[a-z]+( |$))/, (c) => c.toLowerCase())), rows, planes: onGPU.map((i) => data.planes[i]), when: afterText(book.times[state.to]), past: true };
 }
 
@@ -152,11 +156,16 @@ function showParts() {
   if (!rows.length) return;
   const used = names.map((_, i) => i).filter((i) => i === names.length - 1 || rows.some((r) => r.lines[i] !== 0));
   const cell = (text, name) => element("td", { class: "number " + (name || "") }, text);
-  const amount = (i, n) => (i === names.length - 1 ? (n === 0 ? "0 B" : signedText(n)) : n === 0 ? "–" : bytesText(n));
+  const amount = (i, n) => (n === 0 && i < names.length - 1 ? "–" : bytesText(n));
   byId("parts").querySelector("thead").replaceChildren(element("tr", {}, element("th", { scope: "col" }, "Process"), element("th", { scope: "col" }, "GPU"),
     element("th", { scope: "col", class: "bar-cell" }, element("span", { class: "unseen" }, "Shares")),
     ...used.map((i) => element("th", { scope: "col", class: "number" }, element("i", { class: "swatch bg-" + planeOfPart[i] }), names[i])), element("th", { scope: "col", class: "number" }, "= NVML")));
   const most = Math.max(...rows.map((r) => r.usage), 1);
+  const sum = (usage, beyond) => {
+    const td = cell(bytesText(usage), "sum");
+    if (beyond) td.append(element("small", { class: "soft" }, " " + beyondText(beyond)));
+    return td;
+  };
   const body = rows.map((r) => {
     const bar = element("div", { class: "stack-bar", "aria-hidden": "true" });
     used.forEach((i) => {
@@ -170,39 +179,13 @@ function showParts() {
         const td = cell(amount(i, r.lines[i]));
         if (r.idle && planeOfPart[i] === "rounding") td.append(element("small", { class: "soft" }, ` up to ${bytesText(r.idle)} idle in pools`));
         return td;
-      }), cell(bytesText(r.usage), "sum"));
+      }), sum(r.usage, r.beyond));
   });
   if (rows.length > 1) {
     body.push(element("tr", { class: "total" }, element("th", { scope: "row", colspan: 3 }, "all"),
-      ...used.map((i) => cell(amount(i, rows.reduce((n, r) => n + r.lines[i], 0)))), cell(bytesText(rows.reduce((n, r) => n + r.usage, 0)), "sum")));
+      ...used.map((i) => cell(amount(i, rows.reduce((n, r) => n + r.lines[i], 0)))), sum(rows.reduce((n, r) => n + r.usage, 0), rows.reduce((n, r) => n + (r.beyond || 0), 0))));
   }
   byId("parts").querySelector("tbody").replaceChildren(...body);
-}
-
-const openPurposes = 2; // that are open at first, the largest
-
-// fillPurposes shows what the memory of each process and GPU is for at the end. The rows add up to NVML's figure.
-function fillPurposes() {
-  const was = new Map([...byId("purposes").querySelectorAll("details")].map((d) => [d.dataset.of, d.open]));
-  const list = data.parts.purposes;
-  byId("purpose-section").hidden = list.length === 0;
-  byId("purpose-head").textContent = "What the memory is for " + endText();
-  const line = (name, bytes, all, known) => element("tr", {}, name, element("td", { class: "number" }, bytes < 0 ? signedText(bytes) : bytesText(bytes)),
-    element("td", { class: "number soft" }, all > 0 ? Math.round(100 * bytes / all) + " %" : ""), element("td", { class: "soft" }, known ? "by " + known : ""));
-  byId("purposes").replaceChildren(...list.map((p, i) => {
-    const bar = element("div", { class: "stack-bar", "aria-hidden": "true" }), sum = p.rows.reduce((n, r) => n + Math.max(r.bytes, 0), 0);
-    for (const r of p.rows) {
-      if (r.bytes <= 0) continue;
-      const piece = element("span", { class: "for-" + r.kind, title: r.name });
-      piece.style.width = 100 * r.bytes / sum + "%";
-      bar.append(piece);
-    }
-    const rows = p.rows.flatMap((r) => [
-      line(element("th", { scope: "row" }, element("i", { class: "swatch for-" + r.kind }), r.name), r.bytes, p.bytes, r.known),
-      ...(r.pieces || []).map((x) => line(element("td", { class: "soft piece" }, x.name), x.bytes, 0, ""))]);
-    return element("details", { "data-of": p.title, open: was.get(p.title) ?? i < openPurposes }, element("summary", {}, `${p.title}: ${bytesText(p.bytes)}`, bar),
-      element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows))), ...p.notes.map((text) => element("p", { class: "soft" }, text)));
-  }));
 }
 
 function fillNotes() {

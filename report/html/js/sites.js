@@ -47,21 +47,21 @@ function siteButton(e) {
   return element("button", { type: "button", class: "link site", "aria-pressed": String(lineOf(e).includes(state.entry)), onclick: (event) => {
     event.stopPropagation();
     select(e);
-  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), placeOf(book.places[frame], callsText(e)));
+  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), book.places[frame] || aboutText(e) ? placeOf(book.places[frame], aboutText(e)) : null);
 }
 
 // placeOf shows "/src/train.py:25, in GELU.forward" as "train.py:25, in GELU.forward": where there is too little room,
 // not the line number is cut.
-function placeOf(place, calls) {
+function placeOf(place, about) {
   const at = place.search(/:[0-9]+$/), end = at < 0 ? place.length : at, begin = at < 0 ? 0 : place.lastIndexOf("/", at) + 1;
-  return element("span", { class: "soft place", title: place + calls }, element("span", { class: "cut" }, place.slice(begin, end)), element("span", {}, place.slice(end)),
-    calls ? element("span", { class: "cut" }, calls) : null);
+  return element("span", { class: "soft place", title: place + about }, element("span", { class: "cut" }, place.slice(begin, end)), element("span", {}, place.slice(end)),
+    about ? element("span", { class: "cut" }, about) : null);
 }
 
-// callsText returns ", in GELU.forward, Linear.forward", by which the stacks of a row differ.
-function callsText(e) {
-  const text = data.strings[data.entries.calls[data.entries.row[e]]];
-  return text && lineOf(e).length > 1 ? ", in " + text : "";
+// aboutText returns ", in GELU.forward, Linear.forward", by which the stacks of a row differ, and ", of model.blocks.*.mlp".
+function aboutText(e) {
+  const row = data.entries.row[e], calls = data.strings[data.entries.calls[row]], module = data.strings[data.entries.module[row]];
+  return (calls && lineOf(e).length > 1 ? ", in " + calls : "") + (module ? ", of " + module : "");
 }
 
 // incompleteSign precedes a site whose figures or stack are incomplete.
@@ -139,7 +139,7 @@ function showSelected() {
     ["Oldest", d.age[e] >= 0 ? spanText(d.age[e]) + " old" : null],
     ["Plane", planeNames[data.planes[d.plane[e]]]],
     ["Kind", data.strings[d.kind[e]]],
-    ["Call", data.strings[d.api[e]]],
+    ["Call", data.strings[d.api[e]] === "torch" ? "PyTorch's allocator" : data.strings[d.api[e]]],
     ["Incomplete", data.strings[d.incomplete[e]]],
     ["Process", data.processes[d.process[e]].name],
     ["GPU", gpuText(d.gpu[e])],

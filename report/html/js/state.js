@@ -79,8 +79,7 @@ function objectsOf(e) {
   return null;
 }
 
-// peakMoment returns the moment at which the chosen memory was highest. "Unexplained" can be
-// negative, and counts.
+// peakMoment returns the moment at which the chosen memory was highest.
 function peakMoment() {
   if (data.chart.peak >= 0 && state.process < 0 && state.group === "" && state.gpu === -2 && state.planes.size === data.planes.length) return data.chart.peak; // as in other reports
   const sums = new Float64Array(book.moments);
@@ -103,6 +102,9 @@ function peakMoment() {
 
 // folds reports whether memory from before the attach is folded in a tree: never if there is no other.
 const folds = (t) => state.fold && t.before > 0 && t.sum[t.before] > 0 && t.sum[t.before] < t.sum[0];
+
+// beforeText names what is folded: nothing of processes that began within the session is older.
+const beforeText = () => (data.processes.every((p) => p.begin > 0) ? "in CUDA contexts" : "from before the attach");
 
 // foldedNode returns the node that is drawn folded; -1 without one.
 const foldedNode = (g) => (g.zoom === 0 && folds(g.tree) ? g.tree.before : -1);

@@ -40,7 +40,7 @@ function showTable(g) {
   g.page = Math.min(g.page, pages - 1);
   const first = g.page * pageRows, rows = list.slice(first, first + pageRows);
   byId(id + "-count").textContent = list.length === 0 ? "none" : `${countText(first + 1)}–${countText(first + rows.length)} of ${countText(list.length)}`;
-  if (!g.searching && g.table.folded && folds(g.tree)) byId(id + "-count").textContent += `, and ${bytesText(g.tree.sum[g.tree.before])} from before the attach`;
+  if (!g.searching && g.table.folded && folds(g.tree)) byId(id + "-count").textContent += `, and ${bytesText(g.tree.sum[g.tree.before])} ${beforeText()}`;
   byId(id + "-pages").hidden = pages < 2;
   byId(id + "-previous").disabled = g.page === 0;
   byId(id + "-next").disabled = g.page === pages - 1;

@@ -99,10 +99,10 @@ function restoreHover(was) {
 function rememberPlace() {
   const anchor = [...document.querySelectorAll("main > section:not([hidden])")].find((x) => x.getBoundingClientRect().bottom > 0);
   const focused = document.activeElement, box = focused && focused !== document.body ? focused.closest("[id]") : null;
-  return { anchor, top: anchor?.getBoundingClientRect().top, focused, box, index: box ? [...box.querySelectorAll("button, a, input")].indexOf(focused) : -1 };
+  return { anchor, top: anchor?.getBoundingClientRect().top, focused, box, index: box ? [...box.querySelectorAll("button, a, input, summary")].indexOf(focused) : -1 };
 }
 
 function restorePlace({ anchor, top, focused, box, index }) {
-  if (index >= 0 && !focused.isConnected) box.querySelectorAll("button, a, input")[index]?.focus({ preventScroll: true });
+  if (index >= 0 && !focused.isConnected) box.querySelectorAll("button, a, input, summary")[index]?.focus({ preventScroll: true });
   if (anchor && scrollY > 0) scrollBy({ top: anchor.getBoundingClientRect().top - top, behavior: "instant" });
 }

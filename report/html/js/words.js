@@ -37,6 +37,7 @@ const endText = () => (!data.live ? "at the end" : data.live.past ? "then" : "no
 function shareText(part, whole) {
   if (!(whole > 0) || part < 0) return "–";
   const share = 100 * part / whole;
+  if (share > 0 && share < 0.005) return "<0.01 %";
   return (share >= 99.95 ? "100" : share >= 10 ? share.toFixed(1) : share.toFixed(2)) + " %";
 }
 

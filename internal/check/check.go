@@ -4,6 +4,7 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,8 @@ func Host(ctx context.Context, out io.Writer, all bool, columns int) error {
 	if preflight.ExitCode(results) == 0 {
 		results = append(results, programsResult(tracer.LoadPrograms), kernelMemoryResult(), processesResult())
 	}
-	for _, r := range results {
-		writeResult(out, r, columns)
+	if err := writeResults(out, results, columns); err != nil {
+		return err
 	}
 	if code := preflight.ExitCode(results); code != 0 {
 		return fault.Status(code, errors.New("vramprof cannot trace here"))
@@ -52,6 +53,15 @@ func Host(ctx context.Context, out io.Writer, all bool, columns int) error {
 	if err == nil {
 		writeLibraries(out, list, columns, false)
 	}
+	return err
+}
+
+func writeResults(w io.Writer, results []preflight.Result, columns int) error {
+	var text bytes.Buffer
+	for _, r := range results {
+		writeResult(&text, r, columns)
+	}
+	_, err := w.Write(text.Bytes())
 	return err
 }
 
@@ -127,7 +137,7 @@ func kernelMemoryResult() preflight.Result {
 
 func processesResult() preflight.Result {
 	r := preflight.Result{Name: "processes", Status: preflight.OK}
-	list, err := libraries.List()
+	list, _, err := libraries.List()
 	if err != nil {
 		r.Status, r.Detail, r.Remedy = preflight.Warn, err.Error(), "run as root on the host"
 		return r

@@ -16,7 +16,7 @@ import (
 // Process writes what tracing a process would meet. It attaches nothing.
 func Process(w io.Writer, pid uint32, columns int) error {
 	if !procfs.Exists(pid) {
-		return fmt.Errorf("check process %d: no such process", pid)
+		return fmt.Errorf("process %d does not exist (vramprof ps lists those that use CUDA)", pid)
 	}
 	list, err := probes.Inspect(pid)
 	if err != nil {
@@ -29,10 +29,7 @@ func Process(w io.Writer, pid uint32, columns int) error {
 	for _, x := range list {
 		results = append(results, codeResult(x))
 	}
-	for _, r := range results {
-		writeResult(w, r, columns)
-	}
-	return nil
+	return writeResults(w, results, columns)
 }
 
 func codeResult(x probes.InMemory) preflight.Result {

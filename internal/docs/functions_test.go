@@ -17,11 +17,14 @@ import (
 
 const functionsHead = `# Functions
 
-Written by ` + "`go test ./internal/docs -update`" + ` from the probe table (tracer/cudaapi/table.go). A probe on
-a function of the runtime gives the stack trace and the name of the call, one on a function of the driver the
-memory; see [How it works](how-it-works.md). Functions with an asterisk are probed only for a second at a time.
-PyTorch's allocator is traced at the one function of ` + "`libc10`" + ` to which it reports: see [Planes](planes.md#planes). With
-` + "`--driver-objects`" + `, ` + "`ioctl`" + ` and ` + "`cuGraphLaunch`" + ` are probed too: see [Who makes the driver take it](planes.md#who-makes-the-driver-take-it).
+Generated from the probe table, ` + "`tracer/cudaapi/table.go`" + `. A probe on a function of the runtime gives the stack trace
+and the name of the call; one on a function of the driver gives the memory ([How it works](how-it-works.md)). vramprof probes functions with an
+asterisk only for a second at a time. Other probes:
+
+- the functions of ` + "`libc10`" + ` to which PyTorch's allocator reports blocks and out-of-memory errors ([Planes](planes.md#planes));
+- with ` + "`--driver-objects`" + `, ` + "`ioctl`" + ` and ` + "`cuGraphLaunch`" + ` ([Who makes the driver take it](planes.md#who-makes-the-driver-take-it));
+- in ` + "`libnccl`" + `, the stub through which it calls ` + "`pthread_create`" + ` ([Names](names.md#nccl-by-communicator));
+- with ` + "`record -- COMMAND`" + `, ` + "`_dl_debug_state`" + ` of the dynamic loaders ([Probes](probes.md#what-a-probe-leaves-in-a-process)).
 
 | a call | driver | runtime |
 |---|---|---|
@@ -37,7 +40,7 @@ func TestFunctions(t *testing.T) {
 	names := map[key][]string{}
 	for i := range cudaapi.Table {
 		f := &cudaapi.Table[i]
-		if f.Layer == cudaapi.System {
+		if f.Layer == cudaapi.System || f.Layer == cudaapi.NCCL {
 			continue
 		}
 		k := key{does(t, f), f.Layer}

@@ -59,20 +59,28 @@ func TestLimits(t *testing.T) {
 	t.Logf("%d constants", compared)
 }
 
-// TestSecurityNamesTestsThatExist finds tests in SECURITY.md and docs/bounds.md that were renamed
-// or deleted; "TestX…" is any that begins so.
-func TestSecurityNamesTestsThatExist(t *testing.T) {
+var (
+	namedTest = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`)
+	exactTest = regexp.MustCompile("^`(?:Test|Fuzz)[A-Z]\\w*(?:/\\w+)?`$")
+)
+
+// TestDocumentsNameTestsThatExist finds tests in the documents that were renamed or deleted. A name
+// that is quoted alone is a whole one; others, as in "-run TestUsage", may be the begin of one.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
 	var all strings.Builder
 	for _, name := range tracked(t, "*_test.go") {
 		all.WriteString(read(t, name))
 	}
-	for _, match := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)(/\\w+)?(…?)`").FindAllStringSubmatch(read(t, "SECURITY.md")+read(t, "docs/bounds.md"), -1) {
-		declaration := "func " + match[1] + "("
-		if match[3] != "" {
-			declaration = "func " + match[1]
-		}
-		if !strings.Contains(all.String(), declaration) {
-			t.Errorf("SECURITY.md: there is no test %s", match[1])
+	for _, page := range tracked(t, "*.md") {
+		text := read(t, page)
+		for _, at := range namedTest.FindAllStringIndex(text, -1) {
+			declaration := "func " + text[at[0]:at[1]]
+			if end := strings.IndexByte(text[at[1]:], '`'); at[0] > 0 && end >= 0 && exactTest.MatchString(text[at[0]-1:at[1]+end+1]) {
+				declaration += "("
+			}
+			if !strings.Contains(all.String(), declaration) {
+				t.Errorf("%s: there is no %s", page, declaration)
+			}
 		}
 	}
 }

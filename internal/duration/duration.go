@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package duration reads times as users write them.
+// Package duration parses times as users write them.
 package duration
 
 import (

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fault marks errors with what the exit code of a command depends on. The command alone
-// knows the codes.
+// Package fault marks errors with their kind, which decides the exit code of a command. Only the
+// command knows the codes.
 package fault
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Kind is what a marked error means to the user.
 type Kind int
@@ -29,6 +32,11 @@ func (e Error) Unwrap() error { return e.error }
 
 // New marks an error.
 func New(kind Kind, err error) error { return Error{error: err, Kind: kind} }
+
+// Denied is the error of a process whose memory may not be read, with the remedy.
+func Denied(pid uint32, err error) error {
+	return New(NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user, or as root on the host, with CAP_SYS_PTRACE)", pid, err))
+}
 
 // Usage marks a mistake in the command line.
 func Usage(err error) error { return New(Misuse, err) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filekind recognizes files that people mistake for captures and profiles, and knows the
+// Package filekind recognizes files that people mistake for captures and profiles, and returns the
 // command that reads each.
 package filekind
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	var runs []*Measurement
 	for i := range o.Repeat {
+		if o.Repeat > 1 {
+			fmt.Fprintf(o.Stderr, "vramprof: run %d of %d\n", i+1, o.Repeat)
+		}
 		m, why := runOnce(ctx, o)
 		if m != nil {
 			runs = append(runs, m)
@@ -53,6 +57,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // readBaseline reads a file that Save wrote, or a capture.
 func readBaseline(o Options) (*Measurement, error) {
 	f, err := os.Open(o.Baseline)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w (ci --save-baseline %s makes it)", err, o.Baseline)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +72,9 @@ func readBaseline(o Options) (*Measurement, error) {
 		return m, err
 	}
 	reader, done, err := source.Options{Stderr: o.Stderr}.Capture(o.Baseline)
+	if errors.Is(err, capture.ErrNotCapture) {
+		err = fmt.Errorf("%w, nor a file of ci --save-baseline", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/terminal"
 )
 
 // patience is how long an interrupted run may take to end.
@@ -24,7 +26,8 @@ func record(ctx context.Context, o Options, path string) (status int, err error)
 	arguments := slices.Concat([]string{"record", "--no-summary", "--no-oom", "--holders=off", "-o", path}, o.Record, []string{"--"}, o.Command)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", arguments...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, o.Stderr, o.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, terminal.File(o.Stderr), terminal.File(o.Stderr)
+	defer terminal.Await(o.Stderr, "")() // the command has the terminal
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	cmd.WaitDelay = patience
 	err = cmd.Run()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -30,7 +31,7 @@ type (
 	}
 	sarifDriver struct {
 		Name    string      `json:"name"`
-		Version string      `json:"semanticVersion,omitempty"`
+		Version string      `json:"semanticVersion,omitempty"` // of releases: other builds have none
 		Rules   []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
@@ -77,6 +78,9 @@ var sarifRules = []sarifRule{
 	{"line", sarifText{"A line of code holds more GPU memory at the peak than in the baseline"}},
 }
 
+// semVer matches what SARIF calls a semantic version: 1.0.0-rc1.
+var semVer = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
+
 // WriteSARIF writes what failed: the budget and the peak, at the line that grew or holds most, and
 // each line that grew.
 func (r *Result) WriteSARIF(w io.Writer) error {
@@ -85,7 +89,9 @@ func (r *Result) WriteSARIF(w io.Writer) error {
 		ColumnKind: "utf16CodeUnits", Results: []sarifResult{},
 	}
 	if _, version, ok := strings.Cut(r.Tool, " "); ok {
-		run.Tool.Driver.Version = strings.TrimPrefix(version, "v")
+		if number := strings.TrimPrefix(version, "v"); semVer.MatchString(number) {
+			run.Tool.Driver.Version = number
+		}
 	}
 	x := sarifInvocation{Successful: r.Verdict != Unknown}
 	for _, why := range r.Why {

@@ -233,3 +233,15 @@ func TestJUnitIsAsReadersWantIt(t *testing.T) {
 		}
 	}
 }
+
+// A build that is no release has no semantic version.
+func TestSARIFOfABuildHasNoSemanticVersion(t *testing.T) {
+	for tool, want := range map[string]bool{"vramprof v1.0.0-rc1": true, "vramprof development": false} {
+		r := golden(Options{})
+		r.Tool = tool
+		var out bytes.Buffer
+		if err := r.WriteSARIF(&out); err != nil || strings.Contains(out.String(), "semanticVersion") != want {
+			t.Errorf("%s: %v\n%.300s", tool, err, out.String())
+		}
+	}
+}

@@ -79,7 +79,7 @@ func (r *Result) doubts() (list []string) {
 		list = append(list, format.Count(uint64(r.Now.Unread), "process")+" ended before NVML was read: the budget is compared without its context")
 	}
 	if r.Now.Running > 0 {
-		list = append(list, format.Count(uint64(r.Now.Running), "process")+" ran on after the command: what is known of them is as of then")
+		list = append(list, format.Count(uint64(r.Now.Running), "process")+" ran on after the command: their figures are those of its end")
 	}
 	if r.Now.Error > 0 {
 		list = append(list, "stacks of tensors were sampled: a line differs only from three standard errors on (--sample 0 takes each)")

@@ -21,7 +21,11 @@ func (r *Result) WriteText(w io.Writer, columns int) error {
 	line := func(indent int, text string) {
 		b.WriteString(strings.Repeat(" ", indent) + terminal.Hanging(text, columns, indent+2) + "\n")
 	}
-	line(0, fmt.Sprintf("%s: %s", r.Verdict, untrusted.Clean(r.Command)))
+	verdict := string(r.Verdict)
+	if r.Verdict == Good && len(r.checks()) == 0 {
+		verdict = "measured" // for a baseline alone
+	}
+	line(0, verdict+": "+untrusted.Clean(r.Command))
 	for _, why := range r.Why {
 		head := "cannot tell: "
 		if r.Verdict == Bad { // what was measured until then is too much already
@@ -31,7 +35,10 @@ func (r *Result) WriteText(w io.Writer, columns int) error {
 	}
 	if m := r.Now; m != nil {
 		text := fmt.Sprintf("peak: %s allocated, %s used, %s", format.Bytes(m.Peak), format.Bytes(m.Usage), format.Count(uint64(m.Processes), "process"))
-		if m.Runs > 1 {
+		switch {
+		case m.Runs > 1 && m.Noise == 0:
+			text += fmt.Sprintf(", equal in %d runs", m.Runs)
+		case m.Runs > 1:
 			text += fmt.Sprintf(", median of %d runs that differ by %s", m.Runs, format.Bytes(m.Noise))
 		}
 		line(2, text)
@@ -67,7 +74,11 @@ func (r *Result) writeLines(line func(int, string)) {
 		}
 	}
 	if n == 0 {
-		line(2, "no line grew")
+		text := "no line grew"
+		if r.Limit > 0 {
+			text += " by more than is allowed"
+		}
+		line(2, text)
 		return
 	}
 	line(2, head)

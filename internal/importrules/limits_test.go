@@ -34,9 +34,9 @@ var topFolders = strings.Fields("bpf cmd docs internal packaging report scripts 
 // fails if one differs, and shows what its line should be. A figure within its limit has no line.
 var exceptions = map[string]int{
 	"files in cmd/vramprof":  28,
-	"lines in cmd/vramprof":  3400,
-	"files in tracer/ledger": 66,
-	"lines of code":          144000,
+	"lines in cmd/vramprof":  3600,
+	"files in tracer/ledger": 65,
+	"lines of code":          152000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields

@@ -15,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/tui"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -26,16 +27,17 @@ import (
 type Options struct {
 	Sort    string // column; "": as usual
 	Stdout  io.Writer
-	Restore func(func()) // is told what gives the terminal back
-	Alone   bool         // processes are chosen, so what else keeps GPUs is not shown
-	Driver  *nvml.Driver // of the session whose books Once prints; nil: none
+	Restore func(func())   // is told what gives the terminal back
+	Alone   bool           // processes are chosen, so what else keeps GPUs is not shown
+	Driver  *nvml.Driver   // of the session whose books Once prints; nil: none
+	Steps   *steps.Session // of what Once prints; nil: unknown
 }
 
 func (o Options) view() tui.Options { return tui.Options{Sort: o.Sort, User: userName} }
 
 // Once prints one screen as text.
 func Once(ctx context.Context, snapshot *ledger.Snapshot, stacks callstack.Stacks, o Options) error {
-	x := tui.Moment{Snapshot: snapshot, Judged: tui.Judge(snapshot, stacks), Stacks: stacks, Ended: true}
+	x := tui.Moment{Snapshot: snapshot, Judged: tui.Judge(snapshot, stacks), Stacks: stacks, Steps: o.Steps, Ended: true}
 	if !o.Alone {
 		x.Others = readOthers(ctx, o.Driver)
 	}
@@ -66,6 +68,7 @@ func Session(ctx context.Context, s *session.Session, dir string, o Options) err
 		s.Stderr = stderr
 		log.PrintTo(stderr)
 	}()
+	s.FindSteps()
 	if err := s.RecordOOMs(dir); err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func Session(ctx context.Context, s *session.Session, dir string, o Options) err
 		return err
 	}
 	err = kept.finish(log, snapshot)
-	if e := text.WriteSummary(o.Stdout, snapshot, s.Stacks(), report.Options{Records: s.Records()}, terminal.Screen()); err == nil {
+	if e := text.WriteSummary(o.Stdout, snapshot, s.Stacks(), report.Options{Records: s.Records(), Steps: s.Steps()}, terminal.Screen()); err == nil {
 		err = e
 	}
 	if err == nil {
@@ -124,7 +127,7 @@ func onScreen(parent context.Context, s *session.Session, sc *liveScreen, log *L
 	case <-done: // there was nothing to trace
 	case <-began:
 		sc.others.driver = s.Driver()
-		go sc.follow(ctx, s.Glance, s.Stacks(), log)
+		go sc.follow(ctx, s, log)
 		screenErr = sc.run(ctx)
 		end()
 		<-done

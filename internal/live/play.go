@@ -48,7 +48,11 @@ func Play(ctx context.Context, r *capture.Reader, stacks callstack.Stacks, from 
 	if err = errors.Join(playErr, err); err != nil {
 		return err
 	}
-	return text.WriteSummary(o.Stdout, last, stacks, report.Options{Steps: trainings}, terminal.Screen())
+	peaks, err := replay.Peaks(r, last)
+	if err != nil {
+		return err
+	}
+	return text.WriteSummary(o.Stdout, last, stacks, report.Options{Steps: trainings, Peaks: peaks}, terminal.Screen())
 }
 
 // playedSteps returns the steps of the trainings in a capture, unless it is long.

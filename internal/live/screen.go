@@ -112,11 +112,12 @@ func (s *liveScreen) run(ctx context.Context) error {
 }
 
 // follow shows the books of now until ctx ends.
-func (s *liveScreen) follow(ctx context.Context, books func() *ledger.Snapshot, stacks callstack.Stacks, log *Log) {
+func (s *liveScreen) follow(ctx context.Context, of *session.Session, log *Log) {
+	stacks := of.Stacks()
 	r := refresh{stacks: stacks, least: screenPause}
 	for {
-		snapshot, verdicts := r.next(books)
-		s.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Others: s.others.latest(ctx), Stacks: stacks, Note: log.note()})
+		snapshot, verdicts := r.next(of.Glance)
+		s.program.Send(tui.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Steps: of.Steps(), Others: s.others.latest(ctx), Stacks: stacks, Note: log.note()})
 		if !r.wait(ctx) {
 			return
 		}

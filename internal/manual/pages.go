@@ -30,7 +30,7 @@ var Pages = []Page{
 	{Name: "install", Subject: "requirements, capabilities, containers, build", File: "docs/install.md"},
 	{Name: "usage", Subject: "commands, flags, exit codes, files, memory ceiling", File: "docs/usage.md", Without: "Commands"},
 	{Name: "views", Subject: "captures, moments, views, the HTML page", File: "docs/views.md"},
-	{Name: "leaks", Subject: "verdicts, evidence, measured precision", File: "docs/leaks.md"},
+	{Name: "leaks", Subject: "verdicts, evidence, advice", File: "docs/leaks.md"},
 	{Name: "ci", Subject: "a gate for GPU memory: budgets, baselines, git bisect", File: "docs/ci.md"},
 	{Name: "holders", Subject: "who keeps the tensors of a running PyTorch", File: "docs/holders.md"},
 	{Name: "planes", Subject: "kinds of memory, planes, PyTorch, out-of-memory records, devices", File: "docs/planes.md"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mcp answers questions of programs that speak the Model Context Protocol over stdin and
-// stdout: each tool is a command of vramprof that reads and changes nothing, and its JSON is the
-// answer.
+// stdout. Each tool is a command of vramprof that reads and changes nothing; the command's JSON is
+// the answer.
 package mcp
 
 import (

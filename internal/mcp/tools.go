@@ -26,7 +26,7 @@ var tools = []interface{ add(*sdk.Server, *answerer) }{
 	},
 	question[purposes]{
 		name: "explain", title: "What the memory is for",
-		text:      "Returns what each process's GPU memory is for: weights, gradients, optimizer state, activations, caches, libraries, context. Of a running process without a session, or of a capture.",
+		text:      "Returns what each process's GPU memory is for: weights, gradients, optimizer state, activations, caches, libraries, context. It reads a running process without a session, or a capture.",
 		arguments: purposes.explain,
 	},
 	question[replay]{
@@ -147,6 +147,7 @@ type replay struct {
 	Set        []string `json:"set,omitempty" jsonschema:"settings of PYTORCH_CUDA_ALLOC_CONF to try, such as expandable_segments:True"`
 	Without    string   `json:"without,omitempty" jsonschema:"FILE:LINE whose memory is not kept"`
 	Checkpoint string   `json:"checkpoint,omitempty" jsonschema:"the function whose activations are recomputed"`
+	Offload    string   `json:"offload,omitempty" jsonschema:"the function, or FILE:LINE, whose saved activations wait on the host"`
 }
 
 func (r replay) whatif() ([]string, error) {
@@ -157,6 +158,7 @@ func (r replay) whatif() ([]string, error) {
 	}
 	a.flag("without", r.Without)
 	a.flag("checkpoint", r.Checkpoint)
+	a.flag("offload", r.Offload)
 	a.file(r.File)
 	return a.list, a.err
 }

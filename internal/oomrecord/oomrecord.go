@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oomrecord has records of out-of-memory errors written, and says so on standard error.
+// Package oomrecord writes records of out-of-memory errors, and reports each on standard error.
 package oomrecord
 
 import (
@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/oom"
 )
@@ -24,12 +23,6 @@ func New(stderr io.Writer, write func(oom.Error) (string, error)) *oom.Recorder 
 	return &oom.Recorder{
 		Write:    write,
 		Describe: func(o oom.Error) string { return Report(o).Text() },
-		Say: func(text string) {
-			wipe := ""
-			if terminal.Is(stderr) {
-				wipe = terminal.Wipe // there may be a progress line
-			}
-			fmt.Fprintf(stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
-		},
+		Say:      func(text string) { fmt.Fprintf(stderr, "vramprof: %s\n", untrusted.Clean(text)) },
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output has the formats of results, and writes them into files and streams.
+// Package output lists the formats of results, and writes results into files and streams.
 //
 // The file formats.go has the table of formats. The flags of commands, their help and their errors
 // follow from it.

@@ -12,6 +12,7 @@ import (
 	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/report/replay"
 	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -185,7 +186,12 @@ func playHTML(s Session) (func(io.Writer) error, error) {
 	if err != nil {
 		return nil, err
 	}
+	peaks, err := replay.Peaks(s.Capture, snapshot)
+	if err != nil {
+		return nil, err
+	}
 	found := report.Judge(snapshot, s.Stacks)
-	in := html.Input{Snapshot: snapshot, Stacks: s.Stacks, Timeline: t, Steps: trainings, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice}
+	in := html.Input{Snapshot: snapshot, Stacks: s.Stacks, Timeline: t, Steps: trainings, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice,
+		Past: purpose.AtPeaks(snapshot, s.Stacks, peaks, html.MaxPast)}
 	return func(w io.Writer) error { return html.Write(w, in) }, nil
 }

@@ -24,7 +24,7 @@ func TestEveryFormatIsWrittenInOneWay(t *testing.T) {
 func TestEveryExportedFormatIsDocumented(t *testing.T) {
 	for path, wants := range map[string]func(Format) string{
 		"../../docs/formats.md": func(f Format) string { return "\n| `" + f.Name + "` |" },
-		"../../README.md":       func(Format) string { return "for another tool: " + Exported.String() + "\n" },
+		"../../README.md":       func(Format) string { return "for another tool: " + Exported.Choice() + ".\n" },
 	} {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	reportjson "github.com/vramprof/vramprof/report/json"
-	"github.com/vramprof/vramprof/tracer/gpuprocs"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
@@ -23,16 +22,11 @@ type driver struct {
 	gpus    []reportjson.GPUMemoryReport
 }
 
-// askDriver asks NVML. Without it, it warns.
-func askDriver(ctx context.Context, connection *nvml.Driver, warn func(error)) (*driver, error) {
+// askDriver asks NVML; without it, connection is nil, and nothing is known.
+func askDriver(ctx context.Context, connection *nvml.Driver) (*driver, error) {
 	d := &driver{index: map[string]int{}}
 	if connection == nil {
-		var err error
-		if connection, err = nvml.OpenHost(ctx); err != nil {
-			warn(err)
-			return d, nil
-		}
-		defer connection.Close(ctx)
+		return d, nil
 	}
 	gpus, err := connection.GPUs(ctx)
 	if err != nil {
@@ -105,47 +99,43 @@ func remainders(gpus []reportjson.GPUMemoryReport) (list []listed) {
 
 // merge joins what NVML lists, processes that map CUDA's libraries and those that keep a GPU, in
 // this order.
-func merge(processes []libraries.Process, keepers []gpuprocs.Process, d *driver) []listed {
-	list := []listed{}
+func merge(processes []libraries.Process, keepers *keeperIndex, d *driver) []listed {
+	list, at := []listed{}, map[uint32][]int{} // rows of a process, which has one for each GPU
 	for _, u := range d.usage {
 		gpu, named := d.index[u.UUID], u.PID
-		pid := seenAs(keepers, named, procfs.StartTicks(named) != 0)
+		pid := keepers.seenAs(named, procfs.Exists(named))
 		l := listed{PID: pid, GPU: &gpu, UUID: u.UUID, Bytes: u.Bytes}
 		if pid != named {
 			presenceOf(&l).NamedPID = named
-		} else if procfs.StartTicks(named) == 0 {
+		} else if !procfs.Exists(named) {
 			presenceOf(&l).Unseen = true
 		}
 		if slices.Contains(d.mps, named) {
 			presenceOf(&l).MPS = "client"
 		}
+		at[pid] = append(at[pid], len(list))
 		list = append(list, l)
 	}
 	add := func(pid uint32, set func(*listed)) {
-		found := false
-		for i := range list {
-			if list[i].PID == pid {
-				set(&list[i])
-				found = true
+		if at[pid] == nil {
+			at[pid] = []int{len(list)}
+			list = append(list, listed{PID: pid})
+			if d.answers {
+				presenceOf(&list[len(list)-1]).Unnamed = true
 			}
 		}
-		if !found {
-			l := listed{PID: pid}
-			if d.answers {
-				presenceOf(&l).Unnamed = true
-			}
-			set(&l)
-			list = append(list, l)
+		for _, i := range at[pid] {
+			set(&list[i])
 		}
 	}
 	for _, p := range processes {
 		add(p.PID, func(l *listed) { l.Libraries = p.Libraries })
 	}
-	for i := range keepers {
-		add(keepers[i].PID, func(l *listed) { see(l, &keepers[i], keepers) })
+	for i := range keepers.list {
+		add(keepers.list[i].PID, func(l *listed) { keepers.see(l, &keepers.list[i]) })
 	}
 	for i := range list {
-		if p := list[i].Presence; p != nil && keeperOf(keepers, list[i].PID) == nil && p.Unnamed {
+		if p := list[i].Presence; p != nil && keepers.byPID[list[i].PID] == nil && p.Unnamed {
 			list[i].Presence = nil // it maps CUDA's libraries, and keeps no GPU
 		}
 	}

@@ -93,8 +93,20 @@ func notesOf(p *reportjson.PresenceReport) (list []string) {
 	if o := p.Orphan; o != nil {
 		add("%s", orphanText(o))
 	}
+	list = append(list, sharesOf(p)...)
+	if p.Imports != nil {
+		add("%s", importsText(p.Imports))
+	}
+	return list
+}
+
+// sharesOf returns what is said of memory that others have too, as the kernel shows it.
+func sharesOf(p *reportjson.PresenceReport) (list []string) {
 	if len(p.Buffers) > 0 {
-		add("%s", buffersText(p.Buffers))
+		list = append(list, buffersText(p.Buffers))
+	}
+	if len(p.Passed) > 0 {
+		list = append(list, passedText(p.Passed))
 	}
 	return list
 }
@@ -132,31 +144,38 @@ const mostPIDs = 8
 // buffersText returns "has 2 dma-bufs (4.00 MiB of nvidia), shared with 42, 43".
 func buffersText(list []reportjson.BufferReport) string {
 	bytes, exporter := uint64(0), list[0].Exporter
-	var others []string
-	seen := map[uint32]bool{}
 	for _, b := range list {
 		bytes += b.Bytes
 		if b.Exporter != exporter {
 			exporter = ""
 		}
-		for _, pid := range b.Others {
-			if !seen[pid] && len(others) < mostPIDs {
-				others = append(others, fmt.Sprint(pid))
-			}
-			seen[pid] = true
-		}
 	}
+	others := pidsText(othersOf(list))
 	text := "has " + format.Count(uint64(len(list)), "dma-buf") + " (" + format.Bytes(bytes)
 	if exporter != "" {
 		text += " of " + exporter
 	}
 	text += "), "
-	if len(others) == 0 {
+	if others == "" {
 		return text + "which no other process has"
 	}
-	text += "shared with " + strings.Join(others, ", ")
-	if more := len(seen) - len(others); more > 0 {
+	return text + "shared with " + others
+}
+
+// pidsText returns "42, 43 and 2 more".
+func pidsText(pids []uint32) string {
+	var list []string
+	for _, pid := range pids[:min(len(pids), mostPIDs)] {
+		list = append(list, fmt.Sprint(pid))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(pids) - len(list); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// passedText returns "has 2 descriptors of nvidiactl in common with 42, as CUDA exports memory".
+func passedText(list []reportjson.PassedReport) string {
+	return "has " + format.Count(uint64(len(list)), "descriptor") + " of nvidiactl in common with " + pidsText(passedOthers(list)) + ", as CUDA exports memory"
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -36,6 +37,7 @@ func machine() *reportjson.ProcessesReport {
 		{PID: gone + 10, InnerID: gone + 10, Buffers: []gpuprocs.Buffer{{Inode: 77, Bytes: 2 << 20, Exporter: "nvidia"}}},
 		{PID: gone + 11, InnerID: gone + 11, GPUs: []uint32{0, 1}, Control: true},
 		{PID: gone + 12, InnerID: gone + 12, GPUs: []uint32{1}, UVM: true, State: 'D'},
+		{PID: gone + 13, InnerID: gone + 13, GPUs: []uint32{1}, Control: true, UVM: true, Passed: []gpuprocs.Passed{{Others: []uint32{gone + 1}}, {Others: []uint32{gone + 1, gone + 14}}}},
 	}
 	d := &driver{answers: true, index: map[string]int{"GPU-0": 0, "GPU-1": 1}, mps: []uint32{gone + 7}, usage: []ledger.Usage{
 		{PID: gone + 2, UUID: "GPU-0", Bytes: 8 << 30}, {PID: gone + 3, UUID: "GPU-0", Bytes: 1 << 30}, {PID: gone + 7, UUID: "GPU-0", Bytes: 2 << 30},
@@ -43,13 +45,32 @@ func machine() *reportjson.ProcessesReport {
 	}}
 	d.gpus = divide([]ledger.GPU{{Index: 0, UUID: "GPU-0", Total: 80 << 30, Used: 12 << 30}, {Index: 1, UUID: "GPU-1", Total: 80 << 30, Used: 2 << 30}}, d.usage,
 		[]ledger.Usage{{UUID: "GPU-1", Bytes: 512 << 20}})
-	r := &reportjson.ProcessesReport{Version: 1, GPUs: d.gpus, Processes: merge([]libraries.Process{{PID: gone + 20, Libraries: []string{"libcuda.so.1"}}}, keepers, d)}
+	r := &reportjson.ProcessesReport{Version: 1, GPUs: d.gpus, Processes: merge([]libraries.Process{{PID: gone + 20, Libraries: []string{"libcuda.so.1"}}}, indexKeepers(keepers), d)}
+	AddImports(r, &ledger.Snapshot{
+		Processes: []ledger.Process{{PID: gone + 12}, {PID: gone + 3}, {PID: 4712, Comm: "export\x1b[31mer", End: 9}, {PID: 4713, Comm: "trainer"}},
+		Sites: []ledger.Site{
+			{Process: 1, Kind: ledger.Imported, LiveBytes: 3 << 30, LiveObjects: 2, Owners: []ledger.Owner{{Process: 2}, {Process: 3}}},
+			{Process: 1, Kind: ledger.Device, LiveBytes: 1 << 30, LiveObjects: 1},
+			{Process: 0, Kind: ledger.Imported, LiveObjects: 2},
+		},
+	})
 	for i := range r.Processes {
+		switch r.Processes[i].PID {
+		case gone + 1:
+			r.Processes[i].Workload = &reportjson.WorkloadReport{Namespace: "ml", Pod: "llama-0", Container: strings.Repeat("0123456789abcdef", 4)}
+		case gone + 13:
+			r.Processes[i].Workload = &reportjson.WorkloadReport{Container: strings.Repeat("0123456789abcdef", 4)}
+		}
 		r.Processes[i].Command = fmt.Sprint("program", r.Processes[i].PID%100)
 		r.Processes[i].PID %= 1 << 28
 		if p := r.Processes[i].Presence; p != nil {
 			p.NamedPID %= 1 << 28
 			p.Unseen = p.Unseen && r.Processes[i].PID == 25 // the others are stand-ins
+			for k := range p.Passed {
+				for n := range p.Passed[k].Others {
+					p.Passed[k].Others[n] %= 1 << 28
+				}
+			}
 			for k := range p.Buffers {
 				for n := range p.Buffers[k].Others {
 					p.Buffers[k].Others[n] %= 1 << 28
@@ -126,8 +147,26 @@ func TestAPidOfAnotherNamespaceIsTranslatedOnlyIfThatIsUnambiguous(t *testing.T)
 		{"two of that pid", []gpuprocs.Process{a, b}, false, 12},
 		{"nobody", nil, true, 12},
 	} {
-		if got := seenAs(c.keepers, 12, c.exists); got != c.want {
+		if got := indexKeepers(c.keepers).seenAs(12, c.exists); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// TestASessionNamesWhoSharesMemoryWithItsProcesses, and nobody else.
+func TestASessionNamesWhoSharesMemoryWithItsProcesses(t *testing.T) {
+	keepers := []gpuprocs.Process{
+		{PID: 9, Buffers: []gpuprocs.Buffer{{Inode: 77, Bytes: 2 << 20, Exporter: "nvidia"}, {Inode: 78, Bytes: 1 << 20, Exporter: "nvidia"}}},
+		{PID: 10, Buffers: []gpuprocs.Buffer{{Inode: 77, Bytes: 2 << 20, Exporter: "nvidia"}}},
+		{PID: 11, Buffers: []gpuprocs.Buffer{{Inode: 79, Bytes: 2 << 20}}}, // alone
+		{PID: 12, Control: true, Passed: []gpuprocs.Passed{{Others: []uint32{9}}}},
+		{PID: 13, Control: true},
+	}
+	want := []string{
+		"process 9 has 1 dma-buf (2.00 MiB of nvidia), shared with 10",
+		"process 12 has 1 descriptor of nvidiactl in common with 9, as CUDA exports memory",
+	}
+	if got := sharedBy([]uint32{9, 11, 12, 13}, indexKeepers(keepers)); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

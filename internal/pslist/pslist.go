@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pslist lists the processes that use CUDA, with their GPU memory and on whose behalf they
-// run, and those that keep a GPU although NVML lists nobody.
+// Package pslist lists the processes that use CUDA, with their GPU memory and workload, and the
+// processes that keep a GPU although NVML lists none.
 package pslist
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/format"
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer/gpuprocs"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -29,18 +31,52 @@ import (
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
-// Read lists the processes of this machine. Without the driver's figures it warns, and goes on.
-func Read(ctx context.Context, warn func(error)) (*reportjson.ProcessesReport, error) {
-	processes, err := libraries.List()
+// Candidate is a process that may use CUDA.
+type Candidate struct {
+	PID     uint32
+	Command string // its program and arguments, at most 60 characters, clean of control characters
+}
+
+// Candidates returns the processes whose mappings the caller may read and that map a library named
+// like one of CUDA, by pid: fewer than Read knows, without privileges and in less time.
+func Candidates() (list []Candidate) {
+	pids, _ := procfs.PIDs()
+	for _, pid := range pids {
+		if libraries.MayMap(pid) {
+			list = append(list, Candidate{pid, shorten(withoutFolder(untrusted.Clean(procfs.CommandLine(pid))), 60)})
+		}
+	}
+	return list
+}
+
+// Read lists the processes of this machine, as far as the caller may read them. Without the
+// driver's figures it warns, and goes on. It calls confine with the driver, nil without one, before
+// it reads anything of a process.
+func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*reportjson.ProcessesReport, error) {
+	connection, err := nvml.OpenHost(ctx)
+	if err != nil {
+		warn(err)
+	} else {
+		defer connection.Close(ctx)
+	}
+	confine(connection)
+	processes, unread, err := libraries.List()
 	if err != nil {
 		return nil, err
 	}
-	keepers, err := gpuprocs.Scan()
+	if unread > 0 {
+		warn(fmt.Errorf("%s could not be read: of those, only what NVML lists is known (run as root on the host, or with CAP_SYS_PTRACE)", format.Count(uint64(unread), "process")))
+	}
+	if procfs.Hides() {
+		warn(errors.New("/proc hides the processes of other users (hidepid): of those, only what NVML lists is known"))
+	}
+	found, err := gpuprocs.Scan()
 	if err != nil {
 		warn(fmt.Errorf("look for open device files: %w", err))
 	}
-	r := &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion}
-	d, err := askDriver(ctx, nil, warn)
+	keepers := indexKeepers(found)
+	r := &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion, Unread: unread}
+	d, err := askDriver(ctx, connection)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +90,17 @@ func Read(ctx context.Context, warn func(error)) (*reportjson.ProcessesReport, e
 // and Write do. It loads no BPF program, so a session that has dropped its privileges can call it.
 // It asks the driver over connection, or opens one if that is nil.
 func Keepers(ctx context.Context, connection *nvml.Driver) ([]reportjson.ListedReport, error) {
-	keepers, err := gpuprocs.Scan()
+	found, err := gpuprocs.Scan()
 	if err != nil {
 		return nil, err
 	}
-	d, err := askDriver(ctx, connection, func(error) {})
+	keepers := indexKeepers(found)
+	if connection == nil {
+		if connection, err = nvml.OpenHost(ctx); err == nil {
+			defer connection.Close(ctx)
+		}
+	}
+	d, err := askDriver(ctx, connection)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +112,54 @@ func Keepers(ctx context.Context, connection *nvml.Driver) ([]reportjson.ListedR
 // Note returns how a process keeps a GPU, "" if there is nothing to say. It is untrusted.
 func Note(l *reportjson.ListedReport) string { return strings.Join(notesOf(l.Presence), "; ") }
 
+// Shares returns the part of Note on dma-bufs and descriptors that other processes have too, "" if
+// there are none. It is untrusted.
+func Shares(l *reportjson.ListedReport) string {
+	if l.Presence == nil {
+		return ""
+	}
+	shared := reportjson.PresenceReport{Passed: l.Presence.Passed}
+	for _, b := range l.Presence.Buffers {
+		if len(b.Others) > 0 {
+			shared.Buffers = append(shared.Buffers, b)
+		}
+	}
+	return strings.Join(sharesOf(&shared), "; ")
+}
+
+// SharedBy returns a sentence on each of some processes that has dma-bufs or descriptors in common
+// with others now, as Shares does. They are untrusted.
+func SharedBy(pids []uint32) (list []string) {
+	keepers, err := gpuprocs.Scan()
+	if err != nil {
+		return nil
+	}
+	return sharedBy(pids, indexKeepers(keepers))
+}
+
+func sharedBy(pids []uint32, keepers *keeperIndex) (list []string) {
+	pids = once(slices.Clone(pids))
+	rows := merge(nil, keepers, &driver{})
+	for i := range rows {
+		if _, wanted := slices.BinarySearch(pids, rows[i].PID); !wanted {
+			continue
+		}
+		if text := Shares(&rows[i]); text != "" {
+			list = append(list, fmt.Sprintf("process %d %s", rows[i].PID, text))
+		}
+	}
+	return list
+}
+
 // Write writes a table of the given width, and below it what else is known of its processes. The
 // column WORKLOAD appears only if a workload is known. On narrow terminals, each command gets a
 // line of its own.
 func Write(out io.Writer, r *reportjson.ProcessesReport, columns int) error {
 	const figures, least = 30, 16 // columns of PID, GPU and USED; of a command
 	list := append(slices.Clone(r.Processes), remainders(r.GPUs)...)
+	if len(list) == 0 {
+		return nil
+	}
 	write := writeTable
 	if columns < figures+least {
 		write = writeNarrow
@@ -142,13 +226,13 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 }
 
 // describe adds the command line and the workload of each process.
-func describe(list []listed, keepers []gpuprocs.Process) {
+func describe(list []listed, keepers *keeperIndex) {
 	host := workload.NewHost()
 	workloads := map[uint32]ledger.Workload{} // a process has a line per GPU
 	for i := range list {
 		l := &list[i]
 		command := procfs.CommandLine(l.PID)
-		if k := keeperOf(keepers, l.PID); k != nil && k.Threads > 0 && k.Command != "" {
+		if k := keepers.byPID[l.PID]; k != nil && k.Threads > 0 && k.Command != "" {
 			command = k.Command // the leader's went with it
 		}
 		w, ok := workloads[l.PID]
@@ -158,9 +242,15 @@ func describe(list []listed, keepers []gpuprocs.Process) {
 			workloads[l.PID] = w
 		}
 		l.Command = untrusted.Clean(command)
+		if l.Presence != nil && l.Presence.Unseen {
+			l.Command = unseenCommand
+		}
 		l.Workload, l.OnBehalf = reportjson.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
 	}
 }
+
+// unseenCommand stands for the command of a process that this pid namespace does not show.
+const unseenCommand = "[not in this pid namespace]"
 
 // withoutFolder removes the folder from the program of a command line.
 func withoutFolder(command string) string {

@@ -61,3 +61,16 @@ PID      GPU  USED    WORKLOAD                        COMMAND
 		}
 	}
 }
+
+// TestMemoryWithoutAProcessIsListedWithoutProcesses: it is what a user looks for then.
+func TestMemoryWithoutAProcessIsListedWithoutProcesses(t *testing.T) {
+	for unattributed, want := range map[uint64]string{
+		0:        "",
+		30 << 30: "PID  GPU  USED    COMMAND\n-    0    30 GiB  driver, reserved and not attributed\n",
+	} {
+		var out strings.Builder
+		if err := Write(&out, &reportjson.ProcessesReport{GPUs: []reportjson.GPUMemoryReport{{Unattributed: unattributed}}}, 80); err != nil || out.String() != want {
+			t.Errorf("%q, %v; want %q", out.String(), err, want)
+		}
+	}
+}

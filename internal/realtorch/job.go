@@ -25,6 +25,7 @@ type Point struct {
 	Lines   []Line
 	// Only for purpose.py: bytes by what they are for.
 	Purposes map[string]uint64
+	Modules  map[string]uint64 // at "forward", of what autograd saves: bytes by the innermost module that was called
 }
 
 // Device is what PyTorch and the driver report for one device, as counted by the job.

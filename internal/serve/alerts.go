@@ -65,6 +65,7 @@ type alertReport struct {
 
 	// Of "leak".
 	BytesPerSecond  float64 `json:"bytes_per_second,omitempty"`
+	BytesPerStep    uint64  `json:"bytes_per_step,omitempty"` // 0: unknown
 	LiveBytes       uint64  `json:"live_bytes,omitempty"`
 	LiveAllocations uint64  `json:"live_allocations,omitempty"`
 	FullInSeconds   float64 `json:"full_in_seconds,omitempty"` // until the GPU is full; 0: unknown

@@ -14,6 +14,7 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/watch"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/quota"
 	"github.com/vramprof/vramprof/tracer/ratelimit"
@@ -87,7 +88,7 @@ func (s *server) newWatcher() *watch.Watcher {
 
 // keepJudging has the books judged, also if nobody else asks, until ctx ends.
 func (s *server) keepJudging(ctx context.Context) {
-	every(ctx, judgeEvery, func() {
+	clock.Every(ctx, judgeEvery, func() {
 		if s.verdicts.IsDue() {
 			s.verdicts.Offer(s.Glance())
 		}
@@ -124,6 +125,11 @@ func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group, gpus []json.
 		Device: format.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
 		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
 	}
+	if training := s.session.Steps().Of(p.PID, p.Begin, p.End); training != nil {
+		if rate := training.PerStep(g.Rate.Value); rate.Low == rate.High {
+			x.BytesPerStep = rate.Low
+		}
+	}
 	if n := snapshot.BalanceOf(g.Process, g.Device); n >= 0 {
 		x.GPU = growthOf(gpus, snapshot.Balances[n].UUID)
 	}
@@ -133,6 +139,6 @@ func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group, gpus []json.
 		s.addStack(&x, site.Stack)
 	}
 	x.Line = frames.Text(&g.Line, alertColumns)
-	s.log.Warn("a line leaks", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "line", x.Line, "bytes_per_second", x.BytesPerSecond)
+	s.log.Warn("a line leaks", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "line", x.Line, "bytes_per_second", x.BytesPerSecond, "bytes_per_step", x.BytesPerStep)
 	s.alerts.Tell(onLeak, notify.Source{PID: p.PID, User: p.User}, x)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve traces as a daemon: it keeps the books of all processes, an archive of the past,
-// and answers those who ask over HTTP.
+// Package serve traces as a daemon: it keeps the books of all processes and an archive of the past,
+// and answers over HTTP.
 package serve
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/serve/web"
 	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
 )
@@ -30,6 +31,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	if s.session, err = session.New(ctx, config.Session); err != nil {
 		return err
 	}
+	s.session.FindSteps()
 	s.memory = s.session.Memory()
 	defer func() {
 		s.ooms.End()
@@ -66,8 +68,8 @@ func (s *server) run(ctx context.Context, l *listeners, config *Config) error {
 		once.Do(func() {
 			pages := web.New(web.Config{
 				Session: s, Version: config.Version, Ready: func() bool { return ctx.Err() == nil && s.isReady() }, Archive: momentsOfArchive(config.Archive, config.Session.Mine),
-				TensorBlocks: s.tensorBlocks,
-				Hosts:        config.Hosts, Users: config.Users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
+				TensorBlocks: s.tensorBlocks, Steps: s.session.Steps,
+				Hosts: config.Hosts, Users: config.Users, Passwords: l.passwords, MetricsPID: config.MetricsPID, Verdicts: s.verdicts,
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)
@@ -140,7 +142,7 @@ func ended(err error) error {
 
 // forget has the books drop processes that ended --keep ago.
 func (s *server) forget(ctx context.Context) {
-	every(ctx, forgetEvery, func() { s.tracer().Forget(time.Duration(s.keep.Load())) })
+	clock.Every(ctx, forgetEvery, func() { s.tracer().Forget(time.Duration(s.keep.Load())) })
 }
 
 // New processes are found and probed within seconds. A task that has waited for longer means that

@@ -3,7 +3,6 @@
 package serve
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"sync"
@@ -107,18 +106,4 @@ func (k *kernelMemory) bytes(t *tracer.Tracer) uint64 {
 		k.read, k.total = now, maps+tables
 	}
 	return k.total
-}
-
-// every calls do once per period, until ctx ends.
-func every(ctx context.Context, period time.Duration, do func()) {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			do()
-		}
-	}
 }

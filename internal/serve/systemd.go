@@ -57,16 +57,9 @@ func (n *notifier) watch(ctx context.Context, alive func() bool) {
 	if n.every == 0 {
 		return
 	}
-	tick := time.NewTicker(n.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if alive() {
-				n.tell(daemon.SdNotifyWatchdog)
-			}
+	clock.Every(ctx, n.every, func() {
+		if alive() {
+			n.tell(daemon.SdNotifyWatchdog)
 		}
-	}
+	})
 }

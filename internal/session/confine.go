@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
@@ -20,6 +21,10 @@ import (
 // this user.
 var (
 	Tracing = sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
+
+	// reading is what reading processes needs: memory, files, and mapped files whatever their names
+	// lead to now.
+	reading = sandbox.NewSet(unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH)
 
 	admin    = sandbox.NewSet(unix.CAP_SYS_ADMIN)
 	override = sandbox.NewSet(unix.CAP_DAC_OVERRIDE)
@@ -44,24 +49,53 @@ func (s *Session) keep(held sandbox.Set) sandbox.Set {
 	if len(s.Trace.Command) > 0 {
 		keep |= sandbox.NewSet(unix.CAP_KILL) // its children may change their user
 	}
-	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes
-	// on a divided GPU (MIG).
-	if !held.Has(sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
-		features.HaveBPFLinkUprobeMulti() != nil || s.dividedGPUs() {
+	if features.HaveBPFLinkUprobeMulti() != nil { // perf events
+		keep |= admin
+	}
+	return keepFor(held, keep, s.driver, s.Writes, s.Force)
+}
+
+// replaceable are the capabilities that CAP_SYS_ADMIN has, too.
+var replaceable = sandbox.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)
+
+// keepFor adds to the capabilities that a command needs those that replace missing ones, and what
+// the driver, which may be nil, and the results need. It returns those of them that are held.
+func keepFor(held, keep sandbox.Set, driver *nvml.Driver, writes []string, force bool) sandbox.Set {
+	// NVIDIA's driver requires CAP_SYS_ADMIN for processes on a divided GPU (MIG).
+	if !held.Has(keep&replaceable) || dividesGPUs(driver) {
 		keep |= admin
 	}
 	if !held.Has(sandbox.NewSet(unix.CAP_DAC_READ_SEARCH)) {
 		keep |= override
 	}
-	for _, path := range s.Writes {
+	for _, path := range writes {
 		if !sandbox.CanWrite(filepath.Dir(path), override) { // root writes into the folder of another user
 			keep |= override
 		}
-		if s.Force && isOthers(path) {
+		if force && isOthers(path) {
 			keep |= sandbox.NewSet(unix.CAP_FOWNER)
 		}
 	}
 	return keep & held
+}
+
+// Reading is a command that reads processes and traces nothing.
+type Reading struct {
+	Driver   *nvml.Driver // is open; nil: is not asked
+	Compares bool         // compares open files of processes
+	Writes   []string     // as in Config
+	Force    bool         // likewise
+}
+
+// Confine drops the privileges that the command does not need any more, before it reads anything of
+// a process: what it connects to, asks and writes is open by then. After an error, the command can
+// go on.
+func (r Reading) Confine() error {
+	held, err := sandbox.Effective()
+	if err != nil {
+		return err
+	}
+	return sandbox.Process(sandbox.Needs{Capabilities: keepFor(held, reading, r.Driver, r.Writes, r.Force), Compares: r.Compares})
 }
 
 // isOthers reports whether a file belongs to another user and its folder lets only the owner
@@ -72,13 +106,14 @@ func isOthers(path string) bool {
 		dir.Mode&unix.S_ISVTX != 0 && int(file.Uid) != os.Geteuid() && int(dir.Uid) != os.Geteuid()
 }
 
-func (s *Session) dividedGPUs() bool {
-	if s.driver == nil {
+func dividesGPUs(driver *nvml.Driver) bool {
+	if driver == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	// As long as the driver may take to open: after a call that timed out, it answers no other.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	gpus, err := s.driver.GPUs(ctx)
+	gpus, err := driver.GPUs(ctx)
 	for _, gpu := range gpus {
 		if gpu.Parent != "" {
 			return true

@@ -56,3 +56,36 @@ func TestOnlyWhatTracingNeedsIsKept(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyWhatReadingNeedsIsKept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	const all = sandbox.Set(1<<41 - 1)
+	foreign := t.TempDir()
+	if err := os.Chown(foreign, 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	written := []string{filepath.Join(foreign, "f")}
+	restore, search := sandbox.NewSet(unix.CAP_CHECKPOINT_RESTORE), sandbox.NewSet(unix.CAP_DAC_READ_SEARCH)
+	for _, c := range []struct {
+		name   string
+		held   sandbox.Set
+		writes []string
+		want   sandbox.Set
+	}{
+		{"root", all, nil, reading},
+		{"root, into the folder of another", all, written, reading | override},
+		{"older root", all &^ restore, nil, reading&^restore | admin},
+		{"stand-in for reading", all &^ search, nil, reading&^search | override},
+		{"nothing that was not there", restore, written, restore},
+		{"an ordinary user", 0, nil, 0},
+	} {
+		if got := keepFor(c.held, reading, nil, c.writes, false); got != c.want {
+			t.Errorf("%s: keeps %x, want %x", c.name, uint64(got), uint64(c.want))
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 func CheckProcess(pid uint32) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("process %d does not exist", pid)
+		return fmt.Errorf("process %d does not exist (vramprof ps lists those that use CUDA)", pid)
 	}
 	for line := range strings.Lines(string(status)) { // "Tgid:\t4242"
 		if text, ok := strings.CutPrefix(line, "Tgid:"); ok {

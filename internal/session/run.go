@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os/exec"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +17,8 @@ import (
 	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/output"
+	"github.com/vramprof/vramprof/internal/pslist"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/heapscan"
@@ -36,7 +37,8 @@ func New(ctx context.Context, config Config) (*Session, error) {
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
-	s := &Session{Config: config, endProgress: func() {}, walking: func(int, int) {}, memory: memory}
+	s := &Session{Config: config, begins: &begins{end: func() {}}, endProgress: func() {}, walking: func(int, int) {}, memory: memory}
+	defer terminal.Await(s.Stderr, "checking what this machine can trace")()
 	if s.warnings, err = RequireHost(ctx, env); err != nil {
 		return nil, err
 	}
@@ -59,8 +61,10 @@ func New(ctx context.Context, config Config) (*Session, error) {
 // Open opens NVML and loads the BPF programs. It probes nothing yet.
 func (s *Session) Open(ctx context.Context) (err error) {
 	s.mentionServer()
+	s.begins.show(s.Stderr)
 	if s.driver, err = nvml.OpenHost(ctx); err == nil {
 		s.Trace.NVML = s.driver
+		s.begins.say("asking the driver for the order of its GPUs")
 		s.learnOrder(ctx)
 	} else {
 		fmt.Fprintf(s.Stderr, "vramprof: %v\n", err)
@@ -69,7 +73,9 @@ func (s *Session) Open(ctx context.Context) (err error) {
 		s.Trace.Note = func(text string) { fmt.Fprintln(s.Stderr, "vramprof:", untrusted.Clean(text)) }
 	}
 	s.Trace.Duration, s.Trace.Memory = s.Duration, s.memory.Tables()
+	s.Trace.Stage = s.begins.stage(s.Trace.PIDs)
 	s.Trace.Ready = func(pids []uint32) {
+		s.begins.end()
 		if s.Began != nil {
 			s.Began()
 		}
@@ -87,8 +93,14 @@ func (s *Session) Open(ctx context.Context) (err error) {
 			o.MaxMemory = min(s.Trace.Memory/8, heapscan.DefaultMemory)
 		}
 	}
-	if s.tracer, err = tracer.New(s.Trace); err == nil && s.Skippable != nil {
-		s.Skippable(s.tracer.SkipWalks)
+	s.begins.say("loading programs into the kernel")
+	if s.tracer, err = tracer.New(s.Trace); err == nil {
+		if s.steps != nil {
+			s.steps.Begin(s.Stacks())
+		}
+		if s.Skippable != nil {
+			s.Skippable(s.tracer.SkipWalks)
+		}
 	}
 	return WithRemedy(err)
 }
@@ -115,8 +127,10 @@ func (s *Session) announce(pids []uint32) {
 		end = "for " + s.Duration.String() + ", " + end
 	}
 	fmt.Fprintf(s.Stderr, "vramprof: %s (%s)\n", what, end)
-	if !s.Verbose && len(s.Trace.Command) == 0 { // a command or -v writes to the terminal itself
-		s.endProgress = sync.OnceFunc(showProgress(s.Stderr, s.tracer.Sums))
+	if len(s.Trace.Command) > 0 { // it has the terminal
+		s.endProgress = terminal.Await(s.Stderr, "")
+	} else {
+		s.endProgress = showProgress(s.Stderr, s.tracer.Sums)
 		walking := showWalks(s.Stderr)
 		s.walking = func(done, of int) {
 			s.endProgress()
@@ -131,6 +145,8 @@ func (s *Session) Run(ctx context.Context) (*ledger.Snapshot, error) {
 	defer end()
 	go s.keepWithinMemory(ctx, end)
 	err := s.tracer.Run(ctx)
+	s.ended.Store(true)
+	s.begins.end()
 	s.endProgress()
 	s.memory.Finish()
 	if s.Trace.Note != nil {
@@ -158,7 +174,20 @@ func (s *Session) Run(ctx context.Context) (*ledger.Snapshot, error) {
 		s.Failed(errOutOfMemory)
 	}
 	snapshot.Warnings = append(snapshot.Warnings, s.ooms.End()...)
+	if pids := running(snapshot); len(pids) > 0 {
+		snapshot.Warnings = append(snapshot.Warnings, pslist.SharedBy(pids)...)
+	}
 	return snapshot, nil
+}
+
+// running returns the pids of the traced processes that have not ended.
+func running(s *ledger.Snapshot) (pids []uint32) {
+	for i := range s.Processes {
+		if s.Processes[i].End == 0 {
+			pids = append(pids, s.Processes[i].PID)
+		}
+	}
+	return pids
 }
 
 // CommandStatus returns an error with the exit status of a command that failed by itself: its own,
@@ -177,6 +206,7 @@ func (s *Session) CommandStatus(ctx context.Context) error {
 
 // Close ends what the session has opened.
 func (s *Session) Close() {
+	s.begins.end()
 	s.ooms.End()
 	if s.tracer != nil {
 		s.detach()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session runs the tracer once: it opens what tracing needs, gives up the privileges that
-// it no longer needs, tells a person how it goes on, and ends it.
+// Package session runs the tracer once: it opens what tracing needs, drops privileges that are no
+// longer needed, shows progress, and ends the session.
 package session
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/ceiling"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -60,10 +61,13 @@ type Session struct {
 	driver   *nvml.Driver
 	warnings []string // about the host
 	ooms     *oom.Recorder
+	steps    *steps.Live // nil: they are not looked for
 	memory   *ceiling.Watch
 	exceeded atomic.Pointer[string] // why tracing ended early, nil if it did not
 	failed   bool                   // Fail got an error
+	ended    atomic.Bool            // Run has returned: all events are booked
 
+	begins      *begins
 	endProgress func()
 	walking     func(done, of int) // is told of walks at the end
 }
@@ -83,6 +87,16 @@ func (s *Session) Stacks() callstack.Stacks { return frames.Mine(s.tracer, s.Min
 // Records returns the latest record of an out-of-memory error of each process.
 func (s *Session) Records() map[uint32]string { return s.ooms.Paths() }
 
+// FindSteps has the steps of trainings looked for. It is to be called before Open.
+func (s *Session) FindSteps() {
+	s.steps = &steps.Live{}
+	s.Trace.Follow = s.steps
+}
+
+// Steps returns the steps of trainings up to a second ago, or at the end of the session all; nil
+// without FindSteps.
+func (s *Session) Steps() *steps.Session { return s.steps.Steps(s.ended.Load()) }
+
 // Failed has an error returned after all results are written.
 func (s *Session) Failed(err error) {
 	s.failed = true
@@ -99,7 +113,7 @@ func (s *Session) Glance() *ledger.Snapshot { return s.warned(s.tracer.Glance())
 
 // warned adds the warnings that the tracer does not know to a snapshot.
 func (s *Session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
-	snapshot.Warnings = append(snapshot.Warnings, s.warnings...)
+	snapshot.Warnings = append(append(snapshot.Warnings, s.warnings...), s.steps.Warnings()...)
 	if s.driver != nil && s.driver.Unavailable() > 0 {
 		snapshot.Warnings = append(snapshot.Warnings, "the driver did not report the memory of every process")
 	}

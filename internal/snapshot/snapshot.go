@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot takes the state of PyTorch's CUDA allocator in a running process, without a
-// probe, as the file that PyTorch's own viewers read.
+// Package snapshot reads the state of PyTorch's CUDA allocator in a running process, without a
+// probe, and writes it as the file that PyTorch's viewers read.
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,9 +36,10 @@ const (
 	motion = 2 * time.Second
 	pause  = time.Millisecond
 	atRest = 20 // attempts in a row with the same error, after which it is no matter of time
-	// patience limits a reading with the opening of the process's files, which can lie on a file
-	// system of its own.
+	// patience limits what a reading takes of a processor, and how long it waits for the process,
+	// whose files can lie on a file system of its own; total limits it on the clock.
 	patience = 20 * time.Second
+	total    = 2 * time.Minute
 	// maxAddresses is the most blocks that a walk may be asked for.
 	maxAddresses = 1 << 20
 	maxPath      = 512 // bytes of a holder's path
@@ -70,7 +72,8 @@ type Ask func() ([]ledger.TensorBlock, callstack.Stacks, error)
 func Take(pid uint32, ask Ask, walk Walk) (*Snapshot, error) {
 	started := procfs.StartTicks(pid)
 	begin := time.Now()
-	read, err := deadline.Call(patience, func() (*allocator.Snapshot, error) { return readAllocator(pid) })
+	limits := deadline.Limits{Processor: patience, Waiting: patience, Total: total}
+	read, err := deadline.Walk(context.Background(), limits, func(context.Context) (*allocator.Snapshot, error) { return readAllocator(pid) })
 	if err != nil {
 		return nil, explain(pid, err)
 	}
@@ -236,7 +239,7 @@ func explain(pid uint32, err error) error {
 	var cannot *allocator.Error
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", pid, err))
+		return fault.Denied(pid, err)
 	case errors.Is(err, unix.ESRCH), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("process %d does not exist", pid)
 	case !errors.As(err, &cannot):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source opens captures, archives of them and profiles, and finds the moments in them that
-// users name.
+// Package source opens captures, archives and profiles, and finds the moments in them that users
+// name.
 package source
 
 import (
@@ -59,14 +59,11 @@ const readingQuiet = time.Second
 // showReading shows on a terminal how much of a capture has been read. The line is cleared when
 // reading is complete, and by end.
 func showReading(w io.Writer, path string) (progress func(done, size int64), end func()) {
-	if !terminal.Is(w) {
-		return nil, func() {}
-	}
-	return readingTo(w, path, time.Now)
+	return terminal.Advance(w, readingQuiet, readingText(path))
 }
 
-func readingTo(w io.Writer, path string, now func() time.Time) (progress func(done, size int64), end func()) {
-	return terminal.Advance(w, now, readingQuiet, func(done, size int64) string {
-		return fmt.Sprintf("reading %s: %d %%", untrusted.Clean(path), done*100/size)
-	})
+func readingText(path string) func(done, size int64) string {
+	return func(done, size int64) string {
+		return fmt.Sprintf("reading %s: %d%%", untrusted.Clean(path), done*100/size)
+	}
 }

@@ -53,6 +53,9 @@ func check(t testing.TB, s *ledger.Snapshot, right func(shown, usage int64) bool
 	shown, usage := make([]int64, len(s.Processes)), make([]int64, len(s.Processes))
 	listed := make([]bool, len(s.Processes))
 	for _, h := range report.Holdings(s) {
+		if h.Live < 0 {
+			t.Errorf("%s: %d bytes of %s", format.Process(&s.Processes[h.Process]), h.Live, h.Plane)
+		}
 		if !h.Apart() {
 			shown[h.Process] += h.Live
 		}

@@ -5,40 +5,65 @@ package terminal
 import (
 	"fmt"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// awaitQuiet is after how long a command names what it waits for.
-const awaitQuiet = time.Second
+// quiet is after how long without a word a command names what it waits for.
+const quiet = time.Second
 
-// Await shows on a terminal what a command waits for, if that takes longer than a second, with the
-// seconds since. end clears the line. Elsewhere nothing is shown.
+// Await shows on a terminal what a command waits for, if the user has seen nothing new for a
+// second, with the seconds since. end clears the line. Elsewhere nothing is shown.
+//
+// The newest of several is shown. An empty text shows none of them.
 func Await(w io.Writer, text string) (end func()) {
-	if !Is(w) {
-		return func() {}
-	}
-	return await(w, awaitQuiet, text)
+	return AwaitText(w, func(since time.Duration) string {
+		if text == "" {
+			return ""
+		}
+		return fmt.Sprintf("%s, %ds", text, int(since.Seconds()))
+	})
 }
 
-func await(w io.Writer, quiet time.Duration, text string) (end func()) {
-	begin, stop := time.Now(), make(chan struct{})
-	var shown sync.WaitGroup
-	shown.Go(func() {
-		for n := 1; ; n++ {
-			select {
-			case <-stop:
-				if n > 1 {
-					fmt.Fprint(w, Wipe)
+// AwaitText is Await for a text that changes.
+func AwaitText(w io.Writer, text func(since time.Duration) string) (end func()) {
+	return awaitOn(w, quiet, text)
+}
+
+func awaitOn(w io.Writer, after time.Duration, text func(since time.Duration) string) (end func()) {
+	l := lineOf(w)
+	if l == nil {
+		return func() {}
+	}
+	return l.await(after, text)
+}
+
+// Advance is AwaitText for work that reports how much of it is done, after quiet without a word.
+// The line is cleared when all is done, and by end. Progress is nil if w is no terminal.
+func Advance(w io.Writer, quiet time.Duration, text func(done, of int64) string) (progress func(done, of int64), end func()) {
+	l := lineOf(w)
+	if l == nil {
+		return nil, func() {}
+	}
+	return advanceOn(l, quiet, text)
+}
+
+func advanceOn(l *line, quiet time.Duration, text func(done, of int64) string) (progress func(done, of int64), end func()) {
+	var now atomic.Pointer[[2]int64]
+	stop := func() {}
+	return func(done, of int64) {
+		begins := now.Swap(&[2]int64{done, of}) == nil
+		switch {
+		case done >= of:
+			stop()
+			now.Store(nil)
+		case begins:
+			stop = l.await(quiet, func(time.Duration) string {
+				if at := now.Load(); at != nil {
+					return text(at[0], at[1])
 				}
-				return
-			case <-time.After(quiet):
-				fmt.Fprintf(w, "%s%s, %ds", Wipe, text, int(time.Since(begin).Seconds()))
-			}
+				return ""
+			})
 		}
-	})
-	return sync.OnceFunc(func() {
-		close(stop)
-		shown.Wait()
-	})
+	}, func() { stop() }
 }

@@ -23,6 +23,7 @@ func Paged(out io.Writer, write func(text io.Writer, styled bool) error) error {
 	if err := write(&text, terminal); err != nil {
 		return err
 	}
+	defer Await(out, "")() // the pager has the terminal
 	if terminal && page(text.Bytes()) {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // Is reports whether what is written to w is for a person to see.
 func Is(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := File(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -39,7 +39,7 @@ func Width() int {
 // LineWidth returns how many columns of a terminal a line may fill without wrapping.
 func LineWidth(w io.Writer) int {
 	columns := UsualColumns
-	if f, ok := w.(*os.File); ok {
+	if f, ok := File(w).(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			columns = n
 		}

@@ -5,6 +5,8 @@ package terminal
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/vramprof/vramprof/report/format"
 )
 
 // Hanging breaks text into lines of at most width columns and indents all but the first, which
@@ -12,9 +14,9 @@ import (
 func Hanging(text string, width, indent int) string { return HangingFrom(indent, text, width, indent) }
 
 // HangingFrom is Hanging for a first line that begins in another column.
-func HangingFrom(column int, text string, width, indent int) string {
+func HangingFrom(column int, sentence string, width, indent int) string {
 	var b strings.Builder
-	for i, word := range strings.Fields(text) {
+	for i, word := range format.Words(sentence) {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:

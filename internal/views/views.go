@@ -21,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // All are the views, and Played those that need all events of a session, so a capture.
@@ -64,11 +65,32 @@ func (o Options) Moment(r *capture.Reader, at source.Moment) error {
 		if shown.Steps, err = replay.Steps(r, view.Snapshot, replay.BriefEvents); err != nil {
 			return err
 		}
+		if shown.Peaks, err = replay.Peaks(r, view.Snapshot); err != nil {
+			return err
+		}
 	}
 	if view.Snapshot, err = o.chosen(view); err != nil {
 		return err
 	}
+	if view.Name == "summary" && !o.JSON {
+		if shown.Peak, err = o.peakOf(r, view.Snapshot); err != nil {
+			return err
+		}
+	}
 	return o.print(view, shown)
+}
+
+// peakOf returns the moment of the highest peak where all processes have ended, else nil: what they
+// have left at the end says nothing of what they used memory for.
+func (o Options) peakOf(r *capture.Reader, s *ledger.Snapshot) (*ledger.Snapshot, error) {
+	if !report.AllEnded(s) {
+		return nil, nil
+	}
+	peak, err := r.Snapshot(report.HighestPeaks(s)[0].Time)
+	if err != nil {
+		return nil, err
+	}
+	return source.Only(peak, o.Only)
 }
 
 // Print shows a view.
@@ -91,7 +113,7 @@ func (o Options) print(view json.View, shown report.Options) error {
 	case "timeline":
 		return text.WriteTimeline(o.Out, s, view.Timeline, st, shown, terminal.Screen())
 	}
-	return text.WriteSummary(o.Out, s, st, report.Options{Top: min(o.Top, 5), Job: o.Job, Steps: shown.Steps}, terminal.Screen())
+	return text.WriteSummary(o.Out, s, st, report.Options{Top: min(o.Top, 5), Job: o.Job, Steps: shown.Steps, Peak: shown.Peak, Peaks: shown.Peaks}, terminal.Screen())
 }
 
 // Between writes a view of an interval. The summary is the lines that changed most.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify runs the commands that a user wants to be run for events, as an unprivileged user.
+// Package notify runs user-configured commands on events, as an unprivileged user.
 //
 // They run in a helper process that is started before vramprof gives up its privileges, and that
 // gives up its own at once: an attacker who takes over vramprof later can have these commands run,

@@ -49,7 +49,7 @@ func (s *Server) reportOf(q *query, snapshot *ledger.Snapshot, st callstack.Stac
 
 func (s *Server) leaksOf(q *query, snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
 	var out bytes.Buffer
-	err := json.WriteLeaks(&out, snapshot, st, report.Options{Top: q.top, Older: q.older})
+	err := json.WriteLeaks(&out, snapshot, st, report.Options{Top: q.top, Older: q.older, Steps: stepsOf(q, &s.config)})
 	return out.Bytes(), err
 }
 

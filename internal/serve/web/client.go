@@ -181,7 +181,9 @@ func (c *Client) ask(ctx context.Context, method, path string, body io.Reader, a
 	if err := gob.NewDecoder(io.LimitReader(x.Body, maxBooks)).Decode(answer); err != nil {
 		return fmt.Errorf("read the books of vramprof serve: %w", err)
 	}
-	return nil
+	// To the end, for a caller that may not connect again.
+	_, err = io.Copy(io.Discard, io.LimitReader(x.Body, maxValue))
+	return err
 }
 
 // check returns an error if an index of a snapshot is out of range.

@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/metrics"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -38,6 +39,7 @@ type Config struct {
 	// TensorBlocks returns the live tensors of a process, and whether it is traced; nil: there are
 	// none.
 	TensorBlocks func(pid uint32) (list []ledger.TensorBlock, traced bool)
+	Steps        func() *steps.Session // returns the steps of trainings up to now; nil: they are unknown
 	// Names besides the machine's that clients may ask for, with or without a port: those of a
 	// reverse proxy or a DNS server.
 	Hosts []string
@@ -80,3 +82,19 @@ var errNoArchive = notFound("there is no archive (start vramprof serve with --ar
 
 // NoMoment returns the error of an Archive that has nothing of a moment.
 func NoMoment(text string) error { return notFound(text) }
+
+// stepsOf returns the steps of trainings for an answer; nil for an earlier moment.
+func stepsOf(q *query, c *Config) *steps.Session {
+	if !q.at.IsZero() {
+		return nil
+	}
+	return c.steps()
+}
+
+// steps returns the steps of trainings up to now, or nil.
+func (c *Config) steps() *steps.Session {
+	if c.Steps == nil {
+		return nil
+	}
+	return c.Steps()
+}

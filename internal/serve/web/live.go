@@ -14,6 +14,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/report/watch"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -48,6 +49,7 @@ type page struct {
 	window  *timeline.Window
 	archive archived
 	session []html.Error // as of latest
+	ended   endings
 
 	watchers watchers
 	linger   time.Duration // how long the chart goes on without any page
@@ -93,7 +95,7 @@ func (p *page) current() (*update, error) {
 	p.window.Add(m.Snapshot)
 	sections, err := html.Sections(html.Input{
 		Snapshot: m.Snapshot, Stacks: p.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Balance: verdicts.Balance(), Advice: verdicts.Advice(),
-		MaxSites: pageSites, Live: p.live(errors, false),
+		MaxSites: pageSites, Steps: p.config.steps(), Live: p.live(errors, false), Past: p.ended.of(m.Snapshot, p.config.Session, p.moments),
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +158,8 @@ func (p *page) past(s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeli
 	p.mu.Lock()
 	live := p.live(p.session, true)
 	p.mu.Unlock()
-	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Timeline: tl, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice, Live: live})
+	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Timeline: tl, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice, Live: live,
+		Past: purpose.AtPeaks(s, st, nil, html.MaxPast)})
 	return append(sections, section("id", ""), section("age", 0)), err
 }
 

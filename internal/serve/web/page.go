@@ -7,6 +7,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/purpose"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -49,7 +50,8 @@ func (s *Server) serveOwn(w http.ResponseWriter, r *http.Request) {
 	s.expensive(r, func() ([]byte, error) {
 		return s.ofBooks(r, &q, func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
 			found := report.Judge(snapshot, st)
-			return html.Still(html.Input{Snapshot: snapshot, Stacks: st, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice, MaxSites: pageSites})
+			return html.Still(html.Input{Snapshot: snapshot, Stacks: st, Verdicts: found.Sites(), Balance: found.BalanceTexts(pageGPUs), Advice: found.Advice, MaxSites: pageSites, Steps: stepsOf(&q, &s.config),
+				Past: purpose.AtPeaks(snapshot, st, nil, html.MaxPast)})
 		})
 	}, func(body []byte) {
 		w.Header().Set("Content-Security-Policy", policy)

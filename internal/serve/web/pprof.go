@@ -140,7 +140,7 @@ func (s *Server) summaryOf(r *http.Request, q *query) ([]byte, error) {
 	}
 	write := func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
 		var out bytes.Buffer
-		err := text.WriteSummary(&out, snapshot, st, report.Options{}, text.Screen{Width: textWidth})
+		err := text.WriteSummary(&out, snapshot, st, report.Options{Steps: stepsOf(q, &s.config)}, text.Screen{Width: textWidth})
 		return out.Bytes(), err
 	}
 	return s.ofBooks(r, q, write)

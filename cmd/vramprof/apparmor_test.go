@@ -15,7 +15,7 @@ const profileFile = "usr.bin.vramprof"
 
 func TestProfileHasTheCapabilitiesOfTheService(t *testing.T) {
 	var want, got []string
-	for _, file := range []string{"vramprof.service", "alerts.conf"} {
+	for _, file := range []string{"vramprof.service", "alerts.conf", "numa.conf"} {
 		line := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindSubmatch(readText(t, packaging, "systemd", file))
 		if line == nil {
 			t.Fatalf("%s has no capabilities", file)

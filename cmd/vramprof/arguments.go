@@ -5,7 +5,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +40,8 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		budgetFlag("off"),
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
 		driverObjectsFlag(),
-		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach, at the end, and ever more seldom between) or every 30s, 10m, …"},
-		&cli.StringFlag{Name: "holders-time", Value: "2s", Usage: "look at the end for at most `TIME` in all, the largest processes first; one may take 10s"},
+		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach, at the end, and ever more rarely between) or every 30s, 10m, …"},
+		&cli.StringFlag{Name: "holders-time", Value: "2s", Usage: "look at the end for at most `TIME` in all, the largest processes first; the first may take longer"},
 		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
@@ -48,7 +50,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 
 // budgetFlag returns the flag --budget of a command, with its default.
 func budgetFlag(standard string) cli.Flag {
-	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "trace tensors of a process only at random times if tracing all takes more of a thread's time: `PERCENT` is off, or 0 (none) to 100 (default: " + standard + ")"}
+	return &cli.StringFlag{Name: "budget", Value: standard, Usage: "trace the tensors of a process only at random times if tracing all of them takes more than `PERCENT` of a thread's time: off, or 0 (none) to 100"}
 }
 
 func driverObjectsFlag() cli.Flag {
@@ -57,10 +59,14 @@ func driverObjectsFlag() cli.Flag {
 
 // noArguments returns an error if a command that takes only flags has arguments.
 func noArguments(c *cli.Context) error {
-	if c.Args().Present() {
-		return fault.Usage(fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name))
+	if !c.Args().Present() {
+		return nil
 	}
-	return nil
+	first, remedy := c.Args().First(), fmt.Sprintf("see vramprof %s --help", c.Command.Name)
+	if isPID(first) && hasPID(c) {
+		remedy = fmt.Sprintf("for that process: -p %s", first)
+	}
+	return fault.Usage(fmt.Errorf("unexpected argument %q (%s)", first, remedy))
 }
 
 // commandOf returns the words after "--". Any other argument is a mistake: most likely a pid or a
@@ -78,7 +84,7 @@ func (p *program) commandOf(c *cli.Context) ([]string, error) {
 		return rest, nil
 	}
 	first := rest[0]
-	if _, err := strconv.ParseUint(first, 10, 31); err == nil {
+	if isPID(first) {
 		return nil, fault.Usage(fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first))
 	}
 	return nil, fault.Usage(fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " ")))
@@ -91,13 +97,59 @@ func (p *program) afterDashes(c *cli.Context) bool {
 	return at >= 0 && all[at] == "--"
 }
 
+// isPID reports whether a word may be meant as a process id.
+func isPID(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 31)
+	return err == nil
+}
+
+// hasPID reports whether a command has the flag -p.
+func hasPID(c *cli.Context) bool {
+	return slices.ContainsFunc(c.Command.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "p") })
+}
+
+// notAFile adds to the error of a file that does not exist how to name a process, if its name is a
+// number.
+func notAFile(c *cli.Context, err error) error {
+	var of *fs.PathError
+	if errors.Is(err, fs.ErrNotExist) && errors.As(err, &of) && isPID(of.Path) && hasPID(c) {
+		return fmt.Errorf("%w (for process %s: vramprof %s -p %s)", err, of.Path, c.Command.Name, of.Path)
+	}
+	return err
+}
+
+// onePID is the value of --pid of a command that reads one process. Of several, the library would
+// take the last without a word.
+type onePID uint32
+
+func (p *onePID) Set(text string) error {
+	switch pid, err := strconv.ParseUint(text, 10, 31); {
+	case err != nil || pid == 0:
+		return errors.New("it is not a process id (vramprof ps lists them)")
+	case *p != 0 && *p != onePID(pid):
+		return fmt.Errorf("it reads one process, and %d was named before", *p)
+	default:
+		*p = onePID(pid)
+		return nil
+	}
+}
+
+func (p *onePID) String() string { return strconv.FormatUint(uint64(*p), 10) }
+
+func pidFlag(usage string) cli.Flag {
+	return &cli.GenericFlag{Name: "pid", Aliases: []string{"p"}, Value: new(onePID), Usage: usage}
+}
+
+// pidOf reads pidFlag, 0 without it.
+func pidOf(c *cli.Context) uint32 { return uint32(*c.Generic("pid").(*onePID)) }
+
 // pidsOf reads --pid: "-p 42,43 -p 44".
 func pidsOf(c *cli.Context) (pids []uint32, err error) {
 	for _, list := range c.StringSlice("pid") {
 		for text := range strings.SplitSeq(list, ",") {
 			pid, err := strconv.ParseUint(text, 10, 31)
 			if err != nil || pid == 0 {
-				return nil, fault.Usage(fmt.Errorf("%q is not a process id", text))
+				return nil, fault.Usage(fmt.Errorf("%q is not a process id (vramprof ps lists them; --name selects by name)", text))
 			}
 			pids = append(pids, uint32(pid))
 		}
@@ -178,6 +230,14 @@ func (p *program) newSession(c *cli.Context) (*session.Session, error) {
 		return nil, err
 	}
 	return session.New(c.Context, config)
+}
+
+// confine drops the privileges that a command which reads processes does not need. If that fails,
+// it reads nevertheless.
+func confine(c *cli.Context, r session.Reading) {
+	if err := r.Confine(); err != nil {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: cannot drop privileges: %v\n", err)
+	}
 }
 
 // advice has what to do instead of attaching where vramprof serve runs, by command.

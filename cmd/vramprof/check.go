@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/check"
 	"github.com/vramprof/vramprof/internal/fault"
+	"github.com/vramprof/vramprof/internal/session"
 	"github.com/vramprof/vramprof/internal/terminal"
 )
 
@@ -21,8 +22,7 @@ func checkCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"},
 				Usage: "list which functions can be traced in each CUDA library of this machine"},
-			&cli.UintFlag{Name: "pid", Aliases: []string{"p"},
-				Usage: "only report what tracing process `PID` would meet: functions that it overwrote in its memory, and what an earlier tracer left"},
+			pidFlag("only report what tracing process `PID` would meet: functions that it overwrote in its memory, and what an earlier tracer left"),
 			&cli.BoolFlag{Name: "libraries",
 				Usage: "only list the CUDA libraries: where the probe of each function goes, its first bytes, and what the driver's cuGetProcAddress returns"},
 			&cli.BoolFlag{Name: "json", Usage: "with --libraries: write JSON"},
@@ -40,7 +40,11 @@ func checkHost(c *cli.Context) error {
 	case c.IsSet("pid") && (c.Bool("libraries") || c.Bool("json") || c.Bool("verbose")):
 		return fault.Usage(errors.New("--pid stands alone (vramprof check -p PID)"))
 	case c.IsSet("pid"):
-		return check.Process(out, uint32(c.Uint("pid")), columns)
+		if err := session.CheckProcess(pidOf(c)); err != nil {
+			return err
+		}
+		confine(c, session.Reading{})
+		return check.Process(out, pidOf(c), columns)
 	case c.Bool("libraries"):
 		return check.Libraries(c.Context, out, c.Bool("json"), columns)
 	case c.Bool("json"):

@@ -29,7 +29,7 @@ func ciCommand(p *program) *cli.Command {
 		UsageText: "vramprof ci [OPTIONS] -- COMMAND [ARGUMENTS]",
 		Description: "Runs the command under record, and compares the GPU memory at its peak with a budget, or with a baseline: a file of --save-baseline, or a capture. " +
 			"Lines are matched by function and text, so that a line that moved is the same. " +
-			"Exits with 0 if it is good, 1 if it is bad, and 125 if neither can be said, as git bisect run needs it. What the command prints goes to stderr.",
+			"Exits with 0 if it is good, 1 if it is bad, and 125 if it cannot tell, as git bisect run needs it. The output of the command goes to stderr.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "budget", Usage: "no GPU may have more than `BYTES` in use: 22GiB"},
 			&cli.StringFlag{Name: "baseline", Usage: "compare with `FILE`"},
@@ -119,8 +119,8 @@ func (p *program) gateOptions(c *cli.Context) (o gate.Options, err error) {
 	o.Repeat, o.Baseline, o.EachLine = c.Int("repeat"), c.String("baseline"), c.Bool("each-line")
 	o.Tool, o.Stderr = "vramprof "+version, c.App.ErrWriter
 	if text := c.String("budget"); c.IsSet("budget") {
-		if o.Budget, err = humanize.ParseBytes(text); err != nil || o.Budget == 0 {
-			return o, fault.Usage(fmt.Errorf("--budget: %q is not a number of bytes above 0 (22GiB)", text))
+		if o.Budget, err = humanize.ParseBytes(text); err != nil || o.Budget < leastGPU {
+			return o, fault.Usage(fmt.Errorf("--budget: %q is not a number of bytes from 1 MiB on (22GiB)", text))
 		}
 	}
 	if o.Tolerance, err = toleranceOf(c.String("tolerance")); err != nil {
@@ -147,10 +147,10 @@ func toleranceOf(text string) (t gate.Tolerance, err error) {
 		if err == nil && percent >= 0 && percent <= 1000 {
 			return gate.Tolerance{Share: percent / 100}, nil
 		}
-	} else if t.Bytes, err = humanize.ParseBytes(text); err == nil {
+	} else if t.Bytes, err = humanize.ParseBytes(text); err == nil && (t.Bytes == 0 || t.Bytes >= 1<<10) { // 5 means 5%
 		return t, nil
 	}
-	return t, fault.Usage(fmt.Errorf("--tolerance: %q is neither a percentage (1%%) nor a number of bytes (64MiB)", text))
+	return t, fault.Usage(fmt.Errorf("--tolerance: %q is neither 0, a percentage (1%%) nor a number of bytes from 1 KiB on (64MiB)", text))
 }
 
 // gateFile is a file that a result is written into.

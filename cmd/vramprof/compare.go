@@ -20,7 +20,7 @@ import (
 func compareCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "compare",
-		Usage:     "put ranks, captures or moments side by side, and name who is odd",
+		Usage:     "put ranks, captures or moments side by side, and flag outliers",
 		UsageText: "vramprof compare [OPTIONS] FILE...",
 		Description: "Each FILE is a capture, a memory snapshot of PyTorch, or a profile that vramprof wrote. One capture is compared by its processes, such as the ranks of a training; " +
 			"several files by file. A row is a line of your own code, a column a process or file. FILE@MOMENT is a moment of a capture: run.vram@5m, run.vram@peak. " +

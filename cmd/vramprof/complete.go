@@ -7,11 +7,13 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/manual"
+	"github.com/vramprof/vramprof/internal/pslist"
 )
 
 // completeWord is the first argument of packaging/completions. The library's own completion does
@@ -30,13 +32,17 @@ func complete(out io.Writer, app *cli.App, words []string) {
 	if command == nil || slices.Contains(before, "--") {
 		return
 	}
-	if len(before) > 0 {
-		if usage, is := takesValue(command, before[len(before)-1]); is {
-			for _, value := range valuesIn(usage) {
-				fmt.Fprintf(out, "%s\t\n", value)
-			}
-			return
+	option, with := "", ""
+	if name, _, is := strings.Cut(last, "="); is && strings.HasPrefix(name, "--") {
+		option, with = name, name+"="
+	} else if len(before) > 0 {
+		option = before[len(before)-1]
+	}
+	if usage, is := takesValue(command, option); is || with != "" {
+		for _, x := range valuesIn(usage) {
+			fmt.Fprintf(out, "%s%s\t%s\n", with, x.value, x.meaning)
 		}
+		return
 	}
 	switch {
 	case strings.HasPrefix(last, "-"):
@@ -74,7 +80,7 @@ func completeFlags(out io.Writer, command *cli.Command) {
 func takesValue(command *cli.Command, word string) (usage string, is bool) {
 	for _, flag := range command.Flags {
 		d, ok := flag.(cli.DocGenerationFlag)
-		if _, isOptional := flag.(*cli.GenericFlag); !ok || isOptional || !d.TakesValue() {
+		if !ok || hasOptionalValue(flag) || !d.TakesValue() {
 			continue
 		}
 		if slices.ContainsFunc(flag.Names(), func(name string) bool { return word == dashed(name) }) {
@@ -84,15 +90,29 @@ func takesValue(command *cli.Command, word string) (usage string, is bool) {
 	return "", false
 }
 
+// value is what an option may have.
+type value struct{ value, meaning string }
+
 // valueList matches the values that a usage lists: "trace PyTorch tensors: `WHEN` is auto, on or
 // off".
-var valueList = regexp.MustCompile("`[A-Z]+`(?: of [A-Z]+)?(?: is|:) ((?:[a-z0-9_-]+, )*[a-z0-9_-]+(?:,? or |, )[a-z0-9_-]+)(?:$|;| \\()")
+var valueList = regexp.MustCompile("`[A-Z]+`(?: of [A-Z]+)?(?: is|:) ((?:[a-z0-9:_-]+, )*[a-z0-9:_-]+(?:,? or |, )[a-z0-9:_-]+)(?:$|;| \\()")
 
-// valuesIn returns these values; none if there is no list.
-func valuesIn(usage string) []string {
-	m := valueList.FindStringSubmatch(usage)
-	if m == nil {
-		return nil
+// valuesIn returns these values, and those of what a usage names in general; else none.
+func valuesIn(usage string) (list []value) {
+	switch {
+	case strings.Contains(usage, "`PID`"):
+		for _, p := range pslist.Candidates() {
+			list = append(list, value{strconv.FormatUint(uint64(p.PID), 10), p.Command})
+		}
+	case strings.Contains(usage, "`MOMENT`"):
+		return []value{{"end", "the end"}, {"peak", "the most memory"}}
+	case strings.Contains(usage, "`PURPOSE`"):
+		return []value{{"whatif", "replays with other settings"}}
 	}
-	return strings.FieldsFunc(strings.ReplaceAll(m[1], " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' })
+	if m := valueList.FindStringSubmatch(usage); m != nil && list == nil {
+		for _, x := range strings.FieldsFunc(strings.ReplaceAll(m[1], " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' }) {
+			list = append(list, value{value: x})
+		}
+	}
+	return list
 }

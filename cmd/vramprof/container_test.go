@@ -12,6 +12,10 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 // documentedRights returns the options of docs/install.md for a container: rights=(…).
@@ -51,6 +55,33 @@ func TestContainersHaveTheSameRightsEverywhere(t *testing.T) {
 	if slices.Sort(chart); !slices.Equal(chart, want) {
 		t.Errorf("the chart adds %v, the DaemonSet %v", chart, want)
 	}
+}
+
+// TestKubernetesOffersSYSLOG: off by default, as a value of the chart and as a line of the manifest
+// to uncomment. serve drops the capability after its start.
+func TestKubernetesOffersSYSLOG(t *testing.T) {
+	manifest := string(readText(t, packaging, "kubernetes/daemonset.yaml"))
+	changed := strings.Replace(manifest, "\n                # - SYSLOG ", "\n                - SYSLOG ", 1)
+	got := capabilitiesOf(t, changed)
+	if want := append(capabilitiesOf(t, manifest), "SYSLOG"); slices.Contains(want[:len(want)-1], "SYSLOG") || !slices.Equal(got, want) {
+		t.Errorf("with its line, the manifest adds %v, want %v", got, want)
+	}
+	if session.Tracing.Has(sandbox.NewSet(unix.CAP_SYSLOG)) {
+		t.Error("serve keeps CAP_SYSLOG")
+	}
+	var values struct{ Syslog *bool }
+	if err := yaml.Unmarshal(readText(t, packaging, "helm/vramprof/values.yaml"), &values); err != nil || values.Syslog == nil || *values.Syslog {
+		t.Errorf("the chart's value is %v (%v), want false", values.Syslog, err)
+	}
+	template := string(readText(t, packaging, "helm/vramprof/templates/daemonset.yaml"))
+	if !regexp.MustCompile(`(?m)^ +\{\{- if .Values.syslog \}\}\n +- SYSLOG\n +\{\{- else \}\}\n +# - SYSLOG #`).MatchString(template) {
+		t.Error("the chart does not add SYSLOG where its value asks for it")
+	}
+}
+
+func capabilitiesOf(t *testing.T, manifest string) []string {
+	t.Helper()
+	return daemonSetIn(t, manifest).Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add
 }
 
 // instructions returns the instructions of the Dockerfile with their arguments, in order.

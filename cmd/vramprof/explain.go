@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/arenas"
 	"github.com/vramprof/vramprof/internal/explain"
 	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/kvuse"
@@ -24,6 +25,7 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
 func explainCommand(p *program) *cli.Command {
@@ -35,7 +37,7 @@ func explainCommand(p *program) *cli.Command {
 			"The rows add up to NVML's figure. With -p, the memory of a running process is read now: no probes are set, and the owner of the process may run it. " +
 			"A capture also has the stack traces of what was allocated since the attach, and other moments (--at peak).",
 		Flags: slices.Concat([]cli.Flag{
-			&cli.UintFlag{Name: "pid", Aliases: []string{"p"}, Usage: "read process `PID` now"},
+			pidFlag("read process `PID` now"),
 			&cli.StringFlag{Name: "at", Usage: "show the `MOMENT` of a capture (default: the end, or the peak if all processes have ended by then)"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.BoolFlag{Name: "engine-metrics", Usage: "with -p, ask the ports that the process or a parent listens on, on loopback, for the /metrics of vLLM, SGLang or llama.cpp: how much of the KV cache is used"},
@@ -54,7 +56,7 @@ func (p *program) explain(c *cli.Context) error {
 		if err := withoutCapture(c, "", "at"); err != nil {
 			return err
 		}
-		return explainProcess(c, uint32(c.Uint("pid")))
+		return explainProcess(c, pidOf(c))
 	}
 	for _, flag := range []string{"no-names", "engine-metrics"} {
 		if c.IsSet(flag) {
@@ -71,8 +73,10 @@ func (p *program) explain(c *cli.Context) error {
 	}
 	defer done()
 	s, err := source.SnapshotAt(r, at)
+	var peak *ledger.Snapshot
 	if err == nil && !c.IsSet("at") && report.AllEnded(s) {
-		s, err = source.SnapshotAt(r, source.Peak())
+		peak, err = source.SnapshotAt(r, source.Peak())
+		s = peak
 	}
 	if err != nil {
 		return err
@@ -81,7 +85,7 @@ func (p *program) explain(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeExplain(c, s, mine(c, r), nil, report.Options{Steps: found})
+	return writeExplain(c, s, mine(c, r), nil, report.Options{Steps: found, Peak: peak})
 }
 
 func explainProcess(c *cli.Context, pid uint32) error {
@@ -89,26 +93,38 @@ func explainProcess(c *cli.Context, pid uint32) error {
 		return err
 	}
 	said := awaitRead(c, pid)
-	s, err := explain.Process(c.Context, pid, c.Bool("no-names"))
+	var ports *kvuse.Ports
+	var unknown error
+	if c.Bool("engine-metrics") {
+		ports, unknown = kvuse.Connect(c.Context, pid)
+	}
+	var use *purpose.Use
+	s, err := explain.Process(c.Context, pid, c.Bool("no-names"), func(driver *nvml.Driver) {
+		confine(c, session.Reading{Driver: driver})
+		if ports != nil {
+			use, unknown = ports.Ask(c.Context)
+		}
+	})
 	if said(); err != nil {
 		return err
 	}
 	for _, w := range s.Warnings {
 		fmt.Fprintln(c.App.ErrWriter, "vramprof:", w)
 	}
-	var use *purpose.Use
-	if c.Bool("engine-metrics") {
-		if use, err = kvuse.Read(c.Context, pid); err != nil {
-			fmt.Fprintln(c.App.ErrWriter, "vramprof: no metrics of an inference server:", err)
-		}
+	if unknown != nil {
+		fmt.Fprintln(c.App.ErrWriter, "vramprof: no metrics of an inference server:", unknown)
 	}
-	return writeExplain(c, s, nil, use, report.Options{})
+	more := purpose.More{PID: pid, Use: use}
+	if more.Arenas, err = arenas.Read(c.Context, pid); err != nil {
+		fmt.Fprintln(c.App.ErrWriter, "vramprof: not all arenas were read:", err)
+	}
+	return writeExplain(c, s, nil, &more, report.Options{})
 }
 
-func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks, use *purpose.Use, o report.Options) error {
+func writeExplain(c *cli.Context, s *ledger.Snapshot, st callstack.Stacks, more *purpose.More, o report.Options) error {
 	var out io.Writer = c.App.Writer
 	if c.Bool("json") {
-		return reportjson.WriteExplain(out, s, st, use, o)
+		return reportjson.WriteExplain(out, s, st, more, o)
 	}
-	return text.WriteExplain(out, s, st, use, o, terminal.Screen())
+	return text.WriteExplain(out, s, st, more, o, terminal.Screen())
 }

@@ -48,9 +48,14 @@ type daemonSet struct {
 
 func readDaemonSet(t *testing.T) daemonSet {
 	t.Helper()
-	for _, text := range bytes.Split(readText(t, packaging, "kubernetes", "daemonset.yaml"), []byte("\n---\n")) {
+	return daemonSetIn(t, string(readText(t, packaging, "kubernetes", "daemonset.yaml")))
+}
+
+func daemonSetIn(t *testing.T, manifest string) daemonSet {
+	t.Helper()
+	for text := range strings.SplitSeq(manifest, "\n---\n") {
 		var d daemonSet
-		if err := yaml.Unmarshal(text, &d); err != nil {
+		if err := yaml.Unmarshal([]byte(text), &d); err != nil {
 			t.Fatal(err)
 		}
 		if d.Kind == "DaemonSet" {

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -46,11 +49,17 @@ usage: {{fold .UsageText 7}}
 func init() {
 	cli.AppHelpTemplate, cli.CommandHelpTemplate, cli.SubcommandHelpTemplate = appHelp, commandHelp, commandHelp
 	cli.FlagStringer = flagHelp
-	cli.HelpPrinter = func(w io.Writer, template string, data any) {
-		cli.HelpPrinterCustom(w, template, data, map[string]any{
-			"fold":  func(text string, indent int) string { return terminal.Hanging(text, helpColumns(), indent) },
-			"pages": func() []manual.Page { return manual.Pages },
-		})
+}
+
+// printHelp writes a help text. The library ignores errors, so that of writing fails the command.
+func (p *program) printHelp(w io.Writer, template string, data any) {
+	out := bufio.NewWriter(w)
+	cli.HelpPrinterCustom(out, template, data, map[string]any{
+		"fold":  func(text string, indent int) string { return terminal.Hanging(text, helpColumns(), indent) },
+		"pages": func() []manual.Page { return manual.Pages },
+	})
+	if err := out.Flush(); err != nil {
+		p.fail(fmt.Errorf("write help: %w", err))
 	}
 }
 
@@ -83,9 +92,33 @@ func flagText(f cli.Flag) (short, long, text string) {
 	if d, ok := f.(cli.DocGenerationFlag); ok {
 		text = d.GetUsage()
 	}
+	if value := defaultOf(f); value != "" && !strings.Contains(text, "(default") {
+		text += " (default: " + value + ")"
+	}
 	if parts := strings.SplitN(text, "`", 3); len(parts) == 3 { // "stop after `TIME`"
 		long += " " + parts[1]
 		text = strings.Join(parts, "")
 	}
 	return short, long, text
+}
+
+// defaultOf returns the default of a flag, "" for none.
+func defaultOf(f cli.Flag) string {
+	switch x := f.(type) {
+	case *cli.StringFlag:
+		return x.Value
+	case *cli.StringSliceFlag:
+		if x.Value != nil {
+			return strings.Join(x.Value.Value(), ", ")
+		}
+	case *cli.IntFlag:
+		if x.Value != 0 {
+			return strconv.Itoa(x.Value)
+		}
+	case *cli.Float64Flag:
+		if x.Value != 0 {
+			return strconv.FormatFloat(x.Value, 'g', -1, 64)
+		}
+	}
+	return ""
 }

@@ -34,10 +34,10 @@ func holdersCommand() *cli.Command {
 		Usage:     "show which Python variables keep the tensors of a process",
 		UsageText: "vramprof holders -p PID [-d TIME] [--tree | --json]",
 		Description: "Reads the memory of a running PyTorch process, which is neither stopped nor changed, and names the path that keeps each tensor " +
-			"alive, also tensors from before the attach. It sets no probes. The owner of the process may run it. With -d it reads twice and shows what grew in between.",
+			"alive, also tensors from before the attach. It sets no probes. The owner of the process may run it. With -d it reads up to six times and shows what grew in between.",
 		Flags: []cli.Flag{
-			&cli.UintFlag{Name: "pid", Aliases: []string{"p"}, Usage: "read process `PID`"},
-			&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "read again after `TIME` (30s, 10m, or plain seconds) and show what grew"},
+			pidFlag("read process `PID`"),
+			&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "read again for `TIME` (30s, 10m, or plain seconds) and show what grew"},
 			&cli.StringFlag{Name: "device", Usage: "only show tensors on `DEVICE`: cuda:0, cpu (default: all GPUs)"},
 			&cli.BoolFlag{Name: "no-names", Usage: "show classes, not names of variables, attributes and keys"},
 			&cli.StringFlag{Name: "holders-memory", Value: "1GiB", Usage: "copy at most `BYTES` of the process; beyond that, pages are read when needed"},
@@ -62,6 +62,7 @@ func showHolders(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	confine(c, session.Reading{})
 	started := procfs.StartTicks(pid)
 	h := report.Holders{PID: pid, Comm: procfs.Comm(pid), Device: c.String("device")}
 	said := awaitRead(c, pid)
@@ -70,31 +71,53 @@ func showHolders(c *cli.Context) error {
 		return err
 	}
 	if wait > 0 {
-		select {
-		case <-c.Context.Done(): // Ctrl-C: compare with what there is now
-		case <-time.After(wait):
-		}
-		said := awaitRead(c, pid)
-		later, err := walk(context.WithoutCancel(c.Context), pid, options)
-		said()
-		switch {
-		case err != nil:
-		case procfs.StartTicks(pid) != started: // the pid may belong to another process
-			err = fmt.Errorf("process %d ended before it was read again", pid)
-		case !later.SameProgram(h.Result):
-			err = fmt.Errorf("process %d executed another program before it was read again", pid)
-		}
-		if err != nil { // the first walk is still worth its wait
+		if err := walkAgain(c, &h, wait, started, options); err != nil { // what was read is still worth its wait
 			return errors.Join(writeHolders(c, &h), err)
 		}
-		h.Before, h.Result = h.Result, later
 	}
 	return writeHolders(c, &h)
 }
 
+// walksAgain is how often holders -d reads a process again, so that levels which rise by chance are
+// rare: see report.LeastWalks.
+const walksAgain = 5
+
+// walkAgain reads a process again at even steps of a time, and at its end. A walk that takes longer
+// than a step has the next ones left out, as long as there are enough to show growth.
+func walkAgain(c *cli.Context, h *report.Holders, wait time.Duration, started uint64, options holders.Options) error {
+	first, end := h.Result, time.Now().Add(wait)
+	for step := walksAgain - 1; step >= 0; step-- {
+		at := end.Add(-wait * time.Duration(step) / walksAgain)
+		if step > 0 && time.Now().After(at) && h.Walks()+step >= report.LeastWalks {
+			continue
+		}
+		select {
+		case <-c.Context.Done(): // Ctrl-C: compare with what there is now
+			step = 0
+		case <-time.After(time.Until(at)):
+		}
+		said := awaitRead(c, h.PID)
+		later, err := walk(context.WithoutCancel(c.Context), h.PID, options)
+		said()
+		switch {
+		case err != nil:
+			return err
+		case procfs.StartTicks(h.PID) != started: // the pid may belong to another process
+			return fmt.Errorf("process %d ended before it was read again", h.PID)
+		case !later.SameProgram(first):
+			return fmt.Errorf("process %d executed another program before it was read again", h.PID)
+		}
+		if h.Before != nil {
+			h.During = append(h.During, h.Result)
+		}
+		h.Before, h.Result = first, later
+	}
+	return nil
+}
+
 // awaitRead says on a terminal that the memory of a process is read, if that takes long.
 func awaitRead(c *cli.Context, pid uint32) (end func()) {
-	return terminal.Await(c.App.ErrWriter, fmt.Sprintf("vramprof: reading the memory of process %d", pid))
+	return terminal.Await(c.App.ErrWriter, fmt.Sprintf("reading the memory of process %d", pid))
 }
 
 func writeHolders(c *cli.Context, h *report.Holders) error {
@@ -112,7 +135,7 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 	if !c.IsSet("pid") {
 		return 0, 0, o, fault.Usage(errors.New("holders needs a process: -p PID (vramprof ps lists them)"))
 	}
-	pid = uint32(c.Uint("pid"))
+	pid = pidOf(c)
 	if err := session.CheckProcess(pid); err != nil {
 		return 0, 0, o, err
 	}
@@ -133,13 +156,9 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 	return pid, wait, o, nil
 }
 
-// walkPatience limits a walk with the opening of the process's files, which can lie on a file
-// system of its own.
-const walkPatience = holders.DefaultTime + 10*time.Second
-
 // walk reads a process once.
 func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, error) {
-	result, err := deadline.Call(walkPatience, func() (*holders.Result, error) {
+	result, err := deadline.Walk(ctx, holders.Limits(), func(ctx context.Context) (*holders.Result, error) {
 		process, err := peek.Open(int(pid))
 		if err != nil {
 			return nil, err
@@ -157,7 +176,7 @@ func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, 
 func holdersError(pid uint32, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.NoPrivilege, fmt.Errorf("process %d: %w (run vramprof as the process's user or as root)", pid, err))
+		return fault.Denied(pid, err)
 	case errors.Is(err, peek.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
 		return fault.New(fault.NoProcess, fmt.Errorf("process %d: %w", pid, err))
 	}

@@ -122,6 +122,7 @@ func (p *program) leaksSource(c *cli.Context, oomDir string) (from leaksFrom, er
 	if err != nil {
 		return from, err
 	}
+	s.FindSteps()
 	if err = s.RecordOOMs(oomDir); err == nil {
 		s.Trace.Stdout = os.Stderr // stdout has only the result, which may be JSON
 		err = s.Open(c.Context)
@@ -133,7 +134,7 @@ func (p *program) leaksSource(c *cli.Context, oomDir string) (from leaksFrom, er
 		s.Close()
 		return from, err
 	}
-	from.stacks, from.done = s.Stacks(), s.Close
+	from.stacks, from.steps, from.done = s.Stacks(), s.Steps(), s.Close
 	return from, nil
 }
 

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/vramprof/vramprof/internal/output"
 	"github.com/vramprof/vramprof/internal/serve/notify"
 	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/internal/terminal"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer"
@@ -65,12 +67,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose the session
 	}
 	defer signal.Stop(signals)
+	stdout, stderr = terminal.Shared(stdout, stderr)
 	p := &program{args: args}
 	app := newApp(p, stdout, stderr)
 	go func() {
 		<-signals
 		cancel()
-		awaitSecond(signals, p.skipOne)
+		if !p.onlyReads() {
+			awaitSecond(signals, p.skipOne)
+		}
 		p.restoreTerminal()
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(p.exitCode(errors.New("aborted"))) // the kernel removes the probes
@@ -118,16 +123,18 @@ func (p *program) run(ctx context.Context, app *cli.App) (err error) {
 		}
 	}()
 	if len(p.args) > 1 && p.args[1] == completeWord {
-		complete(app.Writer, app, p.args[2:])
-		return nil
+		out := bufio.NewWriter(app.Writer)
+		complete(out, app, p.args[2:])
+		return out.Flush()
 	}
-	if err = app.RunContext(ctx, optionsFirst(app, p.args)); err == nil {
+	if err = app.RunContext(ctx, oneForm(app, optionsFirst(app, p.args))); err == nil {
 		err = p.failed
 	}
 	return err
 }
 
 func newApp(p *program, stdout, stderr io.Writer) *cli.App {
+	cli.HelpPrinter = p.printHelp
 	app := &cli.App{
 		Name:      "vramprof",
 		Usage:     "heap profiler for CUDA memory of running processes",
@@ -155,6 +162,8 @@ func newApp(p *program, stdout, stderr io.Writer) *cli.App {
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError
 		command.HideHelpCommand = true
+		run := command.Action
+		command.Action = func(c *cli.Context) error { return p.action(c, run) }
 	}
 	return app
 }
@@ -164,7 +173,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	text := withDashes(err.Error())
 	name := strings.TrimSpace("vramprof " + c.Command.Name)
 	if c.Command.Name == "vramprof" {
-		name = c.Command.Name
+		return fault.Usage(fmt.Errorf("%s (a command comes first: vramprof top -p PID; see vramprof --help)", text))
 	}
 	return fault.Usage(fmt.Errorf("%s (see %s --help)", text, name))
 }
@@ -185,7 +194,7 @@ var flagErrors = []struct {
 	say  func(m []string) string
 }{
 	{regexp.MustCompile(`^flag provided but not defined: -(.+)$`), func(m []string) string { return "unknown flag " + dashed(m[1]) }},
-	{regexp.MustCompile(`^(flag needs an argument: )-(.+)$`), func(m []string) string { return m[1] + dashed(m[2]) }},
+	{regexp.MustCompile(`^flag needs an argument: -(.+)$`), func(m []string) string { return dashed(m[1]) + " needs a value" }},
 	{regexp.MustCompile(`(?s)^(invalid (?:boolean )?value ".*" for (?:flag )?)-([^:]+)(: .*)$`), func(m []string) string { return m[1] + dashed(m[2]) + m[3] }},
 	{regexp.MustCompile(`^Cannot use two forms of the same flag: (\S+) (\S+)$`), func(m []string) string {
 		return dashed(m[1]) + " and " + dashed(m[2]) + " are the same flag (use one of them)"

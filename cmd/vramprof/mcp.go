@@ -3,10 +3,15 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/internal/mcp"
+	"github.com/vramprof/vramprof/internal/terminal"
 )
 
 func mcpCommand() *cli.Command {
@@ -19,6 +24,9 @@ func mcpCommand() *cli.Command {
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
 				return err
+			}
+			if terminal.Is(c.App.Writer) && term.IsTerminal(int(os.Stdin.Fd())) {
+				fmt.Fprintln(c.App.ErrWriter, "vramprof: waiting for a client of the Model Context Protocol, which starts this command itself; Ctrl-D ends it (see vramprof help mcp)")
 			}
 			return mcp.Serve(c.Context, &sdk.StdioTransport{}, mcp.Options{Version: version, Run: mcp.Itself})
 		},

@@ -34,12 +34,12 @@ func recordCommand(p *program) *cli.Command {
 			"A second Ctrl-C aborts, or skips the walks for holders at the end. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
 		Flags: append(append(traceFlags(), mineFlag()),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
-			&cli.StringFlag{Name: "for", Usage: "record for `PURPOSE`: whatif, for a capture that can be replayed with other settings. It has every tensor (as --sample 0), with its requested size, stream and pool, which takes some more time of the program for each"},
-			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: " + output.Recorded.Choice() + "; with both, the other file is written beside it"},
+			&cli.StringFlag{Name: "for", Usage: "record for `PURPOSE`: whatif makes a capture that vramprof whatif can replay. It has every tensor (as --sample 0) with its requested size, stream and pool, which costs the program more time per tensor"},
+			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: " + output.Recorded.Choice() + "; with both, the other file is written next to it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
-			&cli.BoolFlag{Name: "no-summary", Usage: "print no summary, and not what was written"},
+			&cli.BoolFlag{Name: "no-summary", Usage: "print neither the summary nor the names of written files"},
 		),
 		Action: p.record,
 	}
@@ -52,7 +52,7 @@ func (p *program) record(c *cli.Context) error {
 		return fault.Usage(err)
 	}
 	if forWhatIf(c) && capturePath == "" {
-		return fault.Usage(errors.New("--for whatif writes a capture: use -o FILE.vram, or --format vram"))
+		return fault.Usage(errors.New("--for whatif writes a capture: use -o FILE.vram, or --format capture"))
 	}
 	dir, err := oomDir(c, output.FolderOf(path, capturePath))
 	if err != nil {
@@ -63,6 +63,9 @@ func (p *program) record(c *cli.Context) error {
 		return err
 	}
 	defer s.Close()
+	if !c.Bool("no-summary") {
+		s.FindSteps()
+	}
 	var out output.Destination
 	if path != "" {
 		if out, err = output.Pprof.Open(path, c.Bool("force")); err != nil {
@@ -145,7 +148,7 @@ func writeRecord(c *cli.Context, s *session.Session, snapshot *ledger.Snapshot, 
 		}, name))
 	}
 	if !c.Bool("no-summary") {
-		errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.Records()}, terminal.Screen()))
+		errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.Records(), Steps: s.Steps()}, terminal.Screen()))
 	}
 	var first error
 	for _, err := range errs {

@@ -53,7 +53,7 @@ var values = map[string][]string{
 	"Branch.language":     {"python", "native", "mark"},
 	"Site.plane":          {"tensor", "driver", "managed", "host", "imported"},
 	"Plane.plane":         {"tensor", "cache", "driver", "rounding", "before", "unexplained", "host", "managed", "system", "asleep", "imported"},
-	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off"},
+	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off", "unknown"},
 	"View.view":           views.All,
 	"PurposeRow.purpose":  codesOf(purpose.Kinds),
 	"PurposePiece.cache":  codesOf(report.CacheKinds),
@@ -65,6 +65,7 @@ var values = map[string][]string{
 	"Orphan.worker":       {"data_loader", "spawned", "fork_server", "resource_tracker"},
 	"Orphan.known_by":     {"environment", "process_group", "session"},
 	"Scenario.verdict":    {"fits", "depends", "out_of_memory"},
+	"FittedJob.verdict":   {"fits", "depends", "out_of_memory"},
 	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
 }
 
@@ -115,7 +116,7 @@ var usedValues = map[string]bool{}
 // some out for brevity.
 func TestSchemasFitTheGoldenFiles(t *testing.T) {
 	for file, name := range map[string]string{
-		"leaks.json": "leaks.json", "view-stats.json": "report.json", "view-table.json": "report.json",
+		"leaks.json": "leaks.json", "view-summary.json": "report.json", "view-stats.json": "report.json", "view-table.json": "report.json",
 		"view-timeline.json": "report.json", "view-tree.json": "report.json", "holders.json": "holders.json", "explain.json": "explain.json",
 		"compare.json": "compare.json",
 	} {

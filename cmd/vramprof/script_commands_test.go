@@ -33,7 +33,7 @@ func alone(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: alone CODE PROGRAM [ARGUMENTS]")
 	}
 	quiet := func() bool {
-		list, err := libraries.List()
+		list, _, err := libraries.List()
 		ts.Check(err)
 		return len(list) == 0
 	}

@@ -47,7 +47,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "keep", Value: defaultKeep, Usage: "forget processes `TIME` after they ended"},
 		&cli.StringSliceFlag{Name: "web.listen-address", Value: cli.NewStringSlice(defaultAddress), Usage: "listen on `ADDRESS` (repeatable)"},
 		&cli.StringSliceFlag{Name: "web.external-host", Usage: "also answer requests for host `NAME`, as a reverse proxy or a DNS server has it (repeatable)"},
-		&cli.StringSliceFlag{Name: "web.user", Usage: "show `USER` of this machine the processes of all users, as root; others see their own (repeatable)"},
+		&cli.StringSliceFlag{Name: "web.user", Usage: "let `USER` of this machine see the processes of all users, as root does; others see their own (repeatable)"},
 		&cli.StringFlag{Name: "web.config.file", Usage: "read TLS and basic authentication from `FILE`, in the format of Prometheus exporters"},
 		&cli.BoolFlag{Name: "metrics-pid", Usage: "give metrics the labels pid, comm, rank and actor: one set of series per process"},
 		&cli.StringFlag{Name: "run-dir", Value: remote.DefaultRunDir, Usage: "create the socket for --connect in `DIR`; \"\": none"},
@@ -66,8 +66,8 @@ func serveFlags() []cli.Flag {
 func archiveFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "archive", Value: defaultArchive, Usage: "keep captures of the past in `DIR`; \"\": none"},
-		&cli.StringFlag{Name: "archive-size", Value: "1GiB", Usage: "keep at most `BYTES` of them, the oldest leave first"},
-		&cli.StringFlag{Name: "archive-age", Value: "720h", Usage: "keep them for at most `TIME`"},
+		&cli.StringFlag{Name: "archive-size", Value: "1GiB", Usage: "keep at most `BYTES` of captures; the oldest are deleted first"},
+		&cli.StringFlag{Name: "archive-age", Value: "720h", Usage: "keep captures for at most `TIME`"},
 		&cli.IntFlag{Name: "oom-keep", Value: archive.DefaultRecords, Usage: "keep records of `N` out-of-memory errors in the archive; 0: none"},
 	}
 }

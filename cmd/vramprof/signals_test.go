@@ -3,8 +3,11 @@
 package main
 
 import (
+	"io"
 	"os"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,30 +15,43 @@ import (
 
 // TestASignalThatSkipsTheWalksDoesNotAbort: the next one does.
 func TestASignalThatSkipsTheWalksDoesNotAbort(t *testing.T) {
-	signals, aborted := make(chan os.Signal), make(chan bool)
-	walks, skips := true, 0
-	go func() {
-		awaitSecond(signals, func() bool {
-			skipped := walks
-			walks, skips = false, skips+1
-			return skipped
-		})
-		close(aborted)
-	}()
-	for range 2 { // the first ends tracing: see run
-		select {
-		case <-aborted:
-			t.Fatal("it aborted at the signal that skips")
-		case <-time.After(600 * time.Millisecond):
+	synctest.Test(t, func(t *testing.T) {
+		signals, aborted := make(chan os.Signal), false
+		walks, skips := true, 0
+		go func() {
+			awaitSecond(signals, func() bool {
+				skipped := walks
+				walks, skips = false, skips+1
+				return skipped
+			})
+			aborted = true
+		}()
+		for range 2 { // the first ends tracing: see run
+			time.Sleep(600 * time.Millisecond)
+			if synctest.Wait(); aborted {
+				t.Fatal("it aborted at the signal that skips")
+			}
 			signals <- unix.SIGINT
 		}
-	}
-	select {
-	case <-aborted:
-	case <-time.After(5 * time.Second):
-		t.Fatal("it did not abort")
-	}
-	if skips != 2 {
-		t.Errorf("it tried %d times to skip, want 2", skips)
+		if synctest.Wait(); !aborted || skips != 2 {
+			t.Errorf("aborted %v after it tried %d times to skip, want true and 2", aborted, skips)
+		}
+	})
+}
+
+// TestTheFirstSignalEndsWhatOnlyReadsFiles: there are no results to write.
+func TestTheFirstSignalEndsWhatOnlyReadsFiles(t *testing.T) {
+	for want, lines := range map[bool][]string{
+		true:  {"report none.vram", "whatif none.vram", "explain none.vram", "compare none.vram", "leaks none.vram"},
+		false: {"top none.vram", "record -p none", "leaks -p none", "holders -p none", "record -d none -- true"},
+	} {
+		for _, line := range lines {
+			p := &program{args: append([]string{"vramprof"}, strings.Fields(line)...)}
+			if err := p.run(t.Context(), newApp(p, io.Discard, io.Discard)); err == nil {
+				t.Errorf("%s: no error", line)
+			} else if p.onlyReads() != want {
+				t.Errorf("%s: only reads files: %v, want %v (%v)", line, p.onlyReads(), want, err)
+			}
+		}
 	}
 }

@@ -30,7 +30,7 @@ func snapshotCommand() *cli.Command {
 			"as torch.cuda.memory._dump_snapshot does: for https://pytorch.org/memory_viz, torch/cuda/_memory_viz.py and vramprof report. It sets no probes. " +
 			"The owner of the process may run it. The frames of a block are the path that keeps it, or its stack trace where a running vramprof serve has it.",
 		Flags: []cli.Flag{
-			&cli.UintFlag{Name: "pid", Aliases: []string{"p"}, Usage: "read process `PID`"},
+			pidFlag("read process `PID`"),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pickle); - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "holders", Value: "on", Usage: "look for who keeps each block: `WHEN` is on or off"},
@@ -48,7 +48,7 @@ func writeSnapshot(c *cli.Context) error {
 	if !c.IsSet("pid") {
 		return fault.Usage(errors.New("snapshot needs a process: -p PID (vramprof ps lists them)"))
 	}
-	pid := uint32(c.Uint("pid"))
+	pid := pidOf(c)
 	look, err := holdersWalk(c, pid)
 	if err != nil {
 		return err
@@ -66,6 +66,7 @@ func writeSnapshot(c *cli.Context) error {
 		return err
 	}
 	defer out.Discard()
+	confine(c, session.Reading{Writes: folders(c), Force: c.Bool("force")})
 	said := awaitRead(c, pid)
 	s, err := snapshot.Take(pid, ask, look)
 	if said(); err != nil {

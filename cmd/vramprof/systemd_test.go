@@ -11,7 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vramprof/vramprof/internal/serve"
+	"github.com/vramprof/vramprof/internal/session"
+	"github.com/vramprof/vramprof/tracer/sandbox"
 )
 
 func TestServiceHasTheRightsThatServeKeeps(t *testing.T) {
@@ -36,14 +40,29 @@ func TestServiceHasTheRightsThatServeKeeps(t *testing.T) {
 	if slices.Contains(held, "CAP_DAC_OVERRIDE") || slices.Contains(held, "CAP_SYS_MODULE") || slices.Contains(held, "CAP_NET_ADMIN") {
 		t.Errorf("the service may do too much: %v", held)
 	}
-	alerts := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(string(readText(t, packaging, "systemd", "alerts.conf")))
-	if alerts == nil {
-		t.Fatal("alerts.conf adds no capabilities")
-	}
-	for _, name := range strings.Fields(alerts[1]) {
-		if slices.Contains(held, name) {
-			t.Errorf("the service has %s without alerts.conf", name)
+	for _, file := range []string{"alerts.conf", "numa.conf"} {
+		added := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(string(readText(t, packaging, "systemd", file)))
+		if added == nil {
+			t.Fatalf("%s adds no capabilities", file)
 		}
+		for _, name := range strings.Fields(added[1]) {
+			if slices.Contains(held, name) {
+				t.Errorf("the service has %s without %s", name, file)
+			}
+		}
+	}
+}
+
+// What hides /proc/kallsyms in the unit, numa.conf takes back; see systemd.exec(5).
+func TestDropInForNUMAShowsTheKernelsAddresses(t *testing.T) {
+	unit, dropIn := string(readText(t, packaging, "systemd", "vramprof.service")), string(readText(t, packaging, "systemd", "numa.conf"))
+	for _, setting := range []string{"ProtectKernelLogs", "ProtectKernelTunables"} {
+		if strings.Contains(unit, "\n"+setting+"=yes\n") && !strings.Contains(dropIn, "\n"+setting+"=no\n") {
+			t.Errorf("numa.conf leaves %s=yes", setting)
+		}
+	}
+	if !strings.Contains(dropIn, "\nAmbientCapabilities=CAP_SYSLOG\n") || session.Tracing.Has(sandbox.NewSet(unix.CAP_SYSLOG)) {
+		t.Error("the service lacks CAP_SYSLOG at start, or keeps it")
 	}
 }
 

@@ -83,6 +83,7 @@ func (p *program) topSession(c *cli.Context) error {
 	}
 	if p.once(c) {
 		defer s.Close()
+		s.FindSteps()
 		if err := s.Open(c.Context); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (p *program) topSession(c *cli.Context) error {
 			return err
 		}
 		o := p.liveOptions(c)
-		o.Driver = s.Driver()
+		o.Driver, o.Steps = s.Driver(), s.Steps()
 		return live.Once(c.Context, snapshot, s.Stacks(), o)
 	}
 	defer terminal.DiscardKeys()

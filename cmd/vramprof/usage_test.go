@@ -9,6 +9,8 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,15 +50,93 @@ func replaceSection(t *testing.T, text, name, content string) string {
 	return before + "<!-- " + name + ":" + head + "-->\n" + content + "<!-- end -->" + after
 }
 
+var (
+	optionStart = regexp.MustCompile(`^ {2}(?:-\w, | {4})--([\w.-]+)`)
+	optionName  = regexp.MustCompile(`--?[\w.-]+`)
+)
+
+// helpText is the help of a command, by option.
+type helpText struct {
+	name, head string
+	options    []string
+}
+
+func helpOf(t *testing.T, name string) helpText {
+	t.Helper()
+	var out, errors bytes.Buffer
+	if code := run([]string{"vramprof", name, "--help"}, &out, &errors); code != exitDone {
+		t.Fatalf("help of %s: %s", name, errors.String())
+	}
+	h := helpText{name: name}
+	for line := range strings.Lines(strings.TrimSpace(out.String()) + "\n") {
+		switch {
+		case optionStart.MatchString(line):
+			h.options = append(h.options, line)
+		case len(h.options) > 0:
+			h.options[len(h.options)-1] += line
+		default:
+			h.head += line
+		}
+	}
+	return h
+}
+
+// leastShared is in how many commands an option of several lines is described once for all.
+const leastShared = 3
+
+// helpOfCommands returns the help of each command, and before it the options that several have.
 func helpOfCommands(t *testing.T) string {
 	t.Helper()
-	var b strings.Builder
+	traces := map[string]bool{} // the options of tracing
+	for _, flag := range traceFlags() {
+		traces[flag.Names()[0]] = true
+	}
+	var all []helpText
+	var tracing, several []string
+	of := map[string]int{}
 	for _, command := range newApp(&program{}, nil, nil).Commands {
-		var out, errors bytes.Buffer
-		if code := run([]string{"vramprof", command.Name, "--help"}, &out, &errors); code != exitDone {
-			t.Fatalf("help of %s: %s", command.Name, errors.String())
+		if command.Name == "help" { // it lists what this document and docs/README.md have
+			continue
 		}
-		fmt.Fprintf(&b, "### %s\n\n```\n%s\n```\n\n", command.Name, strings.TrimSpace(out.String()))
+		h := helpOf(t, command.Name)
+		for _, text := range h.options {
+			if name := optionStart.FindStringSubmatch(text)[1]; h.name == "record" && traces[name] {
+				tracing = append(tracing, text)
+			} else if of[text]++; of[text] == leastShared && strings.Count(text, "\n") > 1 && !slices.Contains(tracing, text) {
+				several = append(several, text)
+			}
+		}
+		all = append(all, h)
+	}
+	var b strings.Builder
+	b.WriteString("### Options of tracing\n\n```\n" + strings.Join(tracing, "") + "```\n\n")
+	b.WriteString("### Options of several commands\n\n```\n" + strings.Join(several, "") + "```\n\n")
+	for _, h := range all {
+		var own, also []string
+		trace := 0
+		for _, text := range h.options {
+			name := optionName.FindString(text)
+			switch {
+			case name == "-h":
+			case slices.Contains(tracing, text):
+				trace++
+				also = append(also, "`"+name+"`")
+			case slices.Contains(several, text):
+				also = append(also, "`"+name+"`")
+			default:
+				own = append(own, text)
+			}
+		}
+		if trace >= len(tracing)-1 { // all, or all but one that has another meaning here
+			also = slices.DeleteFunc(also, func(name string) bool {
+				return slices.ContainsFunc(tracing, func(text string) bool { return "`"+optionName.FindString(text)+"`" == name })
+			})
+			also = append([]string{"the [options of tracing](#options-of-tracing)"}, also...)
+		}
+		fmt.Fprintf(&b, "### %s\n\n```\n%s\n```\n\n", h.name, strings.TrimSpace(h.head+strings.Join(own, "")))
+		if len(also) > 0 {
+			fmt.Fprintf(&b, "Also: %s.\n\n", strings.Join(also, ", "))
+		}
 	}
 	return b.String()
 }
@@ -77,4 +157,32 @@ func exitCodes(t *testing.T) string {
 		return true
 	})
 	return b.String()
+}
+
+// TestOptionsNameTheirDefaults: "forget processes TIME after they ended (default: 1h)".
+func TestOptionsNameTheirDefaults(t *testing.T) {
+	named := 0
+	for _, command := range newApp(&program{}, nil, nil).Commands {
+		for _, f := range command.Flags {
+			if value := defaultOf(f); value != "" {
+				named++
+				if _, long, text := flagText(f); !strings.Contains(text, "(default: ") {
+					t.Errorf("%s %s does not name its default %q: %s", command.Name, long, value, text)
+				}
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("only %d options have a default", named)
+	}
+}
+
+// TestEveryCommandNamesWhatItAwaits, but those that talk to the user or a program by themselves.
+func TestEveryCommandNamesWhatItAwaits(t *testing.T) {
+	itself := []string{"top", "serve", "mcp", "version", "help"}
+	for _, command := range newApp(&program{}, nil, nil).Commands {
+		if got, want := awaits[command.Name] != "", !slices.Contains(itself, command.Name); got != want {
+			t.Errorf("%s: in awaits: %v, want %v", command.Name, got, want)
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -24,17 +25,17 @@ func whatifCommand() *cli.Command {
 		Description: "FILE is a capture of vramprof record --for whatif, or a memory snapshot of PyTorch with a history of all allocations. Its allocations are replayed through a simulator " +
 			"of PyTorch's caching allocator. Two figures follow for each setting: what it reserves at most, and the least memory in which it does not run out of memory, because PyTorch " +
 			"gives its cache back before it fails. Where the order of addresses decides, which the driver gives, a figure is a range over 12 orders. A history is refused, with the " +
-			"reason, unless the replay of its own settings reserves what was recorded, to the byte. With --batch, a second FILE may be a capture of the same program with " +
-			"batches of another size: what differs shows what scales.",
+			"reason, unless the replay of the recorded settings reserves what was recorded, to the byte. With --batch, a second FILE may be a capture of the same program with " +
+			"batches of another size: the difference shows what scales.",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "try `SETTINGS` as all of PYTORCH_CUDA_ALLOC_CONF; repeatable (default: usual ones)"},
 			&cli.IntFlag{Name: "empty-cache", Usage: "try torch.cuda.empty_cache() after every `N` steps (default: each step, without --set)"},
 			&cli.StringFlag{Name: "gpu", Usage: "report whether it runs on a GPU of `SIZE`, such as 24GiB"},
 			&cli.StringFlag{Name: "torch", Usage: "a memory snapshot is of PyTorch `VERSION`, which it does not name"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
-			&cli.StringSliceFlag{Name: "without", Usage: "try that `FILE:LINE` keeps nothing on the GPU: each result is dropped, or moved to the host; repeatable"},
+			&cli.StringSliceFlag{Name: "without", Usage: "try the program with no memory kept by `FILE:LINE`: each result is dropped, or moved to the host; repeatable"},
 			&cli.StringSliceFlag{Name: "checkpoint", Usage: "try activation checkpointing of `FUNCTION`, such as Block.forward or model.py:Block.forward; repeatable"},
-			&cli.StringSliceFlag{Name: "offload", Usage: "try that what `CODE`, a FUNCTION or a FILE:LINE, saves for the backward pass waits on the host; repeatable"},
+			&cli.StringSliceFlag{Name: "offload", Usage: "try to keep on the host what `CODE` saves for the backward pass: a FUNCTION or a FILE:LINE; repeatable"},
 			&cli.BoolFlag{Name: "set-to-none", Usage: "try optimizer.zero_grad(set_to_none=True) right after optimizer.step()"},
 			&cli.BoolFlag{Name: "optimizer-8bit", Usage: "try an optimizer with its state in 8 bits"},
 			&cli.IntFlag{Name: "shard-optimizer", Usage: "try the optimizer's state divided between `N` ranks"},
@@ -94,9 +95,9 @@ func fitCommand() *cli.Command {
 		UsageText: "vramprof fit --gpu SIZE FILE",
 		Description: "FILE is what vramprof whatif reads. fit replays it on a GPU of the given size with the settings of PyTorch's allocator and with changes of the program: lines that keep " +
 			"memory, activation checkpointing, dropped gradients, an optimizer with 8 bits, half precision. It prints the shortest list with which the program does not run out of " +
-			"memory, each item with what it saves on top of those before it; or what comes nearest.",
+			"memory, each item with its saving on top of the items before it; or the nearest miss.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "gpu", Usage: "the GPU has `SIZE` of memory, such as 24GiB"},
+			&cli.StringFlag{Name: "gpu", Usage: "the size of the GPU's memory is `SIZE`, such as 24GiB"},
 			&cli.StringFlag{Name: "torch", Usage: "a memory snapshot is of PyTorch `VERSION`, which it does not name"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			readFlags()[0],
@@ -128,11 +129,11 @@ func fit(c *cli.Context) error {
 	} else {
 		err = whatif.WriteFitText(c.App.Writer, r, terminal.Width())
 	}
-	if err == nil && whatif.Refused(jobs) {
-		err = errors.New("nothing in the file can be replayed")
-	}
-	return err
+	return cmp.Or(err, refusal(jobs))
 }
+
+// leastGPU is below any amount of GPU memory that a person means: 24 is none of 24 GiB.
+const leastGPU = 1 << 20
 
 // gpuSize reads --gpu, in bytes; 0: it is not set.
 func gpuSize(c *cli.Context) (uint64, error) {
@@ -140,7 +141,7 @@ func gpuSize(c *cli.Context) (uint64, error) {
 		return 0, nil
 	}
 	gpu, err := humanize.ParseBytes(c.String("gpu"))
-	if err != nil || gpu == 0 {
+	if err != nil || gpu < leastGPU {
 		return 0, fault.Usage(fmt.Errorf("--gpu is a size such as 24GiB, not %q", c.String("gpu")))
 	}
 	return gpu, nil
@@ -177,8 +178,13 @@ func whatIf(c *cli.Context) error {
 	} else {
 		err = whatif.WriteText(c.App.Writer, r, terminal.Width())
 	}
-	if err == nil && whatif.Refused(jobs) {
-		err = errors.New("nothing in the file can be replayed")
+	return cmp.Or(err, refusal(jobs))
+}
+
+// refusal returns an error if no job can be replayed.
+func refusal(jobs []*whatif.Job) error {
+	if whatif.Refused(jobs) {
+		return errors.New("nothing in the file can be replayed")
 	}
-	return err
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -49,6 +50,9 @@ func TestExplainSaysWhatTheJobSays(t *testing.T) {
 			first.stop()
 			check("attached at the start", forward, early)
 			check("live", forward, "-p", fmt.Sprint(pid))
+			if kind == "lora" {
+				checkModules(t, forward, explained(t, env, "-p", fmt.Sprint(pid)))
+			}
 			late, second := capture("late")
 			j.Go()
 			backward := j.Next("backward")
@@ -71,8 +75,8 @@ func TestExplainAtAPeakSaysWhatTheJobSays(t *testing.T) {
 	root := realtorch.Prepare(t)
 	for _, kind := range []string{"transformer", "cnn", "lora", "amp"} {
 		t.Run(kind, func(t *testing.T) {
-			if (kind == "transformer" || kind == "amp") && os.Getenv("VRAMPROF_LONG") == "" {
-				t.Skip("VRAMPROF_LONG=1 runs it: cnn has buffers, and lora is a transformer")
+			if kind != "cnn" && os.Getenv("VRAMPROF_LONG") == "" {
+				t.Skip("VRAMPROF_LONG=1 runs it: cnn has all purposes, and TestExplainSaysWhatTheJobSays has lora")
 			}
 			env := root.Env(t, 1, 8<<30)
 			j := root.Start(t, env, "purpose.py", kind, "--begin", "--peak")
@@ -131,6 +135,29 @@ func explained(t *testing.T, env []string, arguments ...string) *reportjson.Expl
 	return &r.Balances[0]
 }
 
+// checkModules compares activations with the job's by block. A function that may be of two blocks
+// only has what is around them, so a block has at most what the job says; up to 7 % of it may lie
+// there. Bytes are fitted to those of blocks of the allocator, which moves them by less than 1 %.
+func checkModules(t *testing.T, p realtorch.Point, got *reportjson.ExplainedPart) {
+	t.Helper()
+	number := regexp.MustCompile(`^(.*?\.\d+)\..*$`)
+	want, by := map[string]uint64{}, map[string]uint64{}
+	for name, bytes := range p.Modules {
+		want[number.ReplaceAllString(name, "$1")] += bytes
+	}
+	for _, r := range got.Rows {
+		for _, x := range r.Parts {
+			by[x.Module] += x.Bytes
+		}
+	}
+	for n := range 4 {
+		name := fmt.Sprintf("training.model.body.%d", n)
+		if by[name] > want[name]*101/100 || by[name] < want[name]*93/100 {
+			t.Errorf("%d bytes of activations in %s, the job has %d", by[name], name, want[name])
+		}
+	}
+}
+
 func purposesOf(b *reportjson.ExplainedPart) map[string]int64 {
 	by := map[string]int64{}
 	for _, r := range b.Rows {
@@ -147,8 +174,9 @@ func checkPurposes(t *testing.T, env []string, way string, p realtorch.Point, go
 			t.Errorf("%s at %s: %d bytes of %s, the job has %d", way, p.Point, by[purpose], purpose, p.Purposes[truth])
 		}
 	}
-	if saved := int64(p.Purposes["saved"]); by["activations"]-saved > saved/50 || saved-by["activations"] > saved/50 {
-		t.Errorf("%s at %s: %d bytes of activations, the job has %d", way, p.Point, by["activations"], saved)
+	// Inputs that the graph has saved may be either.
+	if saved := int64(p.Purposes["saved"]); by["activations"]-saved > saved/50 || saved-by["activations"]-by["inputs"] > saved/50 {
+		t.Errorf("%s at %s: %d bytes of activations and %d of inputs, the job has saved %d", way, p.Point, by["activations"], by["inputs"], saved)
 	}
 	processes, err := fakecuda.ReadUsage(env)
 	if err != nil || len(processes) != 1 {

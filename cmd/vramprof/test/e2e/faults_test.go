@@ -46,7 +46,7 @@ func startBoth(t *testing.T, env []string, args ...string) *session {
 // TestStoppedTracerCountsLostEvents stops vramprof while its target fills the ring, as suspend or a
 // debugger would.
 func TestStoppedTracerCountsLostEvents(t *testing.T) {
-	const pairs = 300_000 // two events each; the ring has space for 260,000
+	const pairs = 150_000 // two events each; the ring has space for 260,000
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script",

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// The tests mostly wait, for the kernel to attach or for time to pass.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "6")
+		_ = flag.Set("test.parallel", "9")
 	}
 	_, self, _, _ := runtime.Caller(0)
 	root = filepath.Join(filepath.Dir(self), "..", "..", "..", "..")

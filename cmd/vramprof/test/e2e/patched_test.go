@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -192,4 +193,51 @@ func TestAPatchWhileTracingHasRightResults(t *testing.T) {
 	for _, p := range loading {
 		p.kill()
 	}
+}
+
+// patchedLoader changes a byte behind _dl_debug_state in its memory, and reports whether the rest
+// is as it was.
+const patchedLoader = `#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void)
+{
+	unsigned char *p = (void *)_r_debug.r_brk, before[16];
+	unsigned long page = sysconf(_SC_PAGESIZE);
+	void *start = (void *)((unsigned long)p & -page);
+	mprotect(start, 2 * page, PROT_READ | PROT_WRITE | PROT_EXEC);
+	p[8] ^= 0xff;
+	mprotect(start, 2 * page, PROT_READ | PROT_EXEC);
+	memcpy(before, p, sizeof(before));
+	puts("ready");
+	fflush(stdout);
+	getchar();
+	puts(memcmp(before, p, sizeof(before)) ? "changed" : "same");
+	fflush(stdout);
+	getchar();
+}
+`
+
+// TestALoaderThatAProcessHasPatchedIsProbedInTheCommandAlone records a command next to such a
+// process.
+func TestALoaderThatAProcessHasPatchedIsProbedInTheCommandAlone(t *testing.T) {
+	dir := setupAlone(t) // other sessions have the loader probed
+	env := dir.Env(t, 1, 8<<30)
+	program := filepath.Join(t.TempDir(), "patched")
+	if out, err := exec.Command("gcc", "-O1", "-o", program, writeFile(t, "patched.c", patchedLoader)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p := startCommand(t, exec.Command(program))
+	p.expect("ready")
+	file := filepath.Join(t.TempDir(), "p.pb.gz")
+	s := start(t, env, "record", "-o", file, "--", dir.Program("alloc_c"), writeFile(t, "script", everyOperation)).ready()
+	p.round("same")
+	s.wait().path = file
+	comments := strings.Join(s.profile().Comments, "\n")
+	if want := fmt.Sprintf("process %d (patched) overwrote _dl_debug_state in its memory", p.pid()); !strings.Contains(comments, want) {
+		t.Errorf("no comment says %q:\n%s", want, comments)
+	}
+	p.next()
 }

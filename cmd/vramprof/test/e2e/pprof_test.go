@@ -116,7 +116,7 @@ func TestPprofListsTheSourceOfAContainer(t *testing.T) {
 	program.next()
 	program.until("done")
 	s.stop()
-	flags := regexp.MustCompile(`source of python3 \[\d+\], in a file system of its own: (-source_path=\S+) (-trim_path=/)\n`).FindStringSubmatch(pprof(t, "-comments", s.path))
+	flags := regexp.MustCompile(`source of python3 \[\d+\], with its own file system: (-source_path=\S+) (-trim_path=/)\n`).FindStringSubmatch(pprof(t, "-comments", s.path))
 	if len(flags) != 3 || flags[1] != fmt.Sprintf("-source_path=/proc/%d/root", program.pid()) {
 		t.Fatalf("comments name no flags:\n%s", pprof(t, "-comments", s.path))
 	}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -101,6 +102,46 @@ func TestConfinedTracerTracesLaterProcesses(t *testing.T) {
 	program.end()
 	checkPythonStacks(t, p)
 	pythonBooks(p, name).compare(t, books{"cudaMalloc device <module>:13 allocate:11": {10, 1000, 10, 1000}})
+}
+
+// TestReadersAreConfined runs the commands that read a process, which has neither CUDA nor PyTorch,
+// and looks at their privileges until they end.
+func TestReadersAreConfined(t *testing.T) {
+	env := setup(t).Env(t, 1, 8<<30)
+	program := startCommand(t, exec.Command("python3", "-c", "print('ready', flush=True); input()"))
+	program.expect("ready")
+	pid := fmt.Sprint(program.pid())
+	want := status{noNewPrivs: 1, seccomp: 2}
+	for _, c := range []int{unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH} {
+		want.permitted |= 1 << c
+	}
+	want.effective = want.permitted
+	for _, args := range [][]string{
+		{"holders", "-p", pid}, {"snapshot", "-p", pid, "-o", filepath.Join(t.TempDir(), "s")}, {"explain", "-p", pid}, {"ps"}, {"check", "-p", pid},
+	} {
+		cmd := exec.Command(binary(t), args...)
+		cmd.Env = env
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); ; {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)) // also of a zombie
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), "\nSeccomp:\t2\n") {
+				if got := parseStatus(t, string(text)); got != want {
+					t.Errorf("%s has %+x, want %+x", args[0], got, want)
+				}
+				break
+			}
+			if strings.Contains(string(text), "\nState:\tZ") || time.Now().After(end) {
+				t.Errorf("%s ran unconfined: %s", args[0], text)
+				break
+			}
+		}
+		_ = cmd.Wait()
+	}
 }
 
 // commandScript stores the privileges of a command, waits, and changes user and session, as sudo

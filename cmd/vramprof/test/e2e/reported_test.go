@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,30 +67,18 @@ func TestReportedProgramsAreToldWhatIsTrue(t *testing.T) {
 		t.Fatal(paths, err)
 	}
 	var list []*reported
-	for _, path := range paths {
-		r := readReported(t, path)
-		list = append(list, r)
-		r.env = append(root.Env(t, 1, 16<<30), "PYTHONPATH="+realtorch.Script("site")+":"+folder, "COLUMNS=160")
-		r.target = startCommand(t, root.Command(r.env, path, "--hold"))
-	}
-	for _, r := range list {
-		r.target.expectReady()
-	}
-	time.Sleep(2 * time.Second) // so that each attach is late
-	for _, r := range list {
-		r.capture = filepath.Join(t.TempDir(), "run.vram")
-		r.session = start(t, r.env, "record", "--holders=4s", "--holders-time=1m", "-p", fmt.Sprint(r.target.pid()), "-o", r.capture)
-	}
-	for _, r := range list {
-		r.session.ready()
-	}
-	time.Sleep(12 * time.Second)
-	for _, r := range list { // they end while the first is waited for
-		r.session.cmd.Process.Signal(os.Interrupt)
+	for some := range slices.Chunk(paths, 3) { // more at once would wait for processors, and so would the walks
+		var together []*reported
+		for _, path := range some {
+			r := readReported(t, path)
+			r.env = append(root.Env(t, 1, 16<<30), "PYTHONPATH="+realtorch.Script("site")+":"+folder, "COLUMNS=160")
+			together = append(together, r)
+		}
+		recordReported(t, root, together)
+		list = append(list, together...)
 	}
 	for _, r := range list {
 		t.Run(filepath.Base(r.path), func(t *testing.T) {
-			r.session.wait()
 			said := func(arguments ...string) string {
 				cmd := exec.Command(binary(t), append(arguments, r.capture)...)
 				cmd.Env, cmd.Stderr = r.env, os.Stderr
@@ -121,5 +110,39 @@ func TestReportedProgramsAreToldWhatIsTrue(t *testing.T) {
 				t.Logf("%s", out)
 			}
 		})
+	}
+}
+
+// recordReported runs programs, and attaches to each for 12 s, which a verdict needs, and until two
+// walks have ended.
+func recordReported(t *testing.T, root realtorch.Root, list []*reported) {
+	t.Helper()
+	for _, r := range list {
+		r.target = startCommand(t, root.Command(r.env, r.path, "--hold"))
+	}
+	for _, r := range list {
+		r.target.expectReady()
+	}
+	time.Sleep(2 * time.Second) // so that each attach is late
+	for _, r := range list {
+		r.capture = filepath.Join(t.TempDir(), "run.vram")
+		r.session = start(t, r.env, "record", "--holders=4s", "--holders-time=1m", "-p", fmt.Sprint(r.target.pid()), "-o", r.capture)
+	}
+	for _, r := range list {
+		r.session.ready()
+	}
+	time.Sleep(12 * time.Second)
+	for _, r := range list {
+		walked := regexp.MustCompile(fmt.Sprintf(`walked process %d in \S+: it has`, r.target.pid()))
+		eventually(t, time.Minute, "two walks of "+r.path, func() bool {
+			return len(walked.FindAllString(r.session.stderr.String(), 2)) == 2
+		})
+	}
+	for _, r := range list {
+		r.session.cmd.Process.Signal(os.Interrupt)
+	}
+	for _, r := range list {
+		r.session.wait()
+		r.target.kill() // the next ones need the processors
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// TestImportedMemoryNamesItsOwner, and that the owner has ended.
 func TestImportedMemoryNamesItsOwner(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -23,10 +24,10 @@ func TestImportedMemoryNamesItsOwner(t *testing.T) {
 	owner.expect("shared")
 	user.next()
 	user.expect("open")
+	owner.end()
 	r, p := l.stop().leaks(), s.stop().profile()
 	text := strings.Join(strings.Fields(s.stdout.String()), " ")
 	user.end()
-	owner.end()
 	checkNoLosses(t, r)
 	named := false
 	for _, x := range r.Sites {
@@ -42,6 +43,9 @@ func TestImportedMemoryNamesItsOwner(t *testing.T) {
 		t.Errorf("sites %+v, want imported memory with its owner", r.Sites)
 	}
 	if want := fmt.Sprintf("owned by calls_c [%d], allocated at ", owner.pid()); !strings.Contains(text, want) {
+		t.Errorf("the summary lacks %q:\n%s", want, text)
+	}
+	if want := fmt.Sprintf("calls_c [%d] has imported 3.00 MiB of calls_c [%d], which has ended: the GPU may keep ", user.pid(), owner.pid()); !strings.Contains(text, want) {
 		t.Errorf("the summary lacks %q:\n%s", want, text)
 	}
 	named = false

@@ -6,7 +6,7 @@
 #
 #   --quick       fewer and shorter rounds, 12 minutes
 #   --only ROWS   comma-separated: calls, contention, rate, live, attach, forks, torch, budget, tensors, exits,
-#                 capture, report, holders, top, serve, idle, memory, peers (peers: 20 minutes, with --quick 4)
+#                 capture, report, holders, explain, top, serve, idle, memory, peers (peers: 20 minutes, with --quick 4)
 #   --markdown    also replace the results of these rows in scripts/bench/results, from which
 #                 BENCHMARKS.md and its pictures are written; not with --quick
 #   --profile     only print the cost of each BPF program (sets and restores kernel.bpf_stats_enabled)
@@ -25,18 +25,19 @@ cd "$repository"
 . scripts/bench/budget.sh
 . scripts/bench/capture.sh
 . scripts/bench/holders.sh
+. scripts/bench/explain.sh
 . scripts/bench/top.sh
 . scripts/bench/serve.sh
 . scripts/bench/peers.sh
 . scripts/bench/many.sh
 . scripts/bench/table.sh
 
-rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 serve_seconds=60 contend_seconds=1 serve_torch_seconds=15 only="" profile="" markdown="" measured=""
-peer_seconds=2 peer_torch_seconds=2 budget_alone=4 budget_warm=6 budget_seconds=15 rows="calls contention rate live attach forks torch budget tensors exits capture report holders top serve peers idle memory"
+rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 explains=3 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 serve_seconds=60 contend_seconds=1 serve_torch_seconds=15 only="" profile="" markdown="" measured=""
+peer_seconds=2 peer_torch_seconds=2 budget_alone=4 budget_warm=6 budget_seconds=15 rows="calls contention rate live attach forks torch budget tensors exits capture report holders explain top serve peers idle memory"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 walks=2 walk_rounds=2 walk_seconds=3 serve_seconds=20 contend_seconds=0.3 top_warm=5 top_seconds=5 serve_torch_seconds=6
+    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 walks=2 explains=2 walk_rounds=2 walk_seconds=3 serve_seconds=20 contend_seconds=0.3 top_warm=5 top_seconds=5 serve_torch_seconds=6
       peer_seconds=1 peer_torch_seconds=1 quick=yes ;;
     --only) only=${2:?--only ROWS}; shift ;;
     --markdown) markdown=yes ;;
@@ -132,6 +133,7 @@ measure exits measure_exits
 measure capture measure_capture
 measure report measure_report
 measure holders measure_holders
+measure explain measure_explain measure_replay
 measure top measure_top
 measure serve measure_serve
 measure idle measure_idle

@@ -28,15 +28,11 @@ program=$cache/bin/python$version$suffix
 [ -x "$program" ] && { echo "$program"; exit; }
 
 unavailable() { echo "Python $build cannot be built: $*" >&2; exit 77; }
-for tool in apt-get dpkg-deb make gcc xz; do
+for tool in make gcc xz; do
   command -v $tool >/dev/null || unavailable "no $tool"
 done
-# The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
-mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-  sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
-[ -n "$mirror" ] || unavailable "no Debian mirror is configured"
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -r "$keys" ] || unavailable "no $keys"
+# shellcheck source=scripts/debian.sh
+. "$repository/scripts/debian.sh"
 
 mkdir -p "$repository/.cache"
 exec 9>"$repository/.cache/python-build.lock" # one at a time
@@ -48,13 +44,7 @@ log=$work/log
 
 # apt_of KIND SUITE: "apt" runs an apt command with only that suite, in its own folder.
 apt_of() {
-  local folder=$work/$2
-  mkdir -p "$folder"/{lists/partial,archives/partial,none}
-  : >"$folder/status"
-  printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$1" "$mirror" "$2" "$keys" >"$folder/suite.sources"
-  options=(-q -o "Dir::Etc::sourcelist=$folder/suite.sources" -o "Dir::Etc::sourceparts=$folder/none" -o "Dir::State::Lists=$folder/lists"
-    -o "Dir::Cache=$folder" -o "Dir::State::status=$folder/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
-    -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
+  debian_configure "$work/$2" "$1" main "$2" >"$log" || unavailable "$(cat "$log")"
   timeout 300 apt-get "${options[@]}" update >"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
 }
 

@@ -7,7 +7,7 @@
 debian_configure() {
   local work=$1 types=$2 components=$3 mirror suite tool keys=/usr/share/keyrings/debian-archive-keyring.gpg
   shift 3
-  for tool in apt-get apt-cache dpkg-deb xz; do
+  for tool in apt-get apt-cache dpkg-deb; do
     command -v $tool >/dev/null || { echo "no $tool"; return 1; }
   done
   # "URIs: MIRROR" or "deb MIRROR SUITE main".
@@ -22,7 +22,7 @@ debian_configure() {
   done >"$work/debian.sources"
   options=(-q -o "Dir::Etc::sourcelist=$work/debian.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
     -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
-    -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
+    -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
 }
 
 # debian_unpack WORK PACKAGE VERSION FOLDER: downloads a package and unpacks it to FOLDER, which is

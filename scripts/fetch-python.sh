@@ -20,29 +20,16 @@ program=$cache/python$version
 [ -x "$program" ] && { echo "$program"; exit; }
 
 unavailable() { echo "Python $version of Debian $suite is unavailable: $*" >&2; exit 77; }
-for tool in apt-get apt-cache dpkg-deb; do
-  command -v $tool >/dev/null || unavailable "no $tool"
-done
-# The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
-mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-  sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
-[ -n "$mirror" ] || unavailable "no Debian mirror is configured"
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -r "$keys" ] || unavailable "no $keys"
-
+# shellcheck source=scripts/debian.sh
+. "$repository/scripts/debian.sh"
 mkdir -p "$repository/.cache"
 exec 9>"$cache.lock"
 flock 9
 [ -x "$program" ] && { echo "$program"; exit; }
 work=$(mktemp -d "$cache.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{lists/partial,archives/partial,none,root}
-printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$mirror" "$suite" "$keys" >"$work/suite.sources"
-options=(-q -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
-  -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
-  -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
-: >"$work/status"
 log=$work/log
+debian_configure "$work" deb main "$suite" >"$log" || unavailable "$(cat "$log")"
 timeout 300 apt-get "${options[@]}" update >"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
 # The interpreter and all dependencies, as if nothing were installed.
 packages=$(apt-cache "${options[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \

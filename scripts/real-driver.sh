@@ -7,8 +7,8 @@
 # loader looks for them (testdata/simdriver/README.md). It installs nothing and changes none of
 # NVIDIA's files.
 #
-# --math also unpacks cuBLAS, NCCL and the other libraries that Debian's PyTorch links to, and
-# PyTorch's library of kernels: 1.5 GB to download, 4 GB unpacked. --offline uses what an earlier run
+# --math also unpacks cuBLAS, NCCL and the other libraries that Debian's PyTorch links to, PyTorch's
+# library of kernels, NPP, nvJPEG and a static NCCL: 1.6 GB to download, 4.3 GB unpacked. --offline uses what an earlier run
 # has unpacked. If a package is unavailable, it prints "skipped: REASON" and ends with 0.
 #
 # Where Debian no longer has the source package, OPEN_MODULES=FOLDER names a git clone of the
@@ -35,6 +35,8 @@ esac
 driver=$1
 math_packages="libcudart12 libcublas12 libcublaslt12 libcufft11 libcurand10 libcusparse12 libcusolver11 libnvjitlink12 libnvtoolsext1
   libnccl2 libtorch-cuda-2.6"
+# Those that only the tests of names need.
+math_packages+=" libnvjpeg12 libnppc12 libnppisu12 libnccl-dev"
 headers_of="src/common/sdk/nvidia/inc src/nvidia/arch/nvalloc/unix/include kernel-open/common/inc kernel-open/nvidia-uvm"
 libs=$PWD/.cache/real-libs
 cache=$PWD/.cache/simdriver
@@ -127,10 +129,10 @@ link_libraries() {
   local package file name
   mkdir -p "$1"
   for package in $packages $runtime ${math:+$math_packages}; do
-    find "$(unpacked "$package")" -type f -name 'lib*.so.*' | while read -r file; do
-      name=$(readelf -d "$file" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
-      ln -sf "$file" "$1/${name:-$(basename "$file")}"
-      ln -sf "$file" "$1/$(basename "$file")" # libcuda asks for libnvidia-ptxjitcompiler.so.VERSION
+    find "$(unpacked "$package")" -type f \( -name 'lib*.so.*' -o -name 'lib*_static.a' \) | while read -r file; do
+      name=$(readelf -d "$file" 2>/dev/null | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+      ln -sfr "$file" "$1/${name:-$(basename "$file")}"
+      ln -sfr "$file" "$1/$(basename "$file")" # libcuda asks for libnvidia-ptxjitcompiler.so.VERSION
     done
   done
 }

@@ -20,7 +20,7 @@ tracer_tests() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   binary=$work/tracer.test
-  go test -c -o "$binary" ./tracer 2>"$work/log" || { cat "$work/log"; return 1; }
+  go test -c -vet=off -ldflags=-w -o "$binary" ./tracer 2>"$work/log" || { cat "$work/log"; return 1; }
   sim=$(scripts/real-driver.sh --offline "${VRAMPROF_DRIVER:-535}")
   case $sim in skipped:*) echo "$sim"; return ;; esac
   for name in "$@"; do

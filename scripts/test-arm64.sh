@@ -12,6 +12,6 @@ setup_go
 pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./tracer/deadline ./symbolize/internal/dwarf ./report/format ./report/frames ./report/timeline"
 [ "${1:-}" = --ci ] && pure="./bpf ./tracer/cudaapi ./tracer/probepoint ./symbolize/internal/dwarf" || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/compare ./report/text ./report/json ./report/profile ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
-if [ "${1:-}" = --ci ]; then go build -o /dev/null ./cmd/vramprof; else go vet ./...; fi
+if [ "${1:-}" = --ci ]; then go build -ldflags=-w -o /dev/null ./cmd/vramprof; else go vet ./...; fi
 simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but qemu-aarch64-static is not installed to run the tests"; exit 77; }
-go test -short -vet=off -timeout 30m -exec "$simulator" $pure
+go test -short -vet=off -ldflags=-w -timeout 30m -exec "$simulator" $pure

@@ -12,4 +12,4 @@ temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 go build -o "$temporary/vramprof" ./cmd/vramprof
 testdata/fakecuda/build.sh "$temporary/cuda" >/dev/null
-LD_LIBRARY_PATH=$temporary/cuda VRAMPROF_SERVE_PAGE=$temporary/vramprof go test ./report/html -run PageOfServe -v -count 1
+LD_LIBRARY_PATH=$temporary/cuda VRAMPROF_SERVE_PAGE=$temporary/vramprof go test ./report/html -run 'PageOfServe|LivePage$' -v -count 1

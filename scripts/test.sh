@@ -9,21 +9,44 @@ if [ "$(id -u)" = 0 ]; then
   . scripts/install.sh
   setup test || exit 1
 fi
-results=$(mktemp)
-fuzzed=$(mktemp)
-booted=$(mktemp)
-checked=$(mktemp)
-fetched=$(mktemp)
-trap 'rm -f "$results" "$results.failed" "$fuzzed" "$booted" "$checked" "$fetched"; [ -z "${fuzz:-}${kernels:-}${checks:-}${fetch:-}" ] || kill ${fuzz:-} ${kernels:-} ${checks:-} ${fetch:-} 2>/dev/null' EXIT
+work=$(mktemp -d)
+results=$work/results
+touch "$results"
+# What runs beside something else, by name: its process, then its exit status. Its output is in a file.
+declare -A beside=() ended=()
+trap 'rm -rf "$work"; [ ${#beside[@]} = 0 ] || kill "${beside[@]}" 2>/dev/null' EXIT
 
-# step NAME COMMAND…: runs a check, and notes the outcome.
-step() {
-  local name=$1 output status begin=$SECONDS
+# begin NAME COMMAND…: runs a command beside what follows.
+begin() {
+  local name=$1
   shift
-  output=$("$@" 2>&1)
+  "$@" >"$work/$name" 2>&1 &
+  beside[$name]=$!
+}
+
+# await NAME: waits for it.
+await() {
+  wait "${beside[$1]}"
+  ended[$1]=$?
+  unset "beside[$1]"
+}
+
+# end NAME: waits for it, and shows its output.
+end() {
+  await "$1"
+  cat "$work/$1"
+}
+
+# step NAME COMMAND…: runs a check, and notes the outcome. Two processors bound the suite, so that what
+# counts is the processor time of a step, its children's too.
+TIMEFORMAT='      these tests took %0Rs, of the processors %0Us and %0Ss in the kernel'
+step() {
+  local name=$1 output status begin=$SECONDS used=$work/used.$BASHPID TIMEFORMAT='%0Us and %0Ss in the kernel'
+  shift
+  { time output=$("$@" 2>&1); } 2>"$used"
   status=$?
   case $status in
-    0) printf 'ok    %s\t%ds\n' "$name" $((SECONDS - begin)); echo pass >>"$results" ;;
+    0) printf 'ok    %s\t%ds, of the processors %s\n' "$name" $((SECONDS - begin)) "$(cat "$used")"; echo pass >>"$results" ;;
     77) echo "skip  $name: $output"; echo skip >>"$results" ;;
     *) printf 'FAIL  %s\n%s\n' "$name" "$output"; echo fail >>"$results" ;;
   esac
@@ -34,9 +57,15 @@ formatted() {
   files=$(gofmt -l $(go list -f '{{.Dir}}' ./...)) && [ -z "$files" ] || { echo "run gofmt -w on: $files"; return 1; }
 }
 
-# tests [FLAG…] PACKAGE…: runs go test and shows only failures and skips.
+# tests [FLAG…] PACKAGE…: runs go test and shows only failures and skips. Other tests may run beside
+# them, so that their results come together at the end. go vet has seen them all. Their programs have no
+# DWARF, which takes half of the time to link one.
 tests() {
-  go test -json "$@" | python3 scripts/gotest.py "$results" || grep -q '^fail' "$results" || echo fail >>"$results"
+  local own
+  own=$(mktemp -p "$work")
+  time go test -json -vet=off -ldflags=-w "$@" | python3 scripts/gotest.py "$own" || grep -q '^fail' "$own" || echo fail >>"$own"
+  cat "$own" >>"$results"
+  [ ! -e "$own.failed" ] || cat "$own.failed" >>"$results.failed"
 }
 
 # Fetches the real PyTorch for the tests that trace it. Skipped where its packages are not available.
@@ -61,62 +90,88 @@ driver() {
   case $answer in skipped:*) echo "$answer"; return 77 ;; esac
 }
 
-# What comes over the network is fetched while the first checks need the processors.
-(
+# PyCUDA for the test of its names. Skipped likewise.
+pycuda() {
+  local answer
+  answer=$(scripts/real-library.sh pycuda 2>&1) || { echo "$answer"; return 1; }
+  case $answer in skipped:*) echo "$answer"; return 77 ;; esac
+}
+
+# What comes over the network is fetched while the first checks and tests need the processors. A test that
+# needs it waits for its lock.
+fetching() {
   step "real PyTorch" pytorch
   step "PyTorch's viewer" viewer
   step "NVIDIA's driver 550" driver 550
   step "NVIDIA's driver 535" driver 535
-) >"$fetched" 2>&1 &
-fetch=$!
+  step "PyCUDA" pycuda
+}
+begin fetched fetching
 step gofmt formatted
-step "go vet" go vet ./...
-wait "$fetch"
-fetch=''
-cat "$fetched"
+go list -export -f '' ./... >/dev/null 2>&1 # compiles all once, before several commands need it
+
+# Packages whose tests trace nothing and start no program with CUDA, and take a minute or more of processor time together.
+light='/(report|symbolize)(/|$)|/tracer/(capture|ledger)(/|$)|/internal/(allocsim|docs|importrules|pickle)$'
+# What needs the real PyTorch or a browser, and begins first, since it takes longest.
+heavy='/internal/(whatif|snapshot|realtorch)$|/report/(export|html)$'
+# Other packages that trace nothing.
+pure='/tracer/(clock|fileid|oom|procfs|shares|stacks)(/|$)'
+packages=$(go list ./...)
+choose() { grep -E "$1" <<<"$packages" | grep -vE "${2:-^$}"; }
+
 # What only needs processor time runs while the tests mostly wait.
-(
+light() {
+  renice -n 19 "$BASHPID" >/dev/null
+  step "go vet" go vet ./...
+  # shellcheck disable=SC2046 # folders of Go packages have no spaces
+  tests $(choose "$light" "$heavy")
+}
+begin light light
+checking() {
   chrt -i -p 0 "$BASHPID"
   step staticcheck go tool staticcheck ./...
   step "generated files" scripts/check-generated.sh
   step "arm64" scripts/test-arm64.sh --ci
-) >"$checked" 2>&1 &
-checks=$!
-# Runs some fuzz targets, other ones each time, while the tests mostly wait: two of those that read hostile heaps,
-# allocators and requests, and others.
+}
+begin checked checking
+# Runs four fuzz targets, other ones each time, while the tests mostly wait: two of those that read hostile heaps,
+# allocators and requests, and two others.
 fuzz_some() {
   trap 'kill $! 2>/dev/null; exit 130' TERM
-  chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" 'holders\.Fuzz(Damaged|Read)Image|allocator\.FuzzRead|web\.FuzzRequests' 2 &
+  chrt -i 0 scripts/fuzz.sh --blind "${FUZZ_TIME:-4s}" 'holders\.Fuzz(Damaged|Read)Image|allocator\.FuzzRead|web\.FuzzRequests' 2 &
   wait $! || return
-  chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" . 4 &
+  chrt -i 0 scripts/fuzz.sh --blind "${FUZZ_TIME:-4s}" . 2 &
   wait $!
 }
-fuzz_some >"$fuzzed" 2>&1 &
-fuzz=$!
+begin fuzzed fuzz_some
 # Boots the oldest and the newest kernel meanwhile: their clocks count instructions, so load does not matter.
-chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &
-kernels=$!
+begin booted chrt -i 0 scripts/test-kernels.sh --ci
 # go test cannot cache the results of tests that trace, because it does not know the traced programs as
-# inputs. Packages run one by one: some tests fail when others slow them down.
-pure='/tracer/(booking|capture|clock|defects|fileid|functions|ledger|oom|patience|procfs|shares|stacks|tensors)(/|$)'
-# They come first, beside staticcheck: the checks after it begin many processes, which tests of a tracer
-# that follows every process notice.
-# shellcheck disable=SC2046 # folders of Go packages have no spaces
-tests -count=1 -p 1 $(go list ./tracer/... ./cmd/... | grep -vE "$pure|/test/leaks$")
+# inputs. Those of package tracer mostly wait, and trace only programs of their own: packages that read
+# processes run beside them, one by one. The others run after each other: some tests fail when others slow them down.
+begin traced tests -count=1 ./tracer
 # shellcheck disable=SC2046
-tests $(go list ./... | grep -E "$pure") $(go list ./... | grep -vE '/(tracer|cmd)(/|$)')
+tests -count=1 -p 1 $(choose /tracer/ "$light|$pure")
+end traced
+end fetched
+# One binary for all tests that run the command.
+export VRAMPROF=$work/vramprof
+go build -buildvcs=false -ldflags=-w -o "$VRAMPROF" ./cmd/vramprof || unset VRAMPROF
+tests -count=1 -p 2 ./cmd/vramprof ./cmd/vramprof/test/accuracy
+tests -count=1 ./cmd/vramprof/test/e2e
+# These begin many processes, which tests of a tracer that follows every process notice.
+# shellcheck disable=SC2046
+begin others tests $(choose "$heavy") $(choose . "/(tracer|cmd)(/|$)|$light|$heavy") $(choose "$pure")
 
 # Asks the questions of gpu-check.sh on NVIDIA's libraries over a simulated kernel driver.
 simulated() {
-  local binary driver answer status=0
+  local driver answer status=0
   [ "$(id -u)" = 0 ] || { echo "tracing needs root"; return 77; }
-  binary=$(mktemp)
-  go build -buildvcs=false -o "$binary" ./cmd/vramprof || return 1
+  [ -n "${VRAMPROF:-}" ] || { echo "vramprof does not build"; return 1; }
   for driver in 550 535; do
-    answer=$(VRAMPROF=$binary scripts/sim-check.sh $driver/t4 2>&1) && status=0 || status=1
+    answer=$(scripts/sim-check.sh $driver/t4 2>&1) && status=0 || status=1
     case $answer in skipped:*) status=77 ;; *) break ;; esac
   done
-  rm -f "$binary"
   echo "$answer"
   return $status
 }
@@ -132,25 +187,25 @@ on_real_libraries() {
 }
 step "tests on NVIDIA's libraries" on_real_libraries
 
+end others
+# Leak verdicts depend on how programs run over time: only what has the processor when nobody else wants it
+# runs beside them.
+end light
+tests -count=1 ./cmd/vramprof/test/leaks
+end checked
+
 fuzzing() {
-  [ "$fuzz_status" = 0 ] || { cat "$fuzzed"; return 1; }
+  [ "${ended[fuzzed]}" = 0 ] || { cat "$work/fuzzed"; return 1; }
 }
-wait "$checks"
-checks=''
-cat "$checked"
-wait "$fuzz"
-fuzz_status=$? fuzz=''
+await fuzzed
 step fuzzing fuzzing
 
 in_kernels() {
-  cat "$booted"
-  return "$kernels_status"
+  cat "$work/booted"
+  return "${ended[booted]}"
 }
-wait "$kernels"
-kernels_status=$? kernels=''
+await booted
 step kernels in_kernels
-# Leak verdicts depend on how programs run over time: nothing else runs beside them.
-tests -count=1 ./cmd/vramprof/test/leaks
 
 # Nothing runs beside them any more. Many failures have one cause, which this would not find.
 again() {

@@ -9,6 +9,7 @@ _vramprof() {
   if [[ -n ${lines[1]} ]]; then
     _describe vramprof lines
   else
+    compset -P '--[a-z.-]#='
     _files
   fi
 }

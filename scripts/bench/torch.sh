@@ -6,19 +6,9 @@
 # variants take turns in one training, each just after a window alone: two processes differ by more
 # than what is measured.
 measure_torch() {
-  local answer p round sleep variant
-  answer=$("$repository/scripts/real-torch.sh") || exit 1
-  case $answer in skipped:*) section "PyTorch"; echo "  $answer"; return ;; esac
-  { read -r torch_root; read -r torch_cuda; } <<< "$answer"
-  torch_c10=$(find "$torch_root/usr/lib" -name 'libc10.so.2*' -type f | head -n 1)
-  mkfifo "$work/train"
-  local train_in fd
-  exec {train_in}<> "$work/train"
-  exec {fd}< <(exec env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site" \
-    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --serve 2>&1 < "$work/train")
-  p=$!
-  output[$p]=$fd
-  train "$torch_warm" 0
+  local p train_in round sleep variant
+  start_training "PyTorch"
+  [ -n "$p" ] || return 0
   for ((round = 1; round <= torch_rounds; round++)); do
     for variant in floor sampled every; do
       progress "PyTorch, round $round of $torch_rounds: $variant"
@@ -38,9 +28,7 @@ measure_torch() {
       end "$attached"
     done
   done
-  exec {train_in}>&-
-  end "$p" TERM
-  rm "$work/train"
+  end_training
   section "training loop of PyTorch 2.6, 441 tensors a step, medians of $torch_rounds rounds"
   torch_row "alone, steps/s" none 0
   torch_row "  empty probe" floor 0
@@ -50,6 +38,29 @@ measure_torch() {
   torch_row "  empty probe" floor 0.02
   torch_row "  default sample" sampled 0.02 "≤ 1.02" 1.02
   torch_row "  every tensor's stack" every 0.02
+}
+
+# start_training SECTION: starts the training $p, or prints why there is none, and $p is empty.
+start_training() {
+  local answer fd torch_root torch_cuda
+  p=''
+  answer=$("$repository/scripts/real-torch.sh") || exit 1
+  case $answer in skipped:*) section "$1"; echo "  $answer"; return ;; esac
+  { read -r torch_root; read -r torch_cuda; } <<< "$answer"
+  torch_c10=$(find "$torch_root/usr/lib" -name 'libc10.so.2*' -type f | head -n 1)
+  mkfifo "$work/train"
+  exec {train_in}<> "$work/train"
+  exec {fd}< <(exec env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site" \
+    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --serve 2>&1 < "$work/train")
+  p=$!
+  output[$p]=$fd
+  train "$torch_warm" 0
+}
+
+end_training() {
+  exec {train_in}>&-
+  end "$p" TERM
+  rm "$work/train"
 }
 
 # train SECONDS SLEEP: lets the training $p run, and sets $per_second to its steps.

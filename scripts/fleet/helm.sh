@@ -19,10 +19,11 @@ objects() {
 helm lint --strict --kube-version 1.30 --set unprotected=true "$chart" | tail -n 1
 objects default 1.30 --set unprotected=true
 contains "$work/default.yaml" "appArmorProfile:" "hostPID: true" "readOnlyRootFilesystem: true" "allowPrivilegeEscalation: false"
-! grep -q 'SYS_ADMIN\|privileged: true\|runtimeClassName' "$work/default.yaml" || fail "too many rights by default"
+! grep -q 'SYS_ADMIN\|^ *- SYSLOG\|privileged: true\|runtimeClassName' "$work/default.yaml" || fail "too many rights by default"
 
-objects older 1.28 --set sysAdmin=true --set unprotected=true
+objects older 1.28 --set sysAdmin=true --set syslog=true --set unprotected=true
 contains "$work/older.yaml" "container.apparmor.security.beta.kubernetes.io/vramprof: unconfined" "- SYS_ADMIN"
+grep -q '^ *- SYSLOG$' "$work/older.yaml" || fail "no SYSLOG, which was asked for"
 ! grep -q appArmorProfile: "$work/older.yaml" || fail "a field that Kubernetes 1.28 does not know"
 
 cat >"$work/all.yml" <<END

@@ -15,7 +15,7 @@ AUTOGRAD = "torch::autograd::Engine::"
 
 def python_frames(stacks):
     """Returns whether stacks of tensors have Python frames: True, False, or None if no stack shows it."""
-    asked = [s for s in stacks if not any(f["function"] == "[no stack]" or f["function"].startswith(AUTOGRAD) for f in s)]
+    asked = [s for s in stacks if not any(f["function"].startswith("[no stack trace") or f["function"].startswith(AUTOGRAD) for f in s)]
     return any(f["language"] == "python" for s in asked for f in s) if asked else None
 
 

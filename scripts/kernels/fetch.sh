@@ -13,7 +13,8 @@ shift 2
 case $arch in amd64) series=$name ;; *) series=$arch-$name ;; esac
 file=vmlinuz
 [ "$name" != packages ] || file=root
-cache=$(dirname "$(dirname "$(dirname "$(realpath "$0")")")")/.cache/kernels
+repository=$(dirname "$(dirname "$(dirname "$(realpath "$0")")")")
+cache=$repository/.cache/kernels
 mkdir -p "$cache"
 
 cached() { # prints the cached kernel or folder if there is one
@@ -30,25 +31,14 @@ fresh && exit
 exec 9>"$cache/$series.lock"
 flock 9
 fresh && exit
-for tool in apt-get apt-cache dpkg-deb; do
-  command -v $tool >/dev/null || unavailable "$tool is not installed"
-done
-# The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
-mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-  sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
-[ -n "$mirror" ] || unavailable "no Debian mirror is configured"
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -r "$keys" ] || unavailable "$keys does not exist"
-
+# shellcheck source=scripts/debian.sh
+. "$repository/scripts/debian.sh"
 work=$(mktemp -d "$cache/$series.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{lists/partial,archives/partial,none,root}
-printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nArchitectures: %s\nSigned-By: %s\n' "$mirror" "$suite" "$arch" "$keys" >"$work/suite.sources"
-options=(-q -o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
-  -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
-  -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
-: >"$work/status"
+mkdir "$work/root"
 log=$work/log
+debian_configure "$work" deb main "$suite" >"$log" || unavailable "$(cat "$log")"
+options+=(-o "APT::Architecture=$arch" -o "APT::Architectures=$arch")
 timeout 200 apt-get "${options[@]}" update >"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
 
 # download PACKAGE…: unpacks packages of the suite into $work/root.

@@ -11,6 +11,7 @@
 #   later      notices a program that starts later by its mappings
 #   first      arm64: which first instructions of functions the kernel simulates or steps
 #   threads    four threads that preempt each other have their own stacks
+#   marked     stacks are whole across pages that NUMA balancing has marked
 #   memory     maps use as much kernel memory as "vramprof check" computes; for test-memory.sh
 #   warnings   the kernel has logged no warning
 export FAKECUDA_DIR=/fake VRAMPROF=/t/vramprof PYTHONDONTWRITEBYTECODE=1 VRAMPROF_TEST_SLOWNESS=4
@@ -33,6 +34,7 @@ step() {
     later) test_of e2e.test TestLaterProgramIsTracedAfterASecond ;;
     first) test_of tracer.test TestFirstInstructionsAreSimulatedOrStepped ;;
     threads) test_of e2e.test TestPreemptedThreadsGetTheirOwnStacks ;;
+    marked) test_of tracer.test TestStacksAreWholeAcrossMarkedPages ;;
     memory) test_of tracer.test TestKernelSaysThatMapsTakeWhatIsComputed ;;
     warnings) ! dmesg | grep -A 25 -E 'WARNING: |BUG: |Oops' ;;
     *) echo "no step $1"; false ;;

@@ -10,7 +10,7 @@ of() { sed -n "s/^$1 //p" /proc/vmstat; }
 seconds=$1 row=0
 shift
 rows=$*
-/t/vramprof check | grep NUMA
+/t/vramprof check | grep -A 4 NUMA
 
 # measure LABEL COMMAND…
 measure() {

@@ -9,7 +9,8 @@
 #include <strings.h>
 #include <time.h>
 
-#define MAX_CONTEXTS 64
+#define MAX_CONTEXTS 1280
+#define MAX_GREENS 64
 #define STACK_MAX 16
 #define DEINITIALIZED_STATE 0x321cba00
 
@@ -24,7 +25,7 @@ static uint64_t context_bytes;
 static bool forked;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct context contexts[MAX_CONTEXTS];
-static struct context greens[MAX_CONTEXTS]; // aliases of primary contexts
+static struct context greens[MAX_GREENS]; // aliases of primary contexts
 static _Atomic int context_high = MAX_GPUS;
 
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
@@ -167,7 +168,7 @@ struct context *context_at(uint64_t address)
 
 static bool is_context(const struct context *c)
 {
-	if (c >= greens && c < greens + MAX_CONTEXTS)
+	if (c >= greens && c < greens + MAX_GREENS)
 		return c->stands_for != NULL;
 	return c >= contexts && c < contexts + MAX_CONTEXTS && (c->active || c->primary);
 }
@@ -251,7 +252,7 @@ int context_of_green(struct context **out, int device)
 	struct context *c;
 	int result = impl_cuDevicePrimaryCtxRetain(&c, device);
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < MAX_CONTEXTS && result == SUCCESS; i++)
+	for (int i = 0; i < MAX_GREENS && result == SUCCESS; i++)
 		if (!greens[i].stands_for) {
 			greens[i].stands_for = c;
 			greens[i].ordinal = device;

@@ -93,6 +93,34 @@ def random():
     return g
 
 
+def buffer():
+    p = pointer()
+    check(nccl.ncclMemAlloc(by(p), ctypes.c_size_t(8 << 20)))
+    return p
+
+
+def factors():
+    info = pointer()
+    check(sparse.cusparseCreateCsrilu02Info(by(info)))
+    return info
+
+
+def picture():
+    h, memory = pointer(), pointer()
+    check(jpeg.nvjpegCreateSimple(by(h)))
+    check(jpeg.nvjpegBufferDeviceCreate(h, None, by(memory)))
+    check(jpeg.nvjpegBufferDeviceResize(memory, ctypes.c_size_t(3 << 20), None))
+    return memory
+
+
+def plane():
+    new = npp.nppiMalloc_8u_C1
+    new.restype = ctypes.c_void_p
+    p = new(4000, 4000, by(ctypes.c_int()))
+    assert p
+    return p
+
+
 ctypes.CDLL("libcuda.so.1")
 cuda = library("libcudart.so.12")
 nccl = library("libnccl.so.2")
@@ -100,6 +128,10 @@ blas = library("libcublas.so.12")
 fft = library("libcufft.so.11")
 solve = library("libcusolver.so.11")
 rand = library("libcurand.so.10")
+sparse = library("libcusparse.so.12")
+jpeg = library("libnvjpeg.so.12")
+library("libnppc.so.12")
+npp = library("libnppisu.so.12")
 print("loaded", flush=True)
 sys.stdin.readline()
 a, b, c = array(N * N), array(N * N), array(N * N)
@@ -114,5 +146,6 @@ multiply(h, stream())
 plan = transform(1 << 20)
 s = solver()
 generator = random()
+kept = buffer(), factors(), picture(), plane()
 print("ready", flush=True)
 sys.stdin.readline()

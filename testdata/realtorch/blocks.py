@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """blocks.py FOLDER [STEPS [SEED]]: allocates at random on all GPUs: on streams, for other streams, in pools, in CUDA
 graphs and beyond the memory. At each point it writes what PyTorch reports to FOLDER/truth.json,
-prints a line, and waits for a line. Tests compare what vramprof reads from outside."""
+prints a line, and waits for a line. Tests compare what vramprof reads from outside. With BLOCKS_WAIT=1 it waits for
+a line before it allocates."""
 import json
+import os
 import random
 import sys
 
@@ -12,6 +14,8 @@ folder = sys.argv[1]
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 4
 dice = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
 torch.backends.cudnn.enabled = False
+if os.environ.get("BLOCKS_WAIT"):
+    sys.stdin.readline()
 gpus = range(torch.cuda.device_count())
 streams = [[torch.cuda.Stream(g) for _ in range(4)] for g in gpus]
 pools = [torch.cuda.MemPool() for _ in range(2)]

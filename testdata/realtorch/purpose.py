@@ -7,7 +7,8 @@
 Points: "begin" with --begin, "trained" (before the next step), "forward" (the graph of a step is kept), "backward" (gradients are kept), "end".
 Each point is a line of JSON with the bytes of each purpose, of whole blocks of PyTorch's allocator, each once and in the first
 purpose that applies: weights, gradients, state, buffers, inputs, saved (for the backward pass). The latter are those of
-the same step before, by torch.autograd.graph.saved_tensors_hooks. With --peak, "warm" comes after the first step, and "peak" before the end: the same of the moment
+the same step before, by torch.autograd.graph.saved_tensors_hooks; "modules" has them by the innermost module that was called when each was saved first.
+With --peak, "warm" comes after the first step, and "peak" before the end: the same of the moment
 at which most was allocated, as records of PyTorch and saved_tensors_hooks in each step show it; "other" is the rest."""
 import argparse, contextlib, json, os, sys
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -98,8 +99,8 @@ class Training:
         with torch.autocast("cuda", torch.float16, enabled=self.kind == "amp"):
             return F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
 
-    def purposes(self, inputs=(), saved=()):
-        """Returns the bytes of blocks by purpose, and adds storages that autograd has saved under "saved"."""
+    def purposes(self, inputs=(), saved={}):
+        """Returns the bytes of blocks by purpose, and adds storages that autograd has saved under "saved", with their modules."""
         seen, sums = set(), {}
         blocks = {b["address"]: b["size"] for s in torch.cuda.memory._snapshot()["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
 
@@ -118,39 +119,49 @@ class Training:
         add("state", of(v for s in self.optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)))
         add("buffers", of(self.model.buffers()))
         add("inputs", of(inputs))
+        modules = {}
+        for address in set(saved) - seen - {0}:
+            modules[saved[address]] = modules.get(saved[address], 0) + blocks[address]
         add("saved", saved)
-        return sums
+        return sums | dict(modules=modules)
 
     def saves(self):
         """Returns what a step saves for its backward pass, as saved_tensors_hooks of torch.autograd see it."""
-        saved = set()
+        saved, called = {}, [""]
 
         def keep(tensor):
             if tensor.is_cuda:
-                saved.add(tensor.untyped_storage().data_ptr())
+                saved.setdefault(tensor.untyped_storage().data_ptr(), called[-1])
             return tensor.detach()  # an output that the graph kept would keep the graph
 
         x, y = self.batch()
+        called_by = []
+        for name, module in self.model.named_modules(prefix="training.model"):
+            called_by.append(module.register_forward_pre_hook(lambda *_, name=name: called.append(name)))
+            called_by.append(module.register_forward_hook(lambda *_: called.pop() and None))
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = self.loss(x, y)
-        return self.purposes((x, y), saved)["saved"]
+        for registered in called_by:
+            registered.remove()
+        return self.purposes((x, y), saved)
 
-    def report(self, name, inputs=(), saved=0, purposes=None):
+    def report(self, name, inputs=(), saved=0, purposes=None, modules={}):
         sums = purposes or self.purposes(inputs) | dict(saved=saved)
+        sums.pop("modules", None)
         device = dict(device=0, allocated=torch.cuda.max_memory_allocated() if name == "peak" else torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
-        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], purposes=sums)), flush=True)
+        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], purposes=sums, modules=modules)), flush=True)
         if jobs.point.wait:
             jobs.point.wait = sys.stdin.readline() != ""
 
     def step(self, point=False, peak=None):
-        saved = self.saves() if point else 0
+        saved = self.saves() if point else {}
         x, y = self.batch()
         with peak.saved() if peak else contextlib.nullcontext():
             loss = self.loss(x, y)
         if peak:
             peak.mark(self, (x, y))
         if point:
-            self.report("forward", (x, y), saved)
+            self.report("forward", (x, y), saved["saved"], modules=saved["modules"])
         self.scaler.scale(loss).backward()
         if peak:
             peak.mark(self, (x, y))

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""running.py FOLDER LIVE SECONDS: allocates and frees without a pause, with LIVE blocks and 40 that stay on one GPU, on
-streams and for other streams, while PyTorch records each event. It prints "running" when it begins. At the end it writes to
+"""running.py FOLDER LIVE SECONDS [PAUSE]: allocates and frees without a pause, or with one of PAUSE seconds after each 997
+allocations, with LIVE blocks and 40 that stay on one GPU, on streams and for other streams, while PyTorch records each
+event. It prints "running" when it begins, and ends early at a SIGUSR1. At the end it writes to
 FOLDER/events.json the time of each event in µs of the Unix time, 1 for a block that was given out, 2 for one that
 the program freed and 0 for one that waits for no stream any more, its address and its size."""
 import json
 import random
+import signal
 import sys
 import time
 
 import torch
 
 folder, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+pause = float(sys.argv[4]) if len(sys.argv) > 4 else 0
+asked_to_end = []
+signal.signal(signal.SIGUSR1, lambda *_: asked_to_end.append(True))
 torch.backends.cudnn.enabled = False
 torch.cuda.init()
 torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=20_000_000)
@@ -34,8 +39,10 @@ for i in range(3):
     step(i)
 print("running", flush=True)
 end, i = time.monotonic() + seconds, 0
-while time.monotonic() < end:
+while time.monotonic() < end and not asked_to_end:
     step(i)
+    if pause:
+        time.sleep(pause)
     i += 1
     if i % 50 == 0:
         torch.cuda.empty_cache()

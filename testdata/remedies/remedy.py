@@ -6,8 +6,11 @@ A job is a function of a Remedy. run() calls it and prints one line of JSON:
 "allocated" and "reserved" are PyTorch's own peaks in bytes; "failed" is whether it ran out of memory. With --record,
 PyTorch's recorder writes what the allocator was asked for; record() has the format.
 
+With --point N, the job stops before its N-th backward pass: it prints "begin" before it does anything and "read" then, and after a line of
+stdin "truth", each as testdata/realtorch/purpose.py does, with the bytes by purpose of its own models, optimizers and graph.
+
 The losses are zeros on the fake CUDA. Sizes and the order of allocations are those of a GPU."""
-import argparse, ast, json, os, sys
+import argparse, ast, gc, json, os, sys
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -20,6 +23,7 @@ REMEDIES = ("drop-line", "checkpoint", "set-to-none", "eight-bit", "half", "batc
 class Remedy:
     def __init__(self, names, record):
         self.names, self.record = dict(names), record
+        self.models, self.optimizers = [], []
 
     def __getitem__(self, name):
         assert name in REMEDIES, name
@@ -42,7 +46,8 @@ class Remedy:
 
     def model(self, module):
         module = module.cuda()
-        return module.bfloat16() if self["half"] else module
+        self.models.append(module.bfloat16() if self["half"] else module)
+        return self.models[-1]
 
     def input(self, *shape, device="cuda"):
         return torch.empty(*shape, device=device, dtype=torch.bfloat16 if self["half"] else torch.float32)
@@ -65,6 +70,7 @@ class Remedy:
                 p.grad = None
         if self["shard"]:
             optimizer.zero_grad = zero_grad
+        self.optimizers.append(optimizer)
         return optimizer
 
     def share(self, parameters):
@@ -157,9 +163,73 @@ def guess(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+class Point:
+    """Stops the job before a backward pass, and tells then what its memory is for."""
+
+    def __init__(self, remedy, before):
+        self.remedy, self.left = remedy, before
+        self.backward, torch.Tensor.backward = torch.Tensor.backward, lambda *a, **k: self.call(*a, **k)
+        self.say("begin")
+
+    def say(self, name, **more):
+        device = dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
+        print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], **more)), flush=True)
+        sys.stdin.readline()
+
+    def call(self, loss, *arguments, **options):
+        self.left -= 1
+        if self.left == 0:
+            self.say("read")
+            self.say("truth", purposes=self.purposes())
+        return self.backward(loss, *arguments, **options)
+
+    def purposes(self):
+        """The bytes of whole blocks by purpose, each block in the first one that applies. Graphs are those of all tensors that Python has."""
+        seen, sums = set(), {}
+        blocks = {b["address"]: b["size"] for s in torch.cuda.memory._snapshot()["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+
+        def add(purpose, tensors):
+            sums.setdefault(purpose, 0)
+            for t in tensors:
+                if isinstance(t, torch.Tensor) and t.is_cuda and (address := t.untyped_storage().data_ptr()) and address not in seen:
+                    seen.add(address)
+                    sums[purpose] += blocks[address]
+
+        tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+        add("weights", [t for t in tensors if isinstance(t, nn.Parameter)])
+        add("gradients", [t.grad for t in tensors if t.is_leaf])
+        add("state", (v for o in self.remedy.optimizers for s in o.state.values() for v in s.values()))
+        add("buffers", (b for m in self.remedy.models for b in m.buffers()))
+        saved, seen_nodes = [], set()
+        for t in tensors:
+            saved_by(t.grad_fn, seen_nodes, saved)
+        add("saved", saved)
+        return sums
+
+
+def saved_by(node, seen, found):
+    """Adds the tensors that the graph below a grad_fn keeps for the backward pass."""
+    nodes = [node]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            if name.startswith("_saved_") or name == "saved_tensors":
+                try:
+                    value = getattr(node, name)
+                except RuntimeError:  # a backward pass has freed it
+                    continue
+                found += value if isinstance(value, (tuple, list)) else (value,)
+        nodes += [below for below, _ in node.next_functions]
+
+
 def run(job):
     p = argparse.ArgumentParser(description=sys.modules[job.__module__].__doc__)
     p.add_argument("--remedy", action="append", default=[], metavar="NAME[=VALUE]", help="what is changed: " + ", ".join(REMEDIES))
+    p.add_argument("--point", type=int, metavar="N", help="stop before the N-th backward pass, and print the purposes of memory")
+    p.add_argument("--wait", action="store_true", help="without an effect: with --point, the job always waits")
     p.add_argument("--record", metavar="FILE", help="write what the allocator was asked for")
     o = p.parse_args()
     remedy = Remedy([(r.partition("=")[0], r.partition("=")[2] or True) for r in o.remedy], o.record)
@@ -167,6 +237,8 @@ def run(job):
     empty = Emptied()
     if o.record:
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="all", max_entries=10**8)
+    if o.point:
+        Point(remedy, o.point)
     failed = False
     try:
         job(remedy)

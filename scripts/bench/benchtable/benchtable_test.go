@@ -159,7 +159,7 @@ calls e p lost 9 8 12
 
 func TestConditionsNameWhatToMeasureAgain(t *testing.T) {
 	r := readText(t, "rate.about", "vramprof 0880c7f-dirty\nload 156.29 44 19, after 0.35")
-	if got := r.conditions(); !strings.Contains(got, "Of 1 results, 1 were") || !strings.Contains(got, "rate (156.29)") {
+	if got := r.conditions(); !strings.Contains(got, "1 results, of which 1 were") || !strings.Contains(got, "rate (156.29)") {
 		t.Error(got)
 	}
 }

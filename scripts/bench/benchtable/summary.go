@@ -76,7 +76,7 @@ func (r *results) conditions() string {
 			busy = append(busy, fmt.Sprintf("%s (%s)", name, first))
 		}
 	}
-	text := fmt.Sprintf("Of %d results, %d were measured with changes that were not committed", len(r.names), len(dirty))
+	text := fmt.Sprintf("%d results, of which %d were measured with changes that were not committed", len(r.names), len(dirty))
 	if len(busy) > 0 {
 		text += ", and these began with a load average above " + strconv.Itoa(maxLoad) + ": " + strings.Join(busy, ", ")
 	}

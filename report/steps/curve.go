@@ -117,10 +117,13 @@ func (s *Steps) period() float64 {
 	return float64(to-min(from, to)) / float64(max(n, 1))
 }
 
+// mostLacking: of so many steps, one may lack where the steps are called exact.
+const mostLacking = 50
+
 // isExact reports whether the steps that were found are all steps, up to one in 50, and nothing
 // else.
 func (s *Steps) isExact() bool {
-	return !s.Lossy && (s.Sure == Certain || s.By == ZeroGrad || s.By == Optimizer && s.regular && 50*s.Missing <= s.Count)
+	return !s.Lossy && (s.Sure == Certain || s.By == ZeroGrad || s.By == Optimizer && s.regular && mostLacking*s.Missing <= s.Count)
 }
 
 // Pace returns how many steps a second the last three quarters have; 0 where that is unknown.
@@ -153,6 +156,8 @@ func (s *Steps) rate(found float64) Rate {
 	switch {
 	case s.Lossy:
 		return Rate{}
+	case s.isExact() && s.By == Optimizer && s.Sure != Certain:
+		return Rate{bytes - bytes/mostLacking, bytes}
 	case s.isExact():
 		return Rate{bytes, bytes}
 	case s.By == Optimizer:

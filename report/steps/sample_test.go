@@ -87,7 +87,7 @@ func TestStepsThatTheSampleLacksAreFoundAndNotCertain(t *testing.T) {
 			if d := int(s.Count) - steps; d < -3 || d > 0 { // of the first steps, nobody knows how many passes each has
 				t.Errorf("%s: %s; the program has %d", name, s.Text(), steps)
 			}
-			if !strings.Contains(s.Text(), " of them only by backward passes, since tensors are sampled") || s.Pace() == 0 || s.Growth(0) != (Rate{mib, mib}) {
+			if !strings.Contains(s.Text(), " of them only by backward passes, since tensors are sampled") || s.Pace() == 0 || s.Growth(0) != (Rate{mib - mib/mostLacking, mib}) { // one in 50 may still be missing
 				t.Errorf("%s: %s, pace %v, growth %+v", name, s.Text(), s.Pace(), s.Growth(0))
 			}
 		}

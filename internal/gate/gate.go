@@ -21,7 +21,7 @@ import (
 // Run runs the command, and judges. Errors are those of the baseline: whatever else fails is a
 // reason for an unknown verdict.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	r := &Result{Verdict: Good, Command: strings.Join(o.Command, " "), Budget: o.Budget, EachLine: o.EachLine, Tool: o.Tool}
+	r := &Result{Verdict: Good, Command: strings.Join(o.Command, " "), Script: newSources(o.Measure.Folder).script(o.Command), Budget: o.Budget, EachLine: o.EachLine, Tool: o.Tool}
 	if o.Baseline != "" {
 		var err error
 		if r.Before, err = readBaseline(o); err != nil {

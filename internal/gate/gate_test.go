@@ -204,6 +204,61 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
+// Code scanning refuses a whole file for one result without a physical location.
+func TestEachResultHasALocation(t *testing.T) {
+	library, own := Line{Function: "init", File: "/opt/lib/x.py", Line: 4, Bytes: 3 << 20}, code("f:1:9:a")
+	for _, c := range []struct {
+		name   string
+		now    []Line
+		script string
+		want   string // places and notifications
+	}{
+		{"the library's line grew: at the own line that holds most", append([]Line{library}, own...), "test.py", "line src/train.py:1 /opt/lib/x.py:4 init holds"},
+		{"no own line: at the script", []Line{library}, "test.py", "line test.py:0 /opt/lib/x.py:4 init holds"},
+		{"no file of the sources", []Line{library}, "", "warning: /opt/lib/x.py:4 init holds"},
+	} {
+		r := &Result{Verdict: Good, Script: c.script, Before: &Measurement{Peak: 12 << 20, Lines: own}, Now: &Measurement{Peak: 12 << 20, Lines: c.now}}
+		r.judge(Options{})
+		var out bytes.Buffer
+		var file sarifLog
+		if err := r.WriteSARIF(&out); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(out.Bytes(), &file); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, x := range file.Runs[0].Results {
+			if len(x.Locations) != 1 {
+				t.Fatalf("%s: a result without a location:\n%s", c.name, out.String())
+			}
+			at, line := x.Locations[0].Physical, 0
+			if at.Region != nil {
+				line = at.Region.Start
+			}
+			got = append(got, fmt.Sprintf("%s %s:%d %s", x.Rule, at.Artifact.URI, line, x.Message.Text))
+		}
+		for _, x := range file.Runs[0].Invocations[0].Notifications {
+			got = append(got, x.Level+": "+x.Message.Text)
+		}
+		if len(got) != 1 || !strings.HasPrefix(got[0], c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestTheScriptOfACommandIsAFileOfTheSources(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "test.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{"python3 -u test.py --n 5": "test.py", "python3 " + folder + "/test.py": "test.py", "pytest": "", "/bin/sh ..": ""} {
+		if got := newSources(folder).script(strings.Fields(command)); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
 func TestASavedBaselineIsReadAgain(t *testing.T) {
 	r := golden(Options{})
 	var out bytes.Buffer

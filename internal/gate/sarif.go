@@ -3,6 +3,7 @@
 package gate
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -53,7 +54,7 @@ type (
 		Rule         string            `json:"ruleId"`
 		Level        string            `json:"level"`
 		Message      sarifText         `json:"message"`
-		Locations    []sarifLocation   `json:"locations,omitempty"`
+		Locations    []sarifLocation   `json:"locations"`
 		Fingerprints map[string]string `json:"partialFingerprints"`
 	}
 	sarifLocation struct {
@@ -82,7 +83,8 @@ var sarifRules = []sarifRule{
 var semVer = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
 
 // WriteSARIF writes what failed: the budget and the peak, at the line that grew or holds most, and
-// each line that grew.
+// each line that grew. Code scanning refuses a whole file for one result without a location: a
+// failure that no file of the sources can be named for becomes a notification.
 func (r *Result) WriteSARIF(w io.Writer) error {
 	run := sarifRun{
 		Tool:       sarifTool{sarifDriver{Name: "vramprof", Rules: sarifRules}},
@@ -94,48 +96,66 @@ func (r *Result) WriteSARIF(w io.Writer) error {
 		}
 	}
 	x := sarifInvocation{Successful: r.Verdict != Unknown}
+	notify := func(level, text string) {
+		x.Notifications = append(x.Notifications, sarifNotification{level, sarifText{text}})
+	}
 	for _, why := range r.Why {
-		x.Notifications = append(x.Notifications, sarifNotification{"error", sarifText{why}})
+		notify("error", why)
 	}
 	if r.Unsure {
-		x.Notifications = append(x.Notifications, sarifNotification{"error", sarifText{r.budgetText()}})
+		notify("error", r.budgetText())
 	}
-	run.Invocations = []sarifInvocation{x}
+	fallback := r.fallback()
+	add := func(rule, level, text string, at *sarifLocation, of ...string) {
+		if at = cmp.Or(at, fallback); at == nil {
+			notify(level, text)
+			return
+		}
+		run.Results = append(run.Results, sarifResult{rule, level, sarifText{text}, []sarifLocation{*at}, map[string]string{"vramprof/v1": fingerprint(of...)}})
+	}
 	for _, c := range r.checks() {
 		if c.failed {
-			run.Results = append(run.Results, sarifResult{c.id, "error", sarifText{c.id + ": " + c.text}, locationOf(r.mostTelling()), map[string]string{"vramprof/v1": fingerprint(c.id)}})
+			add(c.id, "error", c.id+": "+c.text, nil, c.id)
 		}
 	}
 	for i := range r.Lines[:min(r.Grew, mostCases)] {
 		c := &r.Lines[i]
-		level := "warning" // it does not fail the gate by itself
+		level, name, at := "warning", c.Function, locationOf(&c.Line) // it does not fail the gate by itself
 		if r.EachLine || r.OverPeak {
 			level = "error"
 		}
-		run.Results = append(run.Results, sarifResult{"line", level, sarifText{c.Function + " holds more GPU memory at the peak: " + c.growthText()},
-			locationOf(&c.Line), map[string]string{"vramprof/v1": fingerprint(c.Function, c.Text)}})
+		if at == nil {
+			name = c.place() // the location shows another
+		}
+		add("line", level, name+" holds more GPU memory at the peak: "+c.growthText(), at, c.Function, c.Text)
 	}
+	run.Invocations = []sarifInvocation{x}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
 	return e.Encode(sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}})
 }
 
-// mostTelling returns the line that grew most or, without one, that holds most.
-func (r *Result) mostTelling() *Line {
-	if r.Grew > 0 {
-		return &r.Lines[0].Line
-	}
-	for i := range r.Now.Lines {
-		if !r.Now.Lines[i].Mark {
-			return &r.Now.Lines[i]
+// fallback returns where a failure without a place in the sources is shown: at their line that grew
+// most, or else that holds most, or else at the command's script.
+func (r *Result) fallback() *sarifLocation {
+	for i := range r.Lines[:r.Grew] {
+		if at := locationOf(&r.Lines[i].Line); at != nil {
+			return at
 		}
 	}
-	return &Line{}
+	if r.Now != nil {
+		for i := range r.Now.Lines {
+			if at := locationOf(&r.Now.Lines[i]); at != nil {
+				return at
+			}
+		}
+	}
+	return locationOf(&Line{File: r.Script})
 }
 
-// locationOf returns where a line is; nothing for memory without one, and for a library's file.
-func locationOf(l *Line) []sarifLocation {
+// locationOf returns where a line is; nil for memory without one, and for a library's file.
+func locationOf(l *Line) *sarifLocation {
 	if l.Mark || !filepath.IsLocal(l.File) || strings.HasPrefix(l.File, "<") {
 		return nil
 	}
@@ -146,7 +166,7 @@ func locationOf(l *Line) []sarifLocation {
 			p.Region.Snippet = &sarifText{l.Text}
 		}
 	}
-	return []sarifLocation{{p}}
+	return &sarifLocation{p}
 }
 
 // fingerprint returns what identifies a result across versions: not its line number.

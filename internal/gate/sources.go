@@ -5,6 +5,7 @@ package gate
 import (
 	"bufio"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -64,6 +65,18 @@ func (s *sources) below(file string) (string, bool) {
 	}
 	path, err := filepath.Rel(s.folder, filepath.Clean(file))
 	return path, err == nil && filepath.IsLocal(path)
+}
+
+// script returns the first word of a command that is a file below the folder, "" if none is.
+func (s *sources) script(command []string) string {
+	for _, word := range command {
+		if path, ok := s.below(word); ok {
+			if x, err := os.Lstat(filepath.Join(s.folder, path)); err == nil && x.Mode().IsRegular() {
+				return untrusted.Clean(path)
+			}
+		}
+	}
+	return ""
 }
 
 func (s *sources) read(path string) []string {

@@ -45,6 +45,7 @@ type Result struct {
 	Verdict  Verdict
 	Why      []string // why it is unknown
 	Command  string
+	Script   string       // the first word of the command that is a file of the sources, relative to their folder
 	Now      *Measurement // nil if no run could be measured
 	Before   *Measurement // nil without a baseline
 	Budget   uint64

@@ -287,6 +287,23 @@ func TestHoldersDecideAndStacksFillTheRest(t *testing.T) {
 	}
 }
 
+func TestAgreementIsAWordOnlyOnWhatMatters(t *testing.T) {
+	for _, c := range []struct {
+		same, both uint64
+		want       string
+	}{
+		{0, 0, ""}, {0, 4 * mib, ""}, {4 * mib, 4 * mib, ""},
+		{0, 5 * mib, "they differ: holders decide for these 5.00 MiB."},
+		{5 * mib, 5 * mib, "they agree: 5.00 MiB."},
+		{50 * mib, 150 * mib, "agree on 33.3% of the 150 MiB"},
+	} {
+		b := Balance{Bytes: 1000 * int64(mib), Doubt: Doubt{Same: c.same, Both: c.both}}
+		if got := b.agreeText(); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%d of %d MiB: %q, want %q", c.same/mib, c.both/mib, got, c.want)
+		}
+	}
+}
+
 func TestWithoutAWalkStacksDecide(t *testing.T) {
 	s, _ := books(nil)
 	by, b := bytesOf(t, s)

@@ -3,32 +3,10 @@
 package purpose
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
-
-// partKinds are the purposes of parts of a model.
-var partKinds = [modelpart.Kinds]Kind{
-	modelpart.None: Tensors, modelpart.Weight: Weights, modelpart.Gradient: Gradients, modelpart.State: State,
-	modelpart.KVCache: KVCache, modelpart.Buffer: Buffers, modelpart.Saved: Activations, modelpart.Workspace: Workspaces,
-}
-
-// share is memory of one purpose.
-type share struct {
-	kind     Kind
-	name     string // of Activations: the module; of KVCache: the path of the holder; of Workspaces: byStack.name
-	line     string // of Workspaces
-	byHolder bool
-	byStack  bool
-}
-
-// sums has bytes by purpose.
-type sums map[share]uint64
 
 // tensors divides what PyTorch's allocator has given out. Holders decide where they prove a
 // purpose; stacks decide the rest.
@@ -65,114 +43,6 @@ func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
 			row.piece(Piece{Part: s.name, Line: s.line, Bytes: bytes})
 		}
 	}
-}
-
-// older divides what was allocated before the attach: its stacks are unknown.
-func (d *divider) older(x *part, w *ledger.Walked, all sums, doubt *Doubt, kept keepers) {
-	rest, saved := x.OlderAllocated, uint64(0)
-	if w != nil {
-		held := make([]uint64, len(w.Held))
-		var sum uint64
-		for i, left := range w.Left {
-			if left > 0 && i < len(held) && d.isOn(x, w.Held[i].Device) {
-				held[i] = left
-				sum += left
-			}
-		}
-		if sum > rest {
-			held = fitted(rest, held, w.Held)
-		}
-		for i, bytes := range held {
-			rest -= bytes
-			for kind, n := range dividedByPart(&w.Held[i], bytes) {
-				if n > 0 {
-					s := byPart(modelpart.Kind(kind), &w.Held[i])
-					kept.add(s.kind, i, n)
-					if s.kind == Activations {
-						saved += n
-					} else {
-						all[s] += n
-					}
-				}
-			}
-		}
-		d.inModules(x, w, saved, all, doubt)
-	}
-	all[share{kind: Tensors}] += rest
-}
-
-// inModules divides what the graph has saved by the instances of modules that a walk found.
-func (d *divider) inModules(x *part, w *ledger.Walked, saved uint64, all sums, doubt *Doubt) {
-	names, weights := []string{""}, []uint64{0}
-	var sum, sure uint64
-	for i := range w.Saved {
-		if m := &w.Saved[i]; d.isOn(x, m.Device) {
-			names, weights = append(names, m.Module), append(weights, m.Bytes)
-			sum, sure = sum+m.Bytes, sure+m.Sure
-		}
-	}
-	for i := range w.Held {
-		if d.isOn(x, w.Held[i].Device) {
-			weights[0] += w.Held[i].Parts[modelpart.Saved]
-		}
-	}
-	weights[0] = report.Minus(weights[0], sum)
-	shares := apportion(saved, weights)
-	if shares == nil {
-		shares = []uint64{saved}
-	}
-	for i, n := range shares {
-		if n > 0 {
-			all[share{kind: Activations, name: names[i], byHolder: true}] += n
-		}
-	}
-	if sum > 0 && saved > 0 {
-		doubt.InModules, doubt.SureModules = sum, sure
-	}
-}
-
-// fitted divides a total among what holders have, which is more: what comes and goes in a step
-// makes room for what lasts.
-func fitted(total uint64, held []uint64, of []ledger.Held) []uint64 {
-	list := make([]uint64, len(held))
-	for _, lasts := range []bool{true, false} {
-		some := make([]uint64, len(held))
-		var sum uint64
-		for i, n := range held {
-			if of[i].Lasts() == lasts {
-				some[i] = n
-				sum += n
-			}
-		}
-		if sum > total {
-			some = apportion(total, some)
-		}
-		for i, n := range some {
-			list[i] += n
-			total -= n
-		}
-	}
-	return list
-}
-
-// byPart returns what a part of a model is for, by its holder alone.
-func byPart(kind modelpart.Kind, h *ledger.Held) share {
-	s := share{kind: partKinds[kind], byHolder: kind != modelpart.None}
-	if s.kind == KVCache {
-		s.name = h.Path
-	}
-	return s
-}
-
-// dividedByPart divides bytes of a holder as a walk found its storages.
-func dividedByPart(h *ledger.Held, bytes uint64) (list [modelpart.Kinds]uint64) {
-	shares := apportion(bytes, h.Parts[:])
-	if shares == nil { // a capture of an older version
-		list[modelpart.None] = bytes
-		return list
-	}
-	copy(list[:], shares)
-	return list
 }
 
 // newer divides what was allocated since the attach.
@@ -317,19 +187,6 @@ func exactly(h *ledger.Held, bytes uint64, by sums) sums {
 	return out
 }
 
-// part returns the part of a model that a share is taken for by its holder.
-func (s share) part() modelpart.Kind {
-	if !s.byHolder {
-		return modelpart.None
-	}
-	for kind, of := range partKinds {
-		if of == s.kind || s.kind == Inputs && modelpart.Kind(kind) == modelpart.Saved {
-			return modelpart.Kind(kind)
-		}
-	}
-	return modelpart.None
-}
-
 // byBoth adds bytes of a site that a holder keeps. Exact is whether a walk found just what there
 // is: what a forward pass made and no graph has saved is then a result that a variable keeps.
 func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, exact bool, doubt *Doubt) {
@@ -365,56 +222,4 @@ func byBoth(all sums, h *ledger.Held, bytes uint64, stack byStack, exact bool, d
 			}
 		}
 	}
-}
-
-// byStack adds bytes whose purpose only a stack shows.
-func (all sums) byStack(bytes uint64, stack byStack) {
-	if bytes == 0 {
-		return
-	}
-	s := share{kind: stack.kind, byStack: stack.kind != Tensors}
-	switch stack.kind {
-	case Activations:
-		s.name = stack.module
-	case Workspaces:
-		s.name, s.line = stack.name, stack.line
-	}
-	all[s] += bytes
-}
-
-// fit returns the sums in proportion, so that they add up to a total.
-func (all sums) fit(total uint64) sums {
-	keys := sortedShares(all)
-	weights := make([]uint64, len(keys))
-	for i, s := range keys {
-		weights[i] = all[s]
-	}
-	shares := apportion(total, weights)
-	if shares == nil {
-		return sums{{kind: Tensors}: total}
-	}
-	out := sums{}
-	for i, s := range keys {
-		out[s] += shares[i]
-	}
-	return out
-}
-
-// sortedShares returns the purposes in an order that does not depend on the map's.
-func sortedShares(all sums) []share {
-	keys := slices.Collect(maps.Keys(all))
-	slices.SortFunc(keys, func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.line, b.line), compareBool(a.byHolder, b.byHolder), compareBool(a.byStack, b.byStack))
-	})
-	return keys
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }

@@ -125,8 +125,8 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 	case distance(b.Walked, s.End) > uint64(near):
 		list = append(list, "Holders were read "+fromMoment(b.Walked, s.End)+": they divide what each line had then, and stack traces the rest.")
 	}
-	if b.Both > 0 {
-		list = append(list, fmt.Sprintf("Holders and stack traces agree on %.1f%% of the %s where both show a purpose; where they differ, holders decide.", 100*float64(b.Same)/float64(b.Both), format.Bytes(b.Both)))
+	if text := b.agreeText(); text != "" {
+		list = append(list, text)
 	}
 	if b.InModules > 0 {
 		list = append(list, fmt.Sprintf("Activations are divided by the parameters in the autograd graph: %.0f%% of those in modules were saved next to parameters of the module itself, the others between parameters of it.", 100*float64(b.SureModules)/float64(b.InModules)))
@@ -143,6 +143,25 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 		list = append(list, "The cache is divided as it was "+fromMoment(b.CacheRead, s.End)+", when PyTorch's allocator was read.")
 	}
 	return list
+}
+
+// leastBoth is the least share of a balance that both holders and stacks must know, so that their
+// agreement is a word on the whole.
+const leastBoth = 0.005
+
+// agreeText compares holders with stack traces, "" where too little is known by both.
+func (b *Balance) agreeText() string {
+	both := format.Bytes(b.Both)
+	switch share := float64(b.Same) / float64(max(b.Both, 1)); {
+	case float64(b.Both) < leastBoth*float64(b.Bytes), b.Both == 0:
+		return ""
+	case b.Same == b.Both:
+		return "Where both holders and stack traces show a purpose, they agree: " + both + "."
+	case share < 0.0005:
+		return "Where both holders and stack traces show a purpose, they differ: holders decide for these " + both + "."
+	default:
+		return fmt.Sprintf("Holders and stack traces agree on %.1f%% of the %s where both show a purpose; where they differ, holders decide.", 100*share, both)
+	}
 }
 
 // idleNotes returns what is known of how much of libraries' pools is idle.

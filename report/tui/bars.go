@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 )
 
@@ -61,6 +62,9 @@ func (x *scene) gpuBar(g *gpu) (line string, hasBar bool) {
 // untraced memory stands at the end of what is used.
 const untracedFill = '∙'
 
+// beyondFill marks in a legend what no bar has.
+const beyondFill = '+'
+
 // bar draws what a GPU uses: each plane with its sign and colour, then what is not traced.
 func (p *palette) bar(g *gpu, width int) string {
 	b := painted{p: p}
@@ -88,7 +92,8 @@ func (p *palette) bar(g *gpu, width int) string {
 }
 
 // legend returns "█ tensors  ▓ cache  ▒ other CUDA  ░ before  ? unexplained  ∙ not traced", in as
-// many lines as it needs; of a GPU with its bytes, without what it has none of.
+// many lines as it needs; of a GPU with its bytes, without what it has none of, and with what the
+// books have beyond NVML's figure.
 func (p *palette) legend(g *gpu, width int) []string {
 	var list []string
 	b := painted{p: p}
@@ -121,5 +126,8 @@ func (p *palette) legend(g *gpu, width int) []string {
 		write(planes[k].style, planes[k].fill, planes[k].short, one.planes[k])
 	}
 	write(dim, untracedFill, "not traced", int64(one.untraced))
+	if one.beyond > 0 {
+		write(dim, beyondFill, report.BeyondNVML, int64(one.beyond))
+	}
 	return append(list, b.String())
 }

@@ -44,6 +44,7 @@ type gpu struct {
 	known       bool   // used is NVML's, corrected by what was booked since
 	planes      [planeCount]int64
 	untraced    uint64 // used by processes that are not traced
+	beyond      uint64 // what the books have more than NVML reports: in no sum
 	largest     int    // index into processes; -1: none
 	running     int    // traced processes on it
 	growth      growth

@@ -98,7 +98,8 @@ func (m *Model) titleLine(width int) string {
 			}
 		}
 		flag(m.frozen, "FROZEN")
-		flag(b.Ended && (b.Speed > 0 || !b.alive), "ENDED") // a single screen of what runs has not
+		// The screen of --once is the last one, but what it shows runs on, or has not begun.
+		flag(b.Ended && (b.Speed > 0 || running == 0 && len(s.Processes) > 0), "ENDED")
 		flag(m.actions.capturing, "CAPTURE")
 		flag(leaking > 0, format.Count(uint64(leaking), "leak"))
 		flag(b.Snapshot.Stats.Lost > 0, format.Count(b.Snapshot.Stats.Lost, "event")+" lost")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 )
 
@@ -31,6 +32,11 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 	}
 	if bars {
 		list = append(list, all.p.legend(nil, m.width)...)
+	}
+	for i := range b.gpus {
+		if g := &b.gpus[i]; g.beyond > 0 {
+			list = append(list, wrap("", "GPU "+g.label+": "+format.Bytes(g.beyond)+" "+report.BeyondNVML+", in no sum", m.width)...)
+		}
 	}
 	if len(b.gpus) > 0 {
 		list = append(list, "")

@@ -110,6 +110,13 @@ func (d *reading) finishGPUs() {
 		}
 		g.untraced = uint64(max(int64(g.used)-sum, 0))
 	}
+	parts := d.s.Parts()
+	for i := range parts {
+		x := &parts[i]
+		if g, ok := d.gpuAt[gpuKey{uuid: x.UUID}]; ok && d.s.Processes[x.Process].End == 0 {
+			d.gpus[g].beyond += x.Beyond()
+		}
+	}
 }
 
 func (r *reader) userName(user uint32) string {

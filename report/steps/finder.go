@@ -4,6 +4,7 @@ package steps
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/vramprof/vramprof/report/purpose/phase"
@@ -23,10 +24,10 @@ type Finder struct {
 	running  map[uint32]*track // by pid
 	ended    []Steps
 	limits   limits
-	left     int             // sampled tensors that may still be remembered; tracks share it
-	kept     int             // runs of details; segmenters share it
-	all      bool            // the stack of each tensor is known
-	mean     uint64          // tensors of this size and larger are in the sample, unless its rate was halved
+	left     int  // sampled tensors that may still be remembered; tracks share it
+	kept     int  // runs of details; segmenters share it
+	all      bool // the stack of each tensor is known
+	sampling ledger.Sampling
 	lossy    map[uint32]bool // processes whose events were lost
 }
 
@@ -73,7 +74,7 @@ func (f *Finder) Apply(e *ledger.Event) {
 	case e.Space != ledger.Blocks || e.Device == ledger.CPUDevice:
 	case e.Op == ledger.Alloc && e.Kind == ledger.Tensor:
 		if t := f.track(e); t != nil {
-			t.alloc(e, f.mark(e.Stack), e.Halvings == 0 && e.Size >= f.mean)
+			t.alloc(e, f.mark(e.Stack), f.probability(e))
 		}
 	case e.Op == ledger.Free || e.Op == ledger.Totals:
 		if t := f.track(e); t != nil {
@@ -86,7 +87,9 @@ func (f *Finder) Apply(e *ledger.Event) {
 func (f *Finder) Tell(in ledger.Input) {
 	switch in := in.(type) {
 	case ledger.SampleRate:
-		f.all, f.mean = in.Mean == 0, in.Mean
+		f.all = in.Mean == 0
+	case ledger.Sampling:
+		f.sampling = in
 	case ledger.Untraced:
 		f.untraced(in.PID)
 	case ledger.Stats:
@@ -96,6 +99,15 @@ func (f *Finder) Tell(in ledger.Input) {
 			}
 		}
 	}
+}
+
+// probability returns how likely a tensor was to be sampled.
+func (f *Finder) probability(e *ledger.Event) float64 {
+	p := 1.0
+	if class := ledger.SizeClass(e.Size); class < len(f.sampling) {
+		p = f.sampling[class]
+	}
+	return math.Ldexp(p, -int(e.Halvings))
 }
 
 // lost notes that events of a process were lost.

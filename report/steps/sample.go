@@ -4,28 +4,61 @@ package steps
 
 import "math"
 
-// sample counts the sampled tensors of each optimizer's step, and says from them how many steps
+// sample sums the sampled tensors of each optimizer's step, and estimates from them how many steps
 // have none.
+//
+// A tensor that is sampled with probability p has the weight g = -ln(1-p). With q for the
+// probability that a step has no sample, a step adds on average q*sum(g) to the sum of g(1-p)/p
+// over steps with one sample, and q times the products of two different g to that over pairs in
+// steps with two. So singles²/squares is the number of steps without a sample if all have the same
+// tensors, and less by the Cauchy-Schwarz inequality if they differ. It is Chao's lower bound for
+// unseen species, for known probabilities and few tensors.
 type sample struct {
-	taken  uint64 // of the step under way
-	always bool   // one of them cannot be missing
-	ones   uint64 // steps with one
-	twos   uint64 // steps with two
+	taken uint64 // of the step under way
+	odds  float64
+	own   float64 // of the first: its odds by its weight
+	pair  float64 // odds of the first two, multiplied
+
+	steps, many uint64  // that may have lacked a sample; of these those with two or more
+	ones        float64 // of steps with one: how many there are
+	singles     float64 // sum of g(1-p)/p
+	noise       float64 // sum of its squares
+	squares     float64 // sum of g²(1-p)/p, and twice the pairs of steps with two
+	always      bool    // a tensor of the step under way cannot be missing
 }
 
-func (s *sample) took(always bool) {
+// took takes a tensor that is in the sample with probability p.
+func (s *sample) took(p float64) {
 	s.taken++
-	s.always = s.always || always
+	if p >= 1 {
+		s.always = true
+		return
+	}
+	weight := -math.Log1p(-p)
+	odds := weight * (1 - p) / p
+	switch s.taken {
+	case 1:
+		s.odds, s.own = odds, odds*weight
+	case 2:
+		s.pair = s.odds * odds
+	}
 }
 
-// ended counts the step under way.
+// ended ends the step under way. One with a tensor that cannot be missing shows nothing of others.
 func (s *sample) ended() {
-	if !s.always {
+	if !s.always && s.taken > 0 {
+		s.steps++
 		switch s.taken {
 		case 1:
 			s.ones++
+			s.singles += s.odds
+			s.noise += s.odds * s.odds
+			s.squares += s.own
 		case 2:
-			s.twos++
+			s.squares += 2 * s.pair
+		}
+		if s.taken > 1 {
+			s.many++
 		}
 	}
 	s.taken, s.always = 0, false
@@ -34,11 +67,14 @@ func (s *sample) ended() {
 // half of a step: where less is expected to be missing, none is.
 const half = 0.5
 
-// missing estimates how many steps have no sampled tensor of their optimizer, by the numbers of
-// those with one and with two. This is Chao's lower bound for unseen species.
+// missing estimates how many steps have no sampled tensor of their optimizer. Where steps have
+// several tensors, one more pair keeps a few steps with one from meaning many without.
 func (s *sample) missing() float64 {
-	ones := float64(s.ones)
-	return max(ones*(ones-1), 0) / (2 * (float64(s.twos) + 1))
+	if s.ones == 0 {
+		return 0
+	}
+	pair := s.noise / s.ones * float64(s.many) / float64(s.steps)
+	return max(s.singles*s.singles-s.noise, 0) / (s.squares + 2*pair)
 }
 
 // mayLack reports whether one more step may have none, where so many are known.

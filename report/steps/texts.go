@@ -146,7 +146,7 @@ func (s *Steps) missing() string {
 	switch {
 	case s.Unseen > 0 && s.Missing == 0 && s.regular:
 		return humanize.Comma(int64(s.Unseen)) + " of them only by backward passes"
-	case s.Missing > 0 && s.Missing <= s.Count:
+	case s.Missing > 0:
 		return "about " + humanize.Comma(int64(s.Missing)) + " more may be missing"
 	}
 	return "some may be missing"

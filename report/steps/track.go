@@ -78,15 +78,15 @@ func (t *track) all() [4]*segmenter {
 	return [...]*segmenter{&t.bursts, &t.cycles, &t.zeros, &t.periods}
 }
 
-// alloc takes an allocation; always: it cannot be missing in the sample.
-func (t *track) alloc(e *ledger.Event, m mark, always bool) {
+// alloc takes an allocation that is in the sample with probability p.
+func (t *track) alloc(e *ledger.Event, m mark, p float64) {
 	t.closures = t.closures || m.inStep
 	if m.phase != phase.Unknown && (t.run == nil || t.run.Phase != m.phase || t.run.context != m.context) {
 		t.begin(e.Time, m)
 	}
 	if t.burst.working = m.optimizer; m.optimizer {
 		t.burst.open, t.burst.last = true, e.Time
-		t.burst.sample.took(always)
+		t.burst.sample.took(p)
 		if m.context != 0 && !slices.Contains(t.burst.current, m.context) && len(t.burst.current) < maxFrames {
 			t.burst.current = append(t.burst.current, m.context)
 		}

@@ -160,6 +160,7 @@ func (c *Copy) room(n int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reserve memory for the copy: %w", err)
 		}
+		unix.Madvise(piece, unix.MADV_HUGEPAGE) // what is copied is read in no order
 		c.arena = append(c.arena, piece)
 	}
 	return c.arena[c.piece][c.used : c.used+n], nil

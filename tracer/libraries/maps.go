@@ -47,8 +47,8 @@ func lookAtMaps(pid uint32) (scan, error) {
 }
 
 // eachMapping calls f with the mappings of a process, in the order of their addresses, until f
-// returns false, and with the thread under whose id they are: see procfs.Thread. An error means that
-// the mappings could not be opened.
+// returns false, and with the thread under whose id they are: see procfs.Thread. An error means
+// that the mappings could not be opened.
 func eachMapping(pid uint32, f func(m procmaps.Mapping, thread uint32) bool) error {
 	some, err := eachMappingIn(pid, f)
 	if some || err != nil {

@@ -75,8 +75,8 @@ func (c *collector) end() {
 	c.begin, c.isCUDA, c.latest = len(c.list), false, FileKey{}
 }
 
-// byThread changes the paths of a process's mappings to those by a thread. The kernel has listed them
-// once for each.
+// byThread changes the paths of a process's mappings to those by a thread. The kernel has listed
+// them once for each.
 func byThread(list []Mapped, thread uint32) []Mapped {
 	known := map[uint64]bool{} // by address
 	kept := list[:0]

@@ -70,9 +70,10 @@ func newStalls() *stalls {
 var all = newStalls()
 
 // Call runs f, which looks at a process that may stall it, and waits at most limit, as
-// deadline.Call does: a busy machine makes no stall. It returns deadline.ErrStuck after that, and at once for a process that stalled a call before and whose
-// pause is not over. Pid 0 stands for a look at all processes. The calls that hang are shared out
-// by user, as are the tables of the ledger. As for deadline.Call, f may run on after the return.
+// deadline.Call does: a busy machine makes no stall. It returns deadline.ErrStuck after that, and
+// at once for a process that stalled a call before and whose pause is not over. Pid 0 stands for a
+// look at all processes. The calls that hang are shared out by user, as are the tables of the
+// ledger. As for deadline.Call, f may run on after the return.
 func Call[T any](pid uint32, limit time.Duration, f func() (T, error)) (T, error) {
 	return callOf(all, call{pid: pid}, limit, f)
 }

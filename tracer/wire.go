@@ -55,6 +55,6 @@ func (t *Tracer) wire() {
 func (t *Tracer) newWorker() *worker {
 	return &worker{
 		jobs: t.jobs, discovery: &t.discovery, introductions: &t.introductions, tables: &t.tables, eviction: &t.eviction, tensors: t.tensors,
-		events: &t.events, reaper: t.reaper, sequencer: t.sequencer, defects: &t.defects, processes: t.coll.Maps["processes"], pause: t.config.pace.Review,
+		events: &t.events, reaper: t.reaper, sequencer: t.sequencer, defects: &t.defects, processes: t.coll.Maps["processes"], stopped: parents{}, pause: t.config.pace.Review,
 	}
 }

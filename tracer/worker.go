@@ -32,6 +32,7 @@ type worker struct {
 	sequencer     *sequence.Sequencer
 	defects       *panics.List
 	processes     *ebpf.Map     // the kernel half's list
+	stopped       parents       // of processes that were held
 	pause         time.Duration // between reviews of the probes of wrappers
 }
 
@@ -93,6 +94,7 @@ func (w *worker) do(n job) {
 	defer w.defects.Recovered("a look at processes")
 	switch n.kind {
 	case jobHeld:
+		w.stopped.watch(n.pid, time.Now(), func(pid uint32) bool { return isHeld(w.processes, pid) })
 		w.discovery.prepareHeld(n.pid)
 	case jobScan:
 		if err := w.discovery.discover(n.pid); err != nil {
@@ -115,8 +117,10 @@ func (w *worker) do(n job) {
 	}
 }
 
-// reap ends processes whose end the kernel did not report.
+// reap ends processes whose end the kernel did not report, and continues those that have stopped
+// because a child was held.
 func (w *worker) reap() {
+	w.stopped.release(time.Now())
 	tx := w.sequencer.Begin()
 	defer tx.Done()
 	defer w.defects.Recovered("a look at processes")

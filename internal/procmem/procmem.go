@@ -16,11 +16,17 @@ const maxRanges = 1024
 
 // Gather copies at most 1024 ranges of a process's memory, one after the other, into b with one
 // system call. It returns the number of bytes, fewer than wanted if a later part cannot be read,
-// and an error if nothing can.
+// and an error if nothing can. The main thread may have ended: see Thread.
 func Gather(pid int, b []byte, ranges []unix.RemoteIovec) (int, error) {
 	local := []unix.Iovec{{Base: unsafe.SliceData(b)}}
 	local[0].SetLen(len(b))
-	return unix.ProcessVMReadv(pid, local, ranges, 0)
+	n, err := unix.ProcessVMReadv(pid, local, ranges, 0)
+	if err == unix.ESRCH {
+		if thread := Thread(pid); thread != pid {
+			return unix.ProcessVMReadv(thread, local, ranges, 0)
+		}
+	}
+	return n, err
 }
 
 // GatherAll fills b with ranges of a process's memory, one after the other, which have as many

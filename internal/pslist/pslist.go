@@ -64,8 +64,8 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 	if err != nil {
 		return nil, err
 	}
-	if unread > 0 {
-		warn(fmt.Errorf("%s could not be read: of those, only what NVML lists is known (run as root on the host, or with CAP_SYS_PTRACE)", format.Count(uint64(unread), "process")))
+	for _, text := range unreadNotes(unread, procfs.MayReadAll()) {
+		warn(errors.New(text))
 	}
 	if procfs.Hides() {
 		warn(errors.New("/proc hides the processes of other users (hidepid): of those, only what NVML lists is known"))
@@ -75,7 +75,7 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 		warn(fmt.Errorf("look for open device files: %w", err))
 	}
 	keepers := indexKeepers(found)
-	r := &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion, Unread: unread}
+	r := &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion, Unread: unread.Count()}
 	d, err := askDriver(ctx, connection)
 	if err != nil {
 		return nil, err
@@ -84,6 +84,29 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 	r.Processes = merge(processes, keepers, d)
 	describe(r.Processes, keepers)
 	return r, nil
+}
+
+// unreadNotes returns why processes could not be read. If privileged, no privilege was missing.
+func unreadNotes(unread libraries.Unread, privileged bool) (notes []string) {
+	note := func(pids []uint32, why string) {
+		if len(pids) > 0 {
+			notes = append(notes, format.Count(uint64(len(pids)), "process")+" could not be read: of those, only what NVML lists is known ("+why+")")
+		}
+	}
+	if privileged {
+		note(unread.Denied, "the kernel denies it even with CAP_SYS_PTRACE, as a security module can; the first is "+firstOf(unread.Denied))
+	} else {
+		note(unread.Denied, "run as root on the host, or with CAP_SYS_PTRACE")
+	}
+	note(unread.Stalling, "reads of their memory maps take too long; the first is "+firstOf(unread.Stalling))
+	return notes
+}
+
+func firstOf(list []uint32) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("pid %d", list[0])
 }
 
 // Keepers lists the processes that keep a GPU or its memory, and memory without a process, as Read

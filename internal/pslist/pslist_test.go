@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 func TestListHasAColumnForWorkloadsOnlyIfThereAreAny(t *testing.T) {
@@ -72,5 +73,22 @@ func TestMemoryWithoutAProcessIsListedWithoutProcesses(t *testing.T) {
 		if err := Write(&out, &reportjson.ProcessesReport{GPUs: []reportjson.GPUMemoryReport{{Unattributed: unattributed}}}, 80); err != nil || out.String() != want {
 			t.Errorf("%q, %v; want %q", out.String(), err, want)
 		}
+	}
+}
+
+// Root was told to run as root.
+func TestTheReasonWhyAProcessCouldNotBeRead(t *testing.T) {
+	unread := libraries.Unread{Denied: []uint32{1, 7}, Stalling: []uint32{9}}
+	for privileged, want := range map[bool]string{
+		false: "2 processes could not be read: of those, only what NVML lists is known (run as root on the host, or with CAP_SYS_PTRACE)",
+		true:  "2 processes could not be read: of those, only what NVML lists is known (the kernel denies it even with CAP_SYS_PTRACE, as a security module can; the first is pid 1)",
+	} {
+		notes := unreadNotes(unread, privileged)
+		if len(notes) != 2 || notes[0] != want || notes[1] != "1 process could not be read: of those, only what NVML lists is known (reads of their memory maps take too long; the first is pid 9)" {
+			t.Errorf("privileged %v: %q", privileged, notes)
+		}
+	}
+	if notes := unreadNotes(libraries.Unread{}, true); notes != nil {
+		t.Errorf("without any: %q", notes)
 	}
 }

@@ -7,8 +7,9 @@
 //   far          with a jump of 12 bytes
 //   breakpoint   with int3, and steps over it in a handler of SIGTRAP
 //
-// WHEN is "first" (default; before it is ready), "later" (at the end of its first round) or "loaded"
-// (loads the driver in its first round, and patches it at once). It prints "ready PID". Then, until it
+// WHEN is "first" (default; before it is ready), "later" (at the end of its first round), "loaded"
+// (loads the driver in its first round, and patches it at once) or "alone" (first, in a thread that
+// goes on when the main thread has ended). It prints "ready PID". Then, until it
 // is killed, it makes a round for each line on stdin: it calls cuMemAlloc_v2 six times with both
 // values of the zero flag, and cudaMalloc once. It prints "round N" and, if there is a patch, "patched"
 // or, if the function does not begin with known instructions, "not patched". Exit code 1: a call failed
@@ -17,6 +18,8 @@
 #include "cudart.h"
 #include "wait.h"
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,12 +207,25 @@ static void make_round(bool patched)
 		fail("cudaFree");
 }
 
-int main(int argc, char **argv)
+static const char *how = "", *when = "first";
+
+// has_main_thread reports whether the kernel still has the memory of the main thread.
+static bool has_main_thread(void)
 {
-	const char *how = argc > 1 ? argv[1] : "", *when = argc > 2 ? argv[2] : "first";
+	char name[64], c = '0';
+	snprintf(name, sizeof name, "/proc/%d/statm", getpid());
+	int fd = open(name, O_RDONLY);
+	bool has = fd >= 0 && read(fd, &c, 1) == 1 && c != '0';
+	close(fd);
+	return has;
+}
+
+__attribute__((noreturn)) static void *run(void *unused)
+{
 	bool loaded = strcmp(when, "loaded") == 0, later = strcmp(when, "later") == 0, patched = false;
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	wait_prepare();
+	(void)unused;
+	while (strcmp(when, "alone") == 0 && has_main_thread())
+		usleep(1000);
 	if (!loaded) {
 		load();
 		make_round(false);
@@ -227,4 +243,20 @@ int main(int argc, char **argv)
 			patched = patch(how);
 		printf("round %d%s\n", i, patched ? " patched" : strcmp(how, "none") != 0 ? " not patched" : "");
 	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		how = argv[1];
+	if (argc > 2)
+		when = argv[2];
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	wait_prepare();
+	if (strcmp(when, "alone") != 0)
+		run(NULL);
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, run, NULL) != 0)
+		fail("pthread_create");
+	pthread_exit(NULL);
 }

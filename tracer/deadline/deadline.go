@@ -23,35 +23,69 @@ var ErrStuck = errors.New("the process blocks reads of its memory")
 // ErrFull is an ErrStuck of a call that was not made, because MaxStuck others are stuck.
 var ErrFull = fmt.Errorf("%d other reads hang: %w", MaxStuck, ErrStuck)
 
+// ErrBusy is an ErrStuck of a call that the machine delayed, not the process.
+var ErrBusy error = busy{}
+
+type busy struct{}
+
+func (busy) Error() string        { return "the machine is too busy" }
+func (busy) Is(target error) bool { return target == ErrStuck }
+
+// Stalled reports whether an error is that of a process that delayed a call.
+func Stalled(err error) bool {
+	return errors.Is(err, ErrStuck) && !errors.Is(err, ErrFull) && !errors.Is(err, ErrBusy)
+}
+
 var stuck atomic.Int32 // calls that timed out and still run
 
 // Stuck returns how many calls timed out and still run.
 func Stuck() int { return int(stuck.Load()) }
 
-// turns is in how many parts Call waits. A stop of this process (SIGSTOP, a frozen cgroup) uses up
-// one.
-const turns = 8
+const (
+	// turns is in how many parts Call waits. A stop of this process (SIGSTOP, a frozen cgroup) uses
+	// up one.
+	turns = 8
+	// mostBusy is how many times its limit a call may take on the clock, while others use the
+	// processors.
+	mostBusy = 10
+)
 
-// Call runs f and waits at most limit, in which this process runs. After a timeout, f keeps
-// running, so it must not touch data that the caller uses. A panic of f becomes an error.
+// Call runs f, which may wait in the kernel and use a processor for at most limit each, and take
+// mostBusy times as long where it gets no processor. After a timeout, f keeps running, so it must
+// not touch data that the caller uses. f stays on its thread, and what other goroutines do for it
+// does not count. A panic of f becomes an error.
 func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	var none T
-	answers := start(f)
+	m := &meter{}
+	answers := start(func() (T, error) {
+		defer m.join()()
+		return f()
+	})
 	if answers == nil {
 		return none, ErrFull
 	}
-	timer := time.NewTimer(limit / turns)
+	turn := limit / turns
+	timer := time.NewTimer(turn)
 	defer timer.Stop()
-	for range turns {
+	w := watch{limits: Limits{Processor: limit, Waiting: limit, Total: mostBusy * limit}}
+	for last := time.Now(); ; {
 		select {
 		case a := <-answers:
 			return a.value, a.err
 		case <-timer.C:
-			timer.Reset(limit / turns)
 		}
+		now := time.Now()
+		over := w.look(min(now.Sub(last), turn), m.processor(), m.waits())
+		if last = now; over == nil {
+			timer.Reset(turn)
+			continue
+		}
+		abandon(answers)
+		if over.isBusy() {
+			return none, ErrBusy
+		}
+		return none, ErrStuck
 	}
-	abandon(answers)
-	return none, ErrStuck
 }
 
 type answer[T any] struct {

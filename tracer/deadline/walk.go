@@ -39,6 +39,11 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the machine is too busy: in %v, the walk had a processor for %v", round(e.Used.Total), round(e.Used.Processor))
 }
 
+// isBusy reports whether others used the processors.
+func (e *LimitError) isBusy() bool {
+	return e.Used.Waiting < e.Limits.Waiting && e.Used.Processor < e.Limits.Processor
+}
+
 // Is makes a process that delays reads an ErrStuck.
 func (e *LimitError) Is(target error) bool {
 	return target == ErrStuck && e.Used.Waiting >= e.Limits.Waiting

@@ -31,7 +31,7 @@ const (
 // OpenGPUs returns the minor numbers of the GPUs whose device nodes a process has open, in order:
 // CUDA opens those of all GPUs that it may use when it starts. It takes at most 0.5 s.
 func OpenGPUs(pid uint32) []uint32 {
-	return minorsIn(pid, func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+	return minorsIn(pid, func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", procfs.Thread(pid))) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
 		link, err := os.Readlink(path.Join(dir.Name(), entry))
 		// The process chooses the name, which only spares a look at files of network file systems.
@@ -42,7 +42,9 @@ func OpenGPUs(pid uint32) []uint32 {
 // nodesBelow returns the minor numbers of the GPUs that have device nodes in the /dev that a
 // process sees.
 func nodesBelow(pid uint32) []uint32 {
-	open := func() (*os.File, error) { return untrusted.OpenFolderIn(fmt.Sprintf("/proc/%d/root", pid), "dev") }
+	open := func() (*os.File, error) {
+		return untrusted.OpenFolderIn(fmt.Sprintf("/proc/%d/root", procfs.Thread(pid)), "dev")
+	}
 	return minorsIn(pid, open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
 		return st, strings.HasPrefix(entry, nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil

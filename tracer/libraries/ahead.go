@@ -134,7 +134,7 @@ func (a *Ahead) untried(namespace string, folders []string) (list []string) {
 func openDrivers(pid uint32, folders []string, most int) ([]*os.File, error) {
 	return procfs.Call(pid, processPatience, func() (files []*os.File, _ error) {
 		for _, folder := range folders {
-			if f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", pid), path.Join(folder, "libcuda.so.1")); err == nil && len(files) < most {
+			if f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", procfs.Thread(pid)), path.Join(folder, "libcuda.so.1")); err == nil && len(files) < most {
 				files = append(files, f)
 			} else if err == nil {
 				f.Close()

@@ -4,8 +4,6 @@ package libraries
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sync"
 
@@ -38,16 +36,11 @@ func Everywhere(inode uint64) (list []Mapped, stalling []uint32, err error) {
 
 // codeFrom lists the mappings of code of a process from files with an inode number.
 func codeFrom(pid uint32, inode uint64) (list []Mapped, err error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return list, procmaps.Each(io.LimitReader(f, maxMaps), func(m procmaps.Mapping) bool {
+	return list, eachMapping(pid, func(m procmaps.Mapping, thread uint32) bool {
 		if m.Inode != inode {
 			return true
 		}
-		if l, ok := codeOf(m, pid); ok && len(list) < fewMapped {
+		if l, ok := codeOf(m, pid, thread); ok && len(list) < fewMapped {
 			l.Layer = cudaapi.System
 			list = append(list, l)
 		}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
@@ -18,22 +18,37 @@ type Process struct {
 	Libraries []string // base names of files: untrusted, but without control characters
 }
 
+// Unread are the processes whose mappings List could not read, ordered by pid.
+type Unread struct {
+	Denied   []uint32 // the kernel denies it
+	Stalling []uint32 // see procfs.Call
+}
+
+// Count returns how many there are.
+func (u Unread) Count() int { return len(u.Denied) + len(u.Stalling) }
+
 // List returns the processes that map a CUDA library now, ordered by pid. It needs no programs in
-// the kernel, and reads what the caller may: unread counts the processes that it may not read, or
-// that stall it.
-func List() (list []Process, unread int, err error) {
+// the kernel, and reads what the caller may.
+func List() (list []Process, unread Unread, err error) {
 	pids, err := procfs.PIDs()
 	if err != nil {
-		return nil, 0, fmt.Errorf("list processes: %w", err)
+		return nil, unread, fmt.Errorf("list processes: %w", err)
 	}
-	var left atomic.Int64
+	var mu sync.Mutex
+	add := func(pids *[]uint32, pid uint32) {
+		mu.Lock()
+		defer mu.Unlock()
+		*pids = append(*pids, pid)
+	}
 	found := scanEach(pids, allPatience, func(pid uint32) (scan, error) {
 		found, err := lookAtMaps(pid)
 		if errors.Is(err, fs.ErrPermission) {
-			left.Add(1)
+			add(&unread.Denied, pid)
 		}
 		return found, err
-	}, func(uint32) { left.Add(1) })
+	}, func(pid uint32) { add(&unread.Stalling, pid) })
+	slices.Sort(unread.Denied)
+	slices.Sort(unread.Stalling)
 	for _, l := range found.list {
 		if n := len(list); n == 0 || list[n-1].PID != l.PID {
 			list = append(list, Process{PID: l.PID})
@@ -43,5 +58,5 @@ func List() (list []Process, unread int, err error) {
 			last.Libraries = append(last.Libraries, l.Name)
 		}
 	}
-	return list, int(left.Load()), nil
+	return list, unread, nil
 }

@@ -34,26 +34,40 @@ func readAllMaps() ([]Mapped, error) {
 // lookAtMaps scans one process by its /proc/PID/maps, which has the inode below overlayfs on the
 // kernels without an iterator over one process.
 func lookAtMaps(pid uint32) (scan, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return scan{}, err
-	}
-	defer f.Close()
-	return scan{list: readMaps(f, pid, procfs.Exe(pid))}, nil
-}
-
-// readMaps lists the libraries of a CUDA process in its /proc/PID/maps, and the program itself,
-// which is exe. After a failed read, it has those before.
-func readMaps(r io.Reader, pid uint32, exe string) []Mapped {
 	var c collector
-	_ = procmaps.Each(io.LimitReader(r, maxMaps), func(m procmaps.Mapping) bool {
-		if l, ok := libraryOf(m, pid, exe); ok {
+	exe := procfs.Exe(pid)
+	err := eachMapping(pid, func(m procmaps.Mapping, thread uint32) bool {
+		if l, ok := libraryOf(m, pid, thread, exe); ok {
 			c.add(l)
 		}
 		return true
 	})
 	c.end()
-	return c.list
+	return scan{list: c.list}, err
+}
+
+// eachMapping calls f with the mappings of a process, in the order of their addresses, until f
+// returns false, and with the thread under whose id they are: see procfs.Thread. An error means
+// that the mappings could not be opened.
+func eachMapping(pid uint32, f func(m procmaps.Mapping, thread uint32) bool) error {
+	some, err := eachMappingIn(pid, f)
+	if some || err != nil {
+		return err
+	}
+	if thread := procfs.Thread(pid); thread != pid {
+		_, err = eachMappingIn(thread, f)
+	}
+	return err
+}
+
+func eachMappingIn(thread uint32, f func(m procmaps.Mapping, thread uint32) bool) (some bool, err error) {
+	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", thread))
+	if err != nil {
+		return false, err
+	}
+	defer maps.Close()
+	_ = procmaps.Each(io.LimitReader(maps, maxMaps), func(m procmaps.Mapping) bool { some = true; return f(m, thread) })
+	return some, nil
 }
 
 // maxCode is how many mappings Code returns. A process with PyTorch has some 300.
@@ -64,23 +78,19 @@ const maxCode = 1 << 12
 // it.
 func Code(pid uint32) ([]Mapped, error) {
 	return procfs.Call(pid, processPatience, func() (list []Mapped, _ error) {
-		maps, err := procfs.ReadWaiting(pid, "maps", maxMaps)
-		if err != nil {
-			return nil, err
-		}
-		for m := range procmaps.All(maps) {
-			if l, ok := codeOf(m, pid); ok && len(list) < maxCode {
+		return list, eachMapping(pid, func(m procmaps.Mapping, thread uint32) bool {
+			if l, ok := codeOf(m, pid, thread); ok {
 				l.Layer = cudaapi.System
 				list = append(list, l)
 			}
-		}
-		return list, nil
+			return len(list) < maxCode
+		})
 	})
 }
 
 // libraryOf returns the mapping of a library of CUDA or PyTorch, or of the program, which is exe.
-func libraryOf(m procmaps.Mapping, pid uint32, exe string) (Mapped, bool) {
-	l, ok := codeOf(m, pid)
+func libraryOf(m procmaps.Mapping, pid, thread uint32, exe string) (Mapped, bool) {
+	l, ok := codeOf(m, pid, thread)
 	layer, cuda := LayerOf(l.Name)
 	if !ok || !cuda && m.Path != exe {
 		return Mapped{}, false
@@ -90,15 +100,20 @@ func libraryOf(m procmaps.Mapping, pid uint32, exe string) (Mapped, bool) {
 }
 
 // codeOf returns a mapping of code that is a file's.
-func codeOf(m procmaps.Mapping, pid uint32) (Mapped, bool) {
+func codeOf(m procmaps.Mapping, pid, thread uint32) (Mapped, bool) {
 	if !m.Executable || m.Inode == 0 {
 		return Mapped{}, false
 	}
 	file, _ := procmaps.CutDeleted(m.Path)
-	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End)
+	open := pathOf(thread, m.Start, m.End)
 	return Mapped{
 		PID: pid, File: keyOf(m.Major<<20|m.Minor, m.Inode, open), Name: untrusted.Clean(path.Base(file)), Address: m.Start, Path: open,
 	}, true
+}
+
+// pathOf returns the path to a mapped file, by a thread of the process.
+func pathOf(thread uint32, start, end uint64) string {
+	return fmt.Sprintf("/proc/%d/map_files/%x-%x", thread, start, end)
 }
 
 // Range returns where the mapping begins and ends in its process, and false if it has no path in

@@ -43,7 +43,7 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 			c.want.PID, c.want.Address, c.want.Path = 42, 0x7f00, "/proc/42/map_files/7f00-8f00"
 		}
 		m, parsed := procmaps.Parse(c.line)
-		if got, ok := libraryOf(m, 42, exe); ok && !parsed || got != c.want || ok != c.ok {
+		if got, ok := libraryOf(m, 42, 42, exe); ok && !parsed || got != c.want || ok != c.ok {
 			t.Errorf("%q: got %+v, %t, want %+v", c.line, got, ok, c.want)
 		}
 	}
@@ -128,7 +128,7 @@ func FuzzParseMapping(f *testing.F) {
 	f.Add("7f00-8f00 r-xp 00000000 00:00 0", "")
 	f.Fuzz(func(t *testing.T, line, exe string) {
 		m, _ := procmaps.Parse(line)
-		l, ok := libraryOf(m, 7, exe)
+		l, ok := libraryOf(m, 7, 7, exe)
 		if !ok {
 			return
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // scan is what a look at processes has found: the mappings of CUDA processes, ordered by pid, and
@@ -68,8 +69,29 @@ func (c *collector) end() {
 	if !c.isCUDA {
 		clear(c.list[c.begin:])
 		c.list = c.list[:c.begin]
+	} else if thread := procfs.Thread(c.pid); thread != c.pid {
+		c.list = c.list[:c.begin+len(byThread(c.list[c.begin:], thread))]
 	}
 	c.begin, c.isCUDA, c.latest = len(c.list), false, FileKey{}
+}
+
+// byThread changes the paths of a process's mappings to those by a thread. The kernel has listed
+// them once for each.
+func byThread(list []Mapped, thread uint32) []Mapped {
+	known := map[uint64]bool{} // by address
+	kept := list[:0]
+	for _, l := range list {
+		start, end, ok := l.Range()
+		if !ok || known[start] {
+			continue
+		}
+		known[start] = true
+		l.Path = pathOf(thread, start, end)
+		l.File = keyOf(l.File.Device, l.File.Inode, l.Path)
+		kept = append(kept, l)
+	}
+	clear(list[len(kept):])
+	return kept
 }
 
 // readScan reads the output of mapped_files, in pieces: processes may have millions of mappings.
@@ -102,7 +124,7 @@ func mappedOf(record *bpf.MappedFile) (l Mapped, ok bool) {
 	if !ok && record.Program == 0 {
 		return l, false
 	}
-	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End)
+	open := pathOf(record.Pid, record.Start, record.End)
 	return Mapped{
 		PID:     record.Pid,
 		File:    keyOf(record.Device, record.Inode, open),

@@ -164,7 +164,7 @@ var breakpoint = map[string][]byte{"amd64": {0xcc}, "arm64": {0xa0, 0x00, 0x20, 
 // itself. Otherwise it would kill the process, so it is that of a probe.
 func takesTraps(pid uint32) bool {
 	const trap = 1 << (unix.SIGTRAP - 1)
-	for line := range strings.Lines(string(procfs.Read(pid, "status", 8192))) {
+	for line := range strings.Lines(string(procfs.Read(procfs.Thread(pid), "status", 8192))) {
 		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
 		case "TracerPid":
 			if strings.TrimSpace(value) != "0" {

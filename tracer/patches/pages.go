@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // pages reads from /proc/PID/pagemap which pages of a process are its own copies. Reading it does
@@ -18,7 +20,7 @@ type pages struct {
 }
 
 func openPages(pid uint32) (pages, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
+	f, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", procfs.Thread(pid)))
 	return pages{f, uint64(os.Getpagesize())}, err
 }
 

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probepoint"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // target is a process that maps the fake driver, and the code that it has of it.
@@ -30,7 +33,7 @@ type target struct {
 	mapped []libraries.Mapped
 }
 
-func start(t *testing.T, how string) *target {
+func start(t *testing.T, how ...string) *target {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the program patches machine code of x86-64")
@@ -44,7 +47,7 @@ func start(t *testing.T, how string) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(fake.Program("patched_c"), how)
+	cmd := exec.Command(fake.Program("patched_c"), how...)
 	cmd.Env = append(fake.Env(t, 1, 1<<30), "LD_LIBRARY_PATH="+filepath.Dir(library)+":"+string(fake))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -74,7 +77,7 @@ func start(t *testing.T, how string) *target {
 	if p.code, err = Read(f, functions); err != nil || len(functions) != 3 {
 		t.Fatalf("%v, %v", functions, err)
 	}
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+	maps, err := procfs.ReadWaiting(p.pid, "maps", 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +89,7 @@ func start(t *testing.T, how string) *target {
 		}
 		fmt.Sscanf(fields[0], "%x-%x", &from, &to)
 		fmt.Sscanf(fields[2], "%x", &offset)
-		p.mapped = append(p.mapped, libraries.Mapped{PID: p.pid, Name: "libcuda.so.1", Path: fmt.Sprintf("/proc/%d/map_files/%x-%x", p.pid, from, to)})
+		p.mapped = append(p.mapped, libraries.Mapped{PID: p.pid, Name: "libcuda.so.1", Path: fmt.Sprintf("/proc/%d/map_files/%x-%x", procfs.Thread(p.pid), from, to)})
 		if at := functions[1].Offset; functions[1].Name == "cuMemAlloc_v2" && offset <= at && at < offset+to-from {
 			p.at = from + at - offset
 		}
@@ -125,6 +128,25 @@ func (p *target) expect(what, function string) {
 func TestPatchesAreFound(t *testing.T) {
 	for how, function := range map[string]string{"none": "", "near": "cuMemAlloc_v2", "far": "cuMemAlloc_v2", "breakpoint": "cuMemAlloc_v2"} {
 		start(t, how).expect(how, function)
+	}
+}
+
+// Under its pid, /proc has no memory of such a process: it looks as if it had ended.
+func TestPatchesOfAProcessWhoseMainThreadHasEndedAreFound(t *testing.T) {
+	for how, function := range map[string]string{"none": "", "near": "cuMemAlloc_v2"} {
+		p := start(t, how, "alone")
+		p.expect(how, function)
+		f, err := os.Stat(p.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		everywhere, _, err := libraries.Everywhere(f.Sys().(*syscall.Stat_t).Ino)
+		everywhere = slices.DeleteFunc(everywhere, func(l libraries.Mapped) bool { return l.PID != p.pid })
+		if err != nil || len(everywhere) == 0 {
+			t.Errorf("its mappings are %+v, %v", everywhere, err)
+		}
+		p.mapped = everywhere
+		p.expect(how, function)
 	}
 }
 

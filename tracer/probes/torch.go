@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probepoint"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // The functions of libc10 that PyTorch's caching allocator calls to report to a profiler, even if
@@ -45,7 +46,7 @@ func torchVersion(library libraries.Mapped) string {
 	if m := versionedName.FindStringSubmatch(file); m != nil { // as Debian names it
 		return m[1]
 	}
-	root := fmt.Sprintf("/proc/%d/root", library.PID)
+	root := fmt.Sprintf("/proc/%d/root", procfs.Thread(library.PID))
 	f, err := untrusted.OpenIn(root, path.Join(path.Dir(untrusted.InRoot(root, file)), "../version.py"))
 	if err != nil {
 		return ""

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/procmem"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -34,11 +35,11 @@ const (
 // Read takes at most one second: a process can stall reads of its memory, see procfs.Call. The
 // result is nil with deadline.ErrStuck if it stalls even those of its initial environment.
 func Read(pid uint32) ([]string, error) {
-	initial, err := procfs.Call(pid, timeout, func() ([]string, error) { return initial(int(pid)) })
+	initial, err := procfs.Call(pid, timeout, func() ([]string, error) { return initial(procmem.Thread(int(pid))) })
 	if err != nil {
 		return nil, fmt.Errorf("environment of process %d: %w", pid, err)
 	}
-	live, err := procfs.Call(pid, timeout, func() ([]string, error) { return ofMemory(int(pid)) })
+	live, err := procfs.Call(pid, timeout, func() ([]string, error) { return ofMemory(procmem.Thread(int(pid))) })
 	if err == nil {
 		return live, nil
 	}

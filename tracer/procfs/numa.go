@@ -29,7 +29,7 @@ func NodeMemory(pid uint32) (on map[uint32]uint64, cut bool, err error) {
 		cut bool
 	}
 	a, err := Call(pid, numaPatience, func() (a answer, err error) {
-		f, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", pid))
+		f, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", Thread(pid)))
 		if err != nil {
 			return a, err
 		}

@@ -20,7 +20,7 @@ import (
 // The file must belong to the user of the process, as perf requires it too: by a link to a file
 // that only root may read, the process would have its content printed in a report.
 func OpenPerfMap(pid uint32) (*os.File, error) {
-	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/tmp/perf-%s.map", namespacePID(pid)))
+	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", Thread(pid)), fmt.Sprintf("/tmp/perf-%s.map", namespacePID(pid)))
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/procmem"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -46,6 +47,19 @@ func Read(pid uint32, name string, limit int) []byte {
 
 // ReadWaiting is Read without a limit of time, for use in a Call.
 func ReadWaiting(pid uint32, name string, limit int) ([]byte, error) {
+	text, err := readFile(pid, name, limit)
+	if len(text) == 0 && stallable[name] {
+		if thread := Thread(pid); thread != pid {
+			return readFile(thread, name, limit)
+		}
+	}
+	return text, err
+}
+
+// Thread returns the id under which /proc has the memory of a process, see procmem.Thread.
+func Thread(pid uint32) uint32 { return uint32(procmem.Thread(int(pid))) }
+
+func readFile(pid uint32, name string, limit int) ([]byte, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {
 		return nil, err
@@ -84,6 +98,16 @@ func hides(root string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
+// MayReadAll reports whether this process may read all others as far as privileges go: it has
+// CAP_SYS_PTRACE in the first user namespace.
+func MayReadAll() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	users, _ := os.ReadFile("/proc/self/uid_map")
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0 &&
+		slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"})
+}
+
 // Exists reports whether a process has the pid, if only a zombie.
 func Exists(pid uint32) bool { return unix.Kill(int(pid), 0) != unix.ESRCH }
 
@@ -96,6 +120,9 @@ func Comm(pid uint32) string { return strings.TrimSuffix(string(Read(pid, "comm"
 // Exe returns the path of the program that a process runs, "" if it cannot be read.
 func Exe(pid uint32) string {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		exe, err = os.Readlink(fmt.Sprintf("/proc/%d/exe", Thread(pid)))
+	}
 	if err != nil {
 		return ""
 	}
@@ -164,6 +191,12 @@ func Parent(pid uint32) uint32 {
 		}
 	}
 	return 0
+}
+
+// IsStopped reports whether a signal has stopped a process; a debugger does that in another way.
+func IsStopped(pid uint32) bool {
+	stat, _ := ReadWaiting(pid, "stat", 4096) // the kernel itself holds it
+	return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T "))
 }
 
 // StartTicks returns when a process was started, in clock ticks since boot, and 0 for one that is

@@ -69,10 +69,11 @@ func newStalls() *stalls {
 
 var all = newStalls()
 
-// Call runs f, which looks at a process that may stall it, and waits at most limit. It returns
-// deadline.ErrStuck after that, and at once for a process that stalled a call before and whose
-// pause is not over. Pid 0 stands for a look at all processes. The calls that hang are shared out
-// by user, as are the tables of the ledger. As for deadline.Call, f may run on after the return.
+// Call runs f, which looks at a process that may stall it, and waits at most limit, as
+// deadline.Call does: a busy machine makes no stall. It returns deadline.ErrStuck after that, and
+// at once for a process that stalled a call before and whose pause is not over. Pid 0 stands for a
+// look at all processes. The calls that hang are shared out by user, as are the tables of the
+// ledger. As for deadline.Call, f may run on after the return.
 func Call[T any](pid uint32, limit time.Duration, f func() (T, error)) (T, error) {
 	return callOf(all, call{pid: pid}, limit, f)
 }
@@ -93,9 +94,9 @@ func callOf[T any](s *stalls, c call, limit time.Duration, f func() (T, error)) 
 		defer s.returned(&c)
 		return f()
 	})
-	if errors.Is(err, deadline.ErrStuck) && !errors.Is(err, deadline.ErrFull) {
+	if deadline.Stalled(err) {
 		s.timedOut(&c, limit)
-	} else if c.known {
+	} else if c.known && !errors.Is(err, deadline.ErrStuck) {
 		s.recovered(c.pid)
 	}
 	return value, err

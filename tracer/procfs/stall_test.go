@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vramprof/vramprof/tracer/deadline"
 )
 
@@ -21,20 +23,45 @@ func fakeStalls() (s *stalls, clock *time.Time) {
 	return s, clock
 }
 
+// hang returns a function that waits in the kernel until the test ends.
+func hang(t *testing.T) func() (int, error) {
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(pipe[1]) })
+	return func() (n int, err error) {
+		for err = unix.EINTR; err == unix.EINTR; {
+			n, err = unix.Read(pipe[0], make([]byte, 1))
+		}
+		unix.Close(pipe[0])
+		return n, err
+	}
+}
+
 // stallOnce makes a call that hangs until the test ends, and reports whether it was made.
 func stallOnce(t *testing.T, s *stalls, pid uint32) (made bool) {
 	t.Helper()
-	hang, began := make(chan bool), make(chan bool, 1)
-	t.Cleanup(func() { close(hang) })
-	_, err := callOf(s, call{pid: pid}, time.Millisecond, func() (int, error) { began <- true; <-hang; return 0, nil })
+	read, began := hang(t), make(chan bool, 1)
+	_, err := callOf(s, call{pid: pid}, 10*time.Millisecond, func() (int, error) { began <- true; return read() })
 	if !errors.Is(err, deadline.ErrStuck) {
 		t.Fatalf("process %d: %v", pid, err)
 	}
 	select {
 	case <-began:
-		return true
-	case <-time.After(10 * time.Millisecond): // it never begins, or begins too late for this test
+		return deadline.Stalled(err)
+	default:
 		return false
+	}
+}
+
+func TestABusyMachineIsNoStall(t *testing.T) {
+	s, _ := fakeStalls()
+	release := make(chan bool)
+	_, err := callOf(s, call{pid: 101}, time.Millisecond, func() (int, error) { <-release; return 0, nil })
+	close(release)
+	if !errors.Is(err, deadline.ErrBusy) || len(s.list()) > 0 || !works(s, 101) {
+		t.Errorf("%v; these stall: %+v", err, s.list())
 	}
 }
 
@@ -47,8 +74,8 @@ func TestAProcessThatStallsIsLeftAloneAfterGrowingPausesAndOthersAreNot(t *testi
 	s, clock := fakeStalls()
 	var pauses []time.Duration
 	for i := range 8 {
-		_, err := callOf(s, call{pid: 101}, time.Microsecond, func() (int, error) { time.Sleep(20 * time.Millisecond); return 0, nil })
-		if !errors.Is(err, deadline.ErrStuck) {
+		_, err := callOf(s, call{pid: 101}, 10*time.Millisecond, func() (int, error) { return unix.Poll(nil, 100) })
+		if !deadline.Stalled(err) {
 			t.Fatal(err)
 		}
 		if works(s, 101) {

@@ -96,12 +96,12 @@ func New(most int, names symbolize.Options) *Store {
 
 // AddFile keeps a new file open, so that its names can be read when the process is gone.
 func (s *Store) AddFile(file unwind.NewFile) {
-	f, err := untrusted.OpenRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", file.PID, file.Start, file.End))
+	f, err := untrusted.OpenRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", procfs.Thread(file.PID), file.Start, file.End))
 	if err != nil {
 		return // its frames are named by file and offset
 	}
 	m := &callstack.Mapping{Path: file.Path, BuildID: file.BuildID}
-	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
+	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", procfs.Thread(file.PID)))
 }
 
 // Add keeps a new stack of a process of that user, as ledger.Process has it. It looks up names of

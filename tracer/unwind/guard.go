@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/procmem"
 	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
@@ -114,7 +115,7 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 	if !m.IsFileBacked() {
 		return nil, errors.New("no file is mapped")
 	}
-	name := fmt.Sprintf("/proc/%d/map_files/%x-%x", g.PID(), m.Vaddr, m.Vaddr+m.Length)
+	name := fmt.Sprintf("/proc/%d/map_files/%x-%x", procmem.Thread(int(g.PID())), m.Vaddr, m.Vaddr+m.Length)
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/procmem"
 	"github.com/vramprof/vramprof/tracer/deadline"
 )
 
@@ -35,7 +36,7 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memories.of(pid), u: u}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(procmem.Thread(int(pid)))), memory: u.memories.of(pid), u: u}
 	if u.CodeOf != nil {
 		if code, ok := u.CodeOf(pid); ok {
 			p.code, layout = code, code.Layout
@@ -99,7 +100,7 @@ func (u *Unwinder) learn(pid uint32, at *layout) {
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memories.of(pid), u: u, like: at}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(procmem.Thread(int(pid)))), memory: u.memories.of(pid), u: u, like: at}
 	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
 	u.layouts.draft = nil

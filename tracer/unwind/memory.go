@@ -3,7 +3,6 @@
 package unwind
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -64,7 +63,7 @@ func (m *memory) ReadAt(p []byte, off int64) (int, error) {
 		b := make([]byte, size) // the caller may reuse p after a timeout
 		return b, readMemory(m.pid, uint64(off), b)
 	})
-	if errors.Is(err, deadline.ErrStuck) && !errors.Is(err, deadline.ErrFull) {
+	if deadline.Stalled(err) {
 		m.timedOut(time.Now())
 	}
 	if err != nil {

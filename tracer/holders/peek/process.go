@@ -28,6 +28,7 @@ const (
 // resident, never touches memory of devices, and notices when the pid belongs to another process.
 type Process struct {
 	pid       int
+	thread    int // see procmem.Thread
 	pidfd     int
 	pagemap   *os.File
 	shift     uint // pagemap has an entry for each 1<<shift bytes: 4, 16 or 64 KiB
@@ -46,8 +47,8 @@ func Open(pid int) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	p := &Process{pid: pid, pidfd: pidfd, shift: uint(bits.TrailingZeros(uint(os.Getpagesize()))), files: map[fileKey]mappedFile{}, variables: map[string]uint64{}}
-	if p.regions, err = readMaps(pid); err == nil {
+	p := &Process{pid: pid, thread: procmem.Thread(pid), pidfd: pidfd, shift: uint(bits.TrailingZeros(uint(os.Getpagesize()))), files: map[fileKey]mappedFile{}, variables: map[string]uint64{}}
+	if p.regions, err = readMaps(p.thread); err == nil {
 		p.pagemap, err = os.Open(p.proc("pagemap"))
 	}
 	if err == nil {
@@ -62,7 +63,7 @@ func Open(pid int) (*Process, error) {
 
 // Refresh reads the memory map again: heaps grow.
 func (p *Process) Refresh() error {
-	regions, err := readMaps(p.pid)
+	regions, err := readMaps(p.thread)
 	if err == nil {
 		err = p.alive()
 	}
@@ -89,7 +90,7 @@ func (p *Process) Close() {
 // Regions returns what was mapped when the process was opened, or at the last Refresh or copy.
 func (p *Process) Regions() []Region { return p.regions }
 
-func (p *Process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.pid, name) }
+func (p *Process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.thread, name) }
 
 // alive returns an error if the process has ended. Afterwards the pid may be another's.
 func (p *Process) alive() error {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -43,10 +44,18 @@ func Candidates() (list []Candidate) {
 	pids, _ := procfs.PIDs()
 	for _, pid := range pids {
 		if libraries.MayMap(pid) {
-			list = append(list, Candidate{pid, shorten(withoutFolder(untrusted.Clean(procfs.CommandLine(pid))), 60)})
+			list = append(list, Candidate{pid, shorten(WithoutFolder(untrusted.Clean(procfs.CommandLine(pid))), 60)})
 		}
 	}
 	return list
+}
+
+// readAdvice returns what lets a user read the processes of others.
+func readAdvice(user int) string {
+	if user == 0 {
+		return "this root lacks CAP_SYS_PTRACE, or a security module forbids it"
+	}
+	return "run as root on the host, or with CAP_SYS_PTRACE"
 }
 
 // Read lists the processes of this machine, as far as the caller may read them. Without the
@@ -65,7 +74,7 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 		return nil, err
 	}
 	if unread > 0 {
-		warn(fmt.Errorf("%s could not be read: of those, only what NVML lists is known (run as root on the host, or with CAP_SYS_PTRACE)", format.Count(uint64(unread), "process")))
+		warn(fmt.Errorf("%s could not be read: of those, only what NVML lists is known (%s)", format.Count(uint64(unread), "process"), readAdvice(os.Geteuid())))
 	}
 	if procfs.Hides() {
 		warn(errors.New("/proc hides the processes of other users (hidepid): of those, only what NVML lists is known"))
@@ -192,7 +201,7 @@ func writeTable(out io.Writer, list []listed, columns int) error {
 	fmt.Fprintln(w, header)
 	for i := range list {
 		l := &list[i]
-		gpu, used, command := "-", "-", shorten(withoutFolder(l.Command), rest)
+		gpu, used, command := "-", "-", shorten(WithoutFolder(l.Command), rest)
 		if l.GPU != nil {
 			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
 		}
@@ -213,7 +222,7 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 			text += fmt.Sprintf(" GPU %d %s", *l.GPU, humanize.IBytes(l.Bytes))
 		}
 		text = shorten(text, columns) + "\n"
-		for _, more := range []string{l.OnBehalf, withoutFolder(l.Command)} {
+		for _, more := range []string{l.OnBehalf, WithoutFolder(l.Command)} {
 			if more != "" {
 				text += strings.Repeat(" ", indent) + shorten(more, columns-indent) + "\n"
 			}
@@ -252,9 +261,12 @@ func describe(list []listed, keepers *keeperIndex) {
 // unseenCommand stands for the command of a process that this pid namespace does not show.
 const unseenCommand = "[not in this pid namespace]"
 
-// withoutFolder removes the folder from the program of a command line.
-func withoutFolder(command string) string {
+// WithoutFolder removes the folder from the program of a command line.
+func WithoutFolder(command string) string {
 	program, arguments, _ := strings.Cut(command, " ")
+	if program == "" {
+		return command
+	}
 	return strings.TrimSpace(path.Base(program) + " " + arguments)
 }
 

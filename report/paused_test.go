@@ -26,7 +26,7 @@ func TestTensorsThatGrowWithoutALineAreNoOtherMeans(t *testing.T) {
 		if paused != strings.Contains(said, "--budget off finds the line") {
 			t.Errorf("paused %v: %q", paused, said)
 		}
-		if want := map[bool]string{false: "No line of code grows, but a GPU fills by other means: tensors", true: "No line is known to grow, but a GPU fills: tensors"}[paused]; text != want {
+		if want := map[bool]string{false: "No line of code grows, but a GPU fills by other means (tensors)", true: "No line is known to grow, but a GPU fills (tensors)"}[paused]; text != want {
 			t.Errorf("paused %v: %q, want %q", paused, text, want)
 		}
 	}

@@ -196,7 +196,7 @@ func (k CacheKind) Text() string {
 func (k CacheKind) Label() string {
 	switch k {
 	case CacheIdle:
-		return "goes back"
+		return "can go back"
 	case CacheHeld:
 		return "held by live tensors"
 	case CacheSmall:

@@ -220,7 +220,15 @@ func gpuName(s *ledger.Snapshot, b *balance.Balance) string {
 
 func usedText(s *ledger.Snapshot, st callstack.Stacks, b *balance.Balance) string {
 	rows := slices.Clone(b.Rows)
-	slices.SortStableFunc(rows, func(x, y balance.Row) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	grows := func(r *balance.Row) int {
+		if r.Grows() {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(rows, func(x, y balance.Row) int { // what grows first: a narrow line is cut
+		return cmp.Or(grows(&y)-grows(&x), cmp.Compare(y.Bytes, x.Bytes))
+	})
 	var parts []string
 	for i := range rows {
 		if r := &rows[i]; r.Bytes > 0 {
@@ -351,9 +359,9 @@ func (j *Judgement) NoLineText() string {
 	}
 	switch {
 	case j.paused && slices.Contains(planes, PlaneText(balance.Tensors)):
-		return "No line is known to grow, but a GPU fills: " + strings.Join(planes, ", ")
+		return "No line is known to grow, but a GPU fills (" + strings.Join(planes, ", ") + ")"
 	case len(planes) > 0:
-		return "No line of code grows, but a GPU fills by other means: " + strings.Join(planes, ", ")
+		return "No line of code grows, but a GPU fills by other means (" + strings.Join(planes, ", ") + ")"
 	case slices.ContainsFunc(j.GPUs, func(b GPUBalance) bool { return len(b.Objects) > 0 }):
 		return "No line of code grows in what it allocates, but driver objects are made and kept"
 	}
@@ -369,8 +377,8 @@ func (j *Judgement) NoLineText() string {
 	return "No line grows"
 }
 
-// BalanceTexts returns what each GPU is used for, and below it what of that grows, one line each:
-// of all that grow, and of at most most in all.
+// BalanceTexts returns what each GPU is used for, and below it what of that grows, indented, one line
+// each: of all that grow, and of at most most in all.
 func (j *Judgement) BalanceTexts(most int) (list []string) {
 	for i := range j.GPUs {
 		b := &j.GPUs[i]
@@ -378,7 +386,10 @@ func (j *Judgement) BalanceTexts(most int) (list []string) {
 			list = append(list, format.Count(uint64(len(j.GPUs)-i), "more GPU")+", on which nothing grows")
 			break
 		}
-		list = append(append(list, untrusted.Clean(b.Name+": "+b.Used)), b.Grows...)
+		list = append(list, untrusted.Clean(b.Name+": "+b.Used))
+		for _, text := range b.Grows {
+			list = append(list, "  "+text)
+		}
 	}
 	return list
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -284,6 +285,9 @@ func (t *Tracer) noProcess() error {
 	switch pids := t.config.PIDs; len(pids) {
 	case 0:
 	case 1:
+		if _, err := libraries.OfProcess(pids[0]); errors.Is(err, fs.ErrPermission) {
+			return notThese(fmt.Sprintf("whether process %d uses CUDA is unknown: %v", pids[0], err))
+		}
 		return notThese(fmt.Sprintf("process %d does not use CUDA: it maps neither libcuda nor libcudart (vramprof ps lists those that do; --name waits for one)", pids[0]))
 	default:
 		return notThese(fmt.Sprintf("processes %d do not use CUDA: they map neither libcuda nor libcudart (vramprof ps lists those that do; --name waits for one)", pids))

@@ -179,6 +179,8 @@ func holdersError(pid uint32, err error) error {
 		return fault.Denied(pid, err)
 	case errors.Is(err, peek.ErrNoPython), errors.Is(err, holders.ErrNoTensors):
 		return fault.New(fault.NoProcess, fmt.Errorf("process %d: %w", pid, err))
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted while process %d was read", pid)
 	}
 	return fmt.Errorf("process %d: %w", pid, err)
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -53,5 +55,13 @@ func TestTheFirstSignalEndsWhatOnlyReadsFiles(t *testing.T) {
 				t.Errorf("%s: only reads files: %v, want %v (%v)", line, p.onlyReads(), want, err)
 			}
 		}
+	}
+}
+
+// The first Ctrl-C is no fault of the process that is read.
+func TestAnInterruptedWalkIsNamedSo(t *testing.T) {
+	err := holdersError(42, fmt.Errorf("copy its memory: %w", context.Canceled))
+	if got := err.Error(); got != "interrupted while process 42 was read" {
+		t.Errorf("got %q", got)
 	}
 }

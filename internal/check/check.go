@@ -79,8 +79,13 @@ func writeResult(w io.Writer, r preflight.Result, columns int) {
 	}
 }
 
+// driverPatience is how long check waits for a driver that hangs.
+const driverPatience = 5 * time.Second
+
 // driverVersion returns NVML's version and the number of GPUs: "NVML 12.4 …, 2 GPUs".
 func driverVersion(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, driverPatience)
+	defer cancel()
 	driver, err := nvml.OpenHost(ctx)
 	if err != nil {
 		return "", err

@@ -3,9 +3,12 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
+	"github.com/vramprof/vramprof/internal/fault"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/preflight"
@@ -19,6 +22,9 @@ func Process(w io.Writer, pid uint32, columns int) error {
 		return fmt.Errorf("process %d does not exist (vramprof ps lists those that use CUDA)", pid)
 	}
 	list, err := probes.Inspect(pid)
+	if errors.Is(err, fs.ErrPermission) {
+		return fault.Denied(pid, err)
+	}
 	if err != nil {
 		return fmt.Errorf("check process %d: %w", pid, err)
 	}

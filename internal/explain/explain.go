@@ -37,6 +37,8 @@ const (
 	// whose files can lie on a file system of its own; total limits it on the clock.
 	patience = 20 * time.Second
 	total    = 2 * time.Minute
+	// driverPatience is how long it waits for a driver that hangs.
+	driverPatience = 5 * time.Second
 	// motion is how long an allocator in motion is read again, with a pause between two readings.
 	motion = 200 * time.Millisecond
 	pause  = time.Millisecond
@@ -117,9 +119,11 @@ func (r *reader) readConsistently(ctx context.Context) {
 		r.readAllocator(ctx)
 		return
 	}
-	if r.gpus, r.listed = r.driver.GPUs(ctx); r.listed == nil {
-		r.usage, r.listed = r.usageOf(ctx)
+	asking, cancel := context.WithTimeout(ctx, driverPatience)
+	if r.gpus, r.listed = r.driver.GPUs(asking); r.listed == nil {
+		r.usage, r.listed = r.usageOf(asking)
 	}
+	cancel()
 	r.readAllocator(ctx)
 	if r.listed != nil {
 		return
@@ -221,7 +225,11 @@ func (r *reader) failure() error {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("process %d does not exist", r.pid)
 	}
-	return fault.New(fault.NoProcess, fmt.Errorf("process %d holds no GPU memory that is known: NVML does not list it (vramprof ps lists the processes that use CUDA), and it has no PyTorch", r.pid))
+	why := "NVML does not list it (vramprof ps lists the processes that use CUDA)"
+	if r.listed != nil {
+		why = r.listed.Error()
+	}
+	return fault.New(fault.NoProcess, fmt.Errorf("process %d holds no GPU memory that is known: %s, and it has no PyTorch", r.pid, why))
 }
 
 // books returns the books of what was read. All memory is older than they are.

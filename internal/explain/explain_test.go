@@ -11,6 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
 // TestAProcessThatNeverRestsIsSaidToBeOfTwoMoments: NVML and the allocator are read until nothing
@@ -38,5 +39,14 @@ func TestAProcessThatNeverRestsIsSaidToBeOfTwoMoments(t *testing.T) {
 				t.Errorf("%d changes: warnings %q", changes, text)
 			}
 		})
+	}
+}
+
+// Where NVML gave no list, no process is missing in it.
+func TestNothingIsKnownForTheReasonOfNVML(t *testing.T) {
+	for err, want := range map[error]string{nil: "NVML does not list it (vramprof ps", nvml.ErrBusy: "that is known: NVML does not answer, and"} {
+		if got := (&reader{pid: 7, listed: err}).failure().Error(); !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }

@@ -50,7 +50,7 @@ func readOthers(ctx context.Context, driver *nvml.Driver) (list []tui.Other) {
 	}
 	for i := range keepers {
 		k := &keepers[i]
-		x := tui.Other{PID: k.PID, GPU: -1, Bytes: k.Bytes, Command: k.Command, Note: pslist.Note(k), Shares: pslist.Shares(k)}
+		x := tui.Other{PID: k.PID, GPU: -1, Bytes: k.Bytes, Command: pslist.WithoutFolder(k.Command), Note: pslist.Note(k), Shares: pslist.Shares(k)}
 		if k.GPU != nil {
 			x.GPU = *k.GPU
 		}

@@ -43,7 +43,7 @@ func Candidates() (list []Candidate) {
 	pids, _ := procfs.PIDs()
 	for _, pid := range pids {
 		if libraries.MayMap(pid) {
-			list = append(list, Candidate{pid, shorten(withoutFolder(untrusted.Clean(procfs.CommandLine(pid))), 60)})
+			list = append(list, Candidate{pid, shorten(WithoutFolder(untrusted.Clean(procfs.CommandLine(pid))), 60)})
 		}
 	}
 	return list
@@ -215,7 +215,7 @@ func writeTable(out io.Writer, list []listed, columns int) error {
 	fmt.Fprintln(w, header)
 	for i := range list {
 		l := &list[i]
-		gpu, used, command := "-", "-", shorten(withoutFolder(l.Command), rest)
+		gpu, used, command := "-", "-", shorten(WithoutFolder(l.Command), rest)
 		if l.GPU != nil {
 			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
 		}
@@ -236,7 +236,7 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 			text += fmt.Sprintf(" GPU %d %s", *l.GPU, humanize.IBytes(l.Bytes))
 		}
 		text = shorten(text, columns) + "\n"
-		for _, more := range []string{l.OnBehalf, withoutFolder(l.Command)} {
+		for _, more := range []string{l.OnBehalf, WithoutFolder(l.Command)} {
 			if more != "" {
 				text += strings.Repeat(" ", indent) + shorten(more, columns-indent) + "\n"
 			}
@@ -275,9 +275,12 @@ func describe(list []listed, keepers *keeperIndex) {
 // unseenCommand stands for the command of a process that this pid namespace does not show.
 const unseenCommand = "[not in this pid namespace]"
 
-// withoutFolder removes the folder from the program of a command line.
-func withoutFolder(command string) string {
+// WithoutFolder removes the folder from the program of a command line.
+func WithoutFolder(command string) string {
 	program, arguments, _ := strings.Cut(command, " ")
+	if program == "" {
+		return command
+	}
 	return strings.TrimSpace(path.Base(program) + " " + arguments)
 }
 

@@ -92,3 +92,11 @@ func TestTheReasonWhyAProcessCouldNotBeRead(t *testing.T) {
 		t.Errorf("without any: %q", notes)
 	}
 }
+
+func TestTheNameOfAProgramIsSeenFirst(t *testing.T) {
+	for command, want := range map[string]string{"/opt/env/bin/python3 /srv/train.py --n 5": "python3 /srv/train.py --n 5", "/bin/true": "true", "": ""} {
+		if got := WithoutFolder(command); got != want {
+			t.Errorf("%q: %q, want %q", command, got, want)
+		}
+	}
+}

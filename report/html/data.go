@@ -3,6 +3,8 @@
 package html
 
 import (
+	"time"
+
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
@@ -19,6 +21,9 @@ func newPayload(in *Input) *payload {
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Wall: s.Wall.UnixMilli(), Traced: format.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
 		Strings: []string{}, Planes: planes, Apart: report.PlanesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Balance: []string{}, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: []string{}, Warnings: list(texts.Warnings),
+	}
+	if in.Judged != 0 && since(s.End, in.Judged) >= uint64(time.Second) {
+		b.p.Judged = s.Wall.Add(-time.Duration(since(s.End, in.Judged))).UnixMilli()
 	}
 	for _, text := range in.Balance {
 		b.p.Balance = append(b.p.Balance, untrusted.Clean(text))

@@ -2,7 +2,20 @@
 
 package html
 
-import "testing"
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// PayloadNames returns the names in the data of a page.
+func PayloadNames() (names []string) {
+	for i := range reflect.TypeFor[payload]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[payload]().Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
 
 // What tests of pages that are served share with the others.
 var (

@@ -30,6 +30,7 @@ type Input struct {
 	Verdicts []report.SiteVerdict // of each of Snapshot.Sites, or nil
 	Balance  []string             // what each GPU is used for and what of it grows, shown first
 	Advice   []string             // sentences on what to do, shown with what leaks
+	Judged   uint64               // Snapshot.End of the verdicts, balance and advice; 0: that of Snapshot
 
 	Past []purpose.Past // what processes that have ended used at their peaks
 

@@ -28,8 +28,8 @@ func Sections(in Input) ([]Section, error) {
 	}{
 		{"v", p.Version}, {"title", p.Title}, {"host", p.Host}, {"until", p.Until}, {"wall", p.Wall}, {"traced", p.Traced}, {"end", p.End},
 		{"strings", p.Strings}, {"planes", p.Planes}, {"apart", p.Apart}, {"processes", p.Processes}, {"gpus", p.GPUs}, {"frames", p.Frames}, {"before", p.Before},
-		{"tree", p.Tree}, {"entries", p.Entries}, {"chart", p.Chart}, {"opening", p.Opening}, {"verdicts", p.Verdicts}, {"kept", p.Kept}, {"balance", p.Balance}, {"advice", p.Advice},
-		{"parts", p.Parts}, {"remarks", p.Remarks}, {"doubts", p.Doubts}, {"warnings", p.Warnings}, {"live", p.Live},
+		{"tree", p.Tree}, {"entries", p.Entries}, {"chart", p.Chart}, {"opening", p.Opening}, {"verdicts", p.Verdicts}, {"kept", p.Kept}, {"judged", p.Judged}, {"balance", p.Balance}, {"advice", p.Advice},
+		{"parts", p.Parts}, {"steps", p.Steps}, {"remarks", p.Remarks}, {"doubts", p.Doubts}, {"warnings", p.Warnings}, {"live", p.Live},
 	} {
 		text, err := json.Marshal(x.value)
 		if err != nil {

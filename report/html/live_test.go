@@ -233,6 +233,38 @@ func hostileNames(t *testing.T, b *html.Browser) {
 	p.Clean()
 }
 
+// A server sends sections only: a page that it shows has nothing else.
+func TestSectionsHaveAllOfAPage(t *testing.T) {
+	list, err := html.Sections(html.Large(10, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range html.PayloadNames() {
+		if !slices.ContainsFunc(list, func(x html.Section) bool { return x.Name == name }) {
+			t.Errorf("no section has %q", name)
+		}
+	}
+}
+
+// TestVerdictsOfAnEarlierMomentSayWhen: a server judges at most every ten seconds.
+func TestVerdictsOfAnEarlierMomentSayWhen(t *testing.T) {
+	in := html.Large(10, 2)
+	for ago, want := range map[uint64]bool{0: false, 1e8: false, 9e9: true} {
+		in.Judged = in.Snapshot.End - ago
+		list, err := html.Sections(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p struct{ Wall, Judged int64 }
+		if err := json.Unmarshal(html.Join(list), &p); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Judged != 0; got != want || got && p.Wall-p.Judged != int64(ago/1e6) {
+			t.Errorf("%d ns ago: judged at %d, page of %d", ago, p.Judged, p.Wall)
+		}
+	}
+}
+
 // TestUpdateOfTenThousandSites bounds what an update takes; sums stay those of all sites.
 func TestUpdateOfTenThousandSites(t *testing.T) {
 	in := html.Large(10_000, 40)

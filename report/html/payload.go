@@ -25,7 +25,8 @@ type payload struct {
 	Chart     *chartData    `json:"chart"`   // null without a timeline
 	Opening   *openingData  `json:"opening"` // null: at the end
 	Verdicts  bool          `json:"verdicts"`
-	Kept      *keptData     `json:"kept"` // null without a walk
+	Kept      *keptData     `json:"kept"`             // null without a walk
+	Judged    int64         `json:"judged,omitempty"` // of verdicts, balance and advice that are older than the rest: as Wall
 	Balance   []string      `json:"balance"`
 	Advice    []string      `json:"advice"`
 	Parts     partsData     `json:"parts"`

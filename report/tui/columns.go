@@ -25,7 +25,7 @@ func processColumns(b *books) []column[process] {
 		{name: "growth", title: "growth/min", width: 10, drop: 3, text: func(x *process, _ int) string { return x.growth.text() }, order: most(func(x *process) int64 { return x.growth.perMinute })},
 	}
 	for k, drop := range [barPlanes]int{tensorPlane: 6, beforePlane: 7, cachePlane: 8, driverPlane: 9, roundingPlane: 10, unexplainedPlane: 13} {
-		if k == cachePlane && !b.has(cachePlane) && !b.has(tensorPlane) || k == roundingPlane && !b.has(roundingPlane) {
+		if (k == tensorPlane || k == cachePlane) && !b.has(tensorPlane) && !b.has(cachePlane) || k == roundingPlane && !b.has(roundingPlane) {
 			continue
 		}
 		list = append(list, column[process]{

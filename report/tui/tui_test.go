@@ -143,7 +143,7 @@ func TestTheProcessViewHasCachesAndCounters(t *testing.T) {
 		press(m, "2")
 		screen := trimmed(shownText(m))
 		text := strings.Join(strings.Fields(screen), " ")
-		for _, want := range []string{"goes back", "held by live tensors", "too small", "other streams", "pools", "peak 3.00 GiB of tensors", "2 retries", "1 out-of-memory error", "Rounding takes 40.0 MiB"} {
+		for _, want := range []string{"can go back", "held by live tensors", "too small", "other streams", "pools", "peak 3.00 GiB of tensors", "2 retries", "1 out-of-memory error", "Rounding takes 40.0 MiB"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("at %d columns %q is missing", size[0], want)
 			}

@@ -219,6 +219,14 @@ func (v *Verdicts) Advice() []string {
 	return v.advice
 }
 
+// Time returns the end of the snapshot that was judged, 0 without verdicts.
+func (v *Verdicts) Time() uint64 {
+	if v == nil {
+		return 0
+	}
+	return v.At
+}
+
 // Balance returns report.Judgement.BalanceTexts; none without verdicts.
 func (v *Verdicts) Balance() []string {
 	if v == nil {

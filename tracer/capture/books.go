@@ -106,7 +106,7 @@ func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 func (r *Reader) Warnings() []string {
 	list := r.missing.warnings(r.begin)
 	if r.end == nil {
-		list = append(list, "the capture is incomplete (still being written, or vramprof was killed): it ends at "+since(r.begin, max(r.last, r.begin)))
+		list = append(list, "the capture is incomplete (still being written, its disk was full, or vramprof was killed): it ends at "+since(r.begin, max(r.last, r.begin)))
 	}
 	return list
 }

@@ -83,7 +83,7 @@ func TestTruncatedCaptureKeepsAllWholeFrames(t *testing.T) {
 		if last > 0 && r.End() != last {
 			t.Errorf("cut at %d: the end is at %d, want %d", cut, r.End(), last)
 		}
-		if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture is incomplete (still being written, or vramprof was killed): it ends at ") {
+		if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture is incomplete (still being written, its disk was full, or vramprof was killed): it ends at ") {
 			t.Errorf("cut at %d: warnings %q", cut, w)
 		}
 		if s, err := r.Snapshot(math.MaxUint64); err != nil || s.End != r.End() || !slices.Contains(s.Warnings, r.Warnings()[0]) {

@@ -159,6 +159,13 @@ func TestAReadingThatFailsIsWarnedOf(t *testing.T) {
 	if got := m.after(func() { m.Read(context.Background()) }); got != "NVML gave no complete reading: GPU is lost" {
 		t.Errorf("the books were told %q", got)
 	}
+	hang, other := errors.New("NVML does not answer"), errors.New("GPU 1 is lost")
+	if got := incomplete(hang, hang); got != "NVML does not answer" {
+		t.Errorf("twice the same: %q", got)
+	}
+	if got := incomplete(errors.Join(other, hang), nil); got != "GPU 1 is lost; NVML does not answer" {
+		t.Errorf("two reasons: %q", got)
+	}
 	if !strings.HasPrefix(m.Silence(1), "NVML has been silent since") {
 		t.Errorf("silence: %q", m.Silence(1))
 	}

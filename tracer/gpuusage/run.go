@@ -4,7 +4,7 @@ package gpuusage
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +107,22 @@ func signal(to chan struct{}) {
 	}
 }
 
+// incomplete returns what a reading lacks, each reason once.
+func incomplete(errs ...error) string {
+	var list []string
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		for _, line := range strings.Split(strings.TrimSpace(err.Error()), "\n") {
+			if line = untrusted.Clean(line); !slices.Contains(list, line) {
+				list = append(list, line)
+			}
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
 // Read has the books take one reading of NVML. The end of run does not cut it short at once: a
 // driver that was left in the middle of a call would refuse the last reading.
 func (m *Monitor) Read(run context.Context) {
@@ -127,8 +143,8 @@ func (m *Monitor) Read(run context.Context) {
 	tx := m.Sequencer.Begin()
 	defer tx.Done()
 	pids := m.note(asked, gpus, usageErr == nil, len(usage) > 0)
-	if err = errors.Join(err, usageErr); err != nil {
-		tx.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
+	if text := incomplete(err, usageErr); text != "" {
+		tx.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + text})
 	}
 	if len(gpus) > 0 {
 		tx.Tell(ledger.GPUs(gpus))

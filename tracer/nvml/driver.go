@@ -19,8 +19,23 @@ import (
 // ErrUnavailable means that there is no driver, or that NVML cannot be used.
 var ErrUnavailable = errors.New("NVML is not available")
 
-// ErrBusy means that an earlier call to the driver has not returned yet.
-var ErrBusy = errors.New("NVML does not answer")
+// ErrBusy means that a call to the driver has not returned yet.
+var ErrBusy error = busy{}
+
+type busy struct{}
+
+func (busy) Error() string { return "NVML does not answer" }
+
+// Remedy returns what to do.
+func (busy) Remedy() string {
+	return "the driver hangs, and nvidia-smi with it: dmesg | grep NVRM shows why"
+}
+
+// unanswered is the ErrBusy of a call that was given up.
+type unanswered struct{ cause error }
+
+func (unanswered) Error() string     { return ErrBusy.Error() }
+func (e unanswered) Unwrap() []error { return []error{ErrBusy, e.cause} }
 
 var errClosed = errors.New("NVML connection is closed")
 
@@ -196,7 +211,7 @@ func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, erro
 	case <-d.closed:
 		return none, errClosed
 	case <-ctx.Done():
-		return none, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+		return none, unanswered{ctx.Err()}
 	}
 	select {
 	case a := <-answers:
@@ -208,7 +223,7 @@ func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, erro
 		<-answers
 		d.hanging.Add(-1)
 	}()
-	return none, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+	return none, unanswered{ctx.Err()}
 }
 
 // LoadError means that the library cannot be loaded.

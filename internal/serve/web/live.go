@@ -94,7 +94,7 @@ func (p *page) current() (*update, error) {
 	p.session = errors
 	p.window.Add(m.Snapshot)
 	sections, err := html.Sections(html.Input{
-		Snapshot: m.Snapshot, Stacks: p.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Balance: verdicts.Balance(), Advice: verdicts.Advice(),
+		Snapshot: m.Snapshot, Stacks: p.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: verdicts.Sites(m.Snapshot), Balance: verdicts.Balance(), Advice: verdicts.Advice(), Judged: verdicts.Time(),
 		MaxSites: pageSites, Steps: p.config.steps(), Live: p.live(errors, false), Past: p.ended.of(m.Snapshot, p.config.Session, p.moments),
 	})
 	if err != nil {

@@ -96,11 +96,11 @@ function drawGrid(pen, step, top, y) {
 }
 
 // steps draws a list of values, each of which holds until the next.
-function steps(line, list, y, begin) {
+function steps(line, list, y, begin, first = 0) {
   const times = data.chart.times;
-  for (let t = 0; t < times.length; t++) {
+  for (let t = first; t < times.length; t++) {
     const x = xOfTime(times[t]);
-    if (t === 0) line[begin](x, y(list[0]));
+    if (t === first) line[begin](x, y(list[t]));
     else line.lineTo(x, y(list[t - 1]));
     line.lineTo(x, y(list[t]));
   }
@@ -144,7 +144,7 @@ function drawArea(pen, list, base, y, fill, hatched) {
 
 function drawUsage(pen, usage, y) {
   const line = new Path2D();
-  steps(line, usage, y, "moveTo");
+  steps(line, usage, y, "moveTo", Math.max(usage.findIndex((v) => v > 0), 0)); // before that NVML was not read
   pen.strokeStyle = color("page");
   pen.lineWidth = 4;
   pen.stroke(line);

@@ -40,11 +40,23 @@ function fillFindings() {
   const list = [...lines.values()].sort((a, b) => b.bytes - a.bytes || a.e - b.e);
   byId("findings").hidden = list.length + data.advice.length + data.balance.length === 0;
   byId("findings-head").textContent = list.length === 0 ? (data.verdicts ? "No line leaks" : "Advice") : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
+  if (data.judged) byId("findings-head").append(" ", element("span", { class: "soft" }, "judged at " + clockText(data.judged)));
   byId("findings").classList.toggle("leaks", list.length > 0);
+  const several = list.some((line) => d.process[line.e] !== d.process[list[0].e]);
   const rows = list.slice(0, maxFindings).map((line) => element("li", {}, element("b", {}, bytesText(line.bytes)), siteButton(line.e),
-    element("span", { class: "soft" }, verdictText(line.e))));
+    several ? element("span", { class: "soft" }, data.processes[d.process[line.e]].name) : null, element("span", { class: "soft" }, verdictText(line.e))));
   if (list.length > maxFindings) rows.push(element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them")));
-  byId("findings").querySelector("ul").replaceChildren(...data.balance.map((text) => element("li", { class: "balance" }, text)), ...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
+  byId("findings").querySelector("#findings > ul").replaceChildren(...balanceRows(), ...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
+}
+
+// balanceRows shows the two GPUs that fill first, and the others on demand.
+const maxBalances = 2;
+function balanceRows() {
+  const below = (text) => text.startsWith(" "), row = (text) => element("li", { class: below(text) ? "balance below" : "balance" }, text.trim());
+  const starts = [...data.balance.keys()].filter((i) => !below(data.balance[i]));
+  if (starts.length <= maxBalances + 1) return data.balance.map(row);
+  const cut = starts[maxBalances], open = byId("findings").querySelector("details")?.open;
+  return [...data.balance.slice(0, cut).map(row), element("li", {}, element("details", { open }, element("summary", {}, plural(starts.length - maxBalances, "more GPU")), element("ul", {}, ...data.balance.slice(cut).map(row))))];
 }
 
 function fillList(list, texts) {

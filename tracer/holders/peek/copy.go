@@ -79,7 +79,7 @@ func (c *Copy) Take(ctx context.Context) error {
 	begin := time.Now()
 	for len(spans) > 0 {
 		if ctx.Err() != nil {
-			return fmt.Errorf("copy the memory of process %d: %w", p.pid, context.Cause(ctx))
+			return fmt.Errorf("copy its memory: %w", context.Cause(ctx))
 		}
 		var batch []Span
 		batch, spans = cut(spans)
@@ -122,7 +122,7 @@ func (c *Copy) take(p *Process, batch []Span) error {
 		if err != nil && n <= 0 {
 			n = 0
 			if err == unix.ESRCH || err == unix.EPERM {
-				return fmt.Errorf("copy the memory of process %d: %w", p.pid, err)
+				return fmt.Errorf("copy its memory: %w", err)
 			}
 		}
 		c.used += n &^ (PageSize - 1)

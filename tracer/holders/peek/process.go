@@ -56,7 +56,7 @@ func Open(pid int) (*Process, error) {
 	}
 	if err != nil {
 		p.Close()
-		return nil, fmt.Errorf("read the memory map of process %d: %w", pid, err)
+		return nil, fmt.Errorf("read its memory map: %w", err)
 	}
 	return p, nil
 }
@@ -68,7 +68,7 @@ func (p *Process) Refresh() error {
 		err = p.alive()
 	}
 	if err != nil {
-		return fmt.Errorf("read the memory map of process %d: %w", p.pid, err)
+		return fmt.Errorf("read its memory map: %w", err)
 	}
 	p.regions, p.swapped, p.skipped = regions, 0, 0
 	return nil

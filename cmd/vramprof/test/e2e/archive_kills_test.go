@@ -77,7 +77,7 @@ func checkKilled(t *testing.T, n int, last *archive.Capture, ready uint64, pid u
 		t.Fatalf("kill %d: %v", n, err)
 	}
 	for _, text := range r.Warnings() {
-		if !strings.HasPrefix(text, "the capture is incomplete (still being written, or vramprof was killed)") {
+		if !strings.HasPrefix(text, "the capture is incomplete (still being written, its disk was full, or vramprof was killed)") {
 			t.Errorf("kill %d: %s: %s", n, last.Name, text)
 		}
 	}

@@ -153,7 +153,7 @@ func checkUpTo(t *testing.T, r *capture.Reader, moment uint64) {
 	if missing > time.Second+late || time.Duration(moment)-time.Duration(r.End()) > time.Second+late {
 		t.Errorf("the last %v are missing (the capture ends %v earlier)", missing, time.Duration(moment)-time.Duration(r.End()))
 	}
-	if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture is incomplete (still being written, or vramprof was killed): it ends at ") {
+	if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture is incomplete (still being written, its disk was full, or vramprof was killed): it ends at ") {
 		t.Errorf("warnings %q", w)
 	}
 	s := replay(t, r)

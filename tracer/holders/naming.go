@@ -157,9 +157,12 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	switch to.step {
 	case stepRoot, stepThrough, stepDict, stepModules, stepNext:
 		return s, false
-	case StepKey, StepChild:
+	case StepKey:
 		s.Name = n.readable(n.py.str(to.aux))
-		s.OwnKey = to.step == StepKey && n.keepsKey(to)
+		s.InTable, s.OwnKey, s.Tensor = n.inTable(to), n.keepsKey(to), n.isTensor(to.aux)
+	case StepChild:
+		s.Name = n.readable(n.py.str(to.aux))
+		s.InDict = n.inModuleDict(to)
 	case StepAttr, StepField, StepCell, StepLocal:
 		s.Name = n.readable(n.auxName(to.aux))
 	case StepItem:
@@ -181,6 +184,35 @@ func (n *namer) stepTo(to node) (Step, bool) {
 		}
 	}
 	return s, true
+}
+
+// mostNamed is from how many entries on a dictionary is a table of data, not of names.
+const mostNamed = 32
+
+// inTable reports whether a value is in a dictionary with so many entries that their keys are data:
+// a cache by request or by hash.
+func (n *namer) inTable(value node) bool {
+	if value.from < 0 {
+		return false
+	}
+	a := n.nodes[value.from].address
+	t := n.py.typeOf(a)
+	return t != nil && t.kind == kindDict && n.entries(a, t) >= mostNamed
+}
+
+// inModuleDict reports whether a child's name is a key that the program chose when it ran.
+func (n *namer) inModuleDict(child node) bool {
+	if child.from < 0 || n.nodes[child.from].from < 0 {
+		return false
+	}
+	t := n.py.typeOf(n.nodes[n.nodes[child.from].from].address)
+	return t != nil && (t.class() == "ModuleDict" || t.class() == "ParameterDict")
+}
+
+// isTensor reports whether an object is a tensor.
+func (n *namer) isTensor(a uint64) bool {
+	t := n.py.typeOf(a)
+	return t != nil && t.tensor
 }
 
 // keepsKey reports whether the key of a value in a dictionary is a weak reference, and the way to

@@ -252,3 +252,25 @@ func TestNothingThatALedgerGivesMakesAVerdictPanic(t *testing.T) {
 		}
 	}
 }
+
+// TestASumGrowsOnlyAsItsLinesDo: models that took turns on a GPU made "tensors grow" of lines that
+// were all steady.
+func TestASumGrowsOnlyAsItsLinesDo(t *testing.T) {
+	for _, c := range []struct {
+		sum, lines Class
+		perhaps    bool
+		want       Class
+	}{
+		{Growing, Unknown, false, Steady},
+		{Growing, Unknown, true, Growing},
+		{Growing, Leaking, true, Leaking},
+		{Leaking, Unknown, false, Growing},
+		{Leaking, Leaking, true, Leaking},
+		{Steady, Unknown, true, Steady},
+	} {
+		trend := Trend{Class: c.sum, Grown: 1}
+		if trend.follow(Trend{Class: c.lines, Grown: 1}, c.perhaps); trend.Class != c.want {
+			t.Errorf("a sum that is %v, lines that are %v, perhaps %v: %+v", c.sum, c.lines, c.perhaps, trend)
+		}
+	}
+}

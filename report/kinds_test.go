@@ -34,6 +34,8 @@ func TestPoolsAreOneLineForEachDevice(t *testing.T) {
 			{Device: 0, Handle: 2, Used: 8 * reporttest.MiB, Least: 8 * reporttest.MiB, Held: 8 * reporttest.MiB, Destroyed: true},
 			{Process: 1, Device: 0, Used: reporttest.MiB, Least: reporttest.MiB, Held: 3 * reporttest.MiB},
 			{Process: 1, Device: 1, Used: reporttest.MiB, Least: reporttest.MiB, Held: reporttest.MiB},
+			{Process: 1, Device: 2, Handle: 1, Objects: 1, Used: reporttest.MiB, Least: reporttest.MiB, Held: reporttest.MiB},
+			{Process: 1, Device: 2, Handle: 2, Least: 32 * reporttest.MiB, Held: 32 * reporttest.MiB},
 			{Process: 2, Device: 0, Used: reporttest.MiB, Least: reporttest.MiB, Held: 2 * reporttest.MiB},
 		},
 	}
@@ -41,6 +43,7 @@ func TestPoolsAreOneLineForEachDevice(t *testing.T) {
 		"a [7]: async pool: 1.00 MiB used, may hold up to 2.00 MiB",
 		"a [7] on cuda:0: 2 async pools: 5.00 MiB used, may hold up to 6.00 MiB",
 		"b [8] on cuda:0: async pool: 1.00 MiB used, may hold up to 3.00 MiB",
+		"b [8] on cuda:2: 2 async pools: 1.00 MiB used, they hold 33.0 MiB",
 	}
 	if got := poolTexts(s); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -287,7 +287,7 @@ func (b *GPUBalance) say(s *ledger.Snapshot, st callstack.Stacks) {
 		if unknown {
 			text += "; tensors were not traced all the time, --budget off finds the line"
 		}
-		add(text, (r.Plane == balance.Tensors || r.Plane == balance.Driver) && !unknown)
+		add(text, (r.Plane == balance.Tensors || r.Plane == balance.Driver) && !unknown && r.Pools == 0)
 	}
 	if len(b.Objects) > 0 {
 		add("made since the attach and kept: "+objectList(st, b.Objects, func(o *ledger.Object) uint64 { return o.Live - o.Before }), false)

@@ -217,3 +217,21 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 		}
 	}
 }
+
+// TestPinnedMemoryIsFreedAsItWasLocked: pin_memory() was named to programs in C.
+func TestPinnedMemoryIsFreedAsItWasLocked(t *testing.T) {
+	for _, c := range []struct {
+		kind   ledger.Kind
+		object Object
+		want   string
+	}{
+		{ledger.Registered, objectUnknown, "cudaHostUnregister"},
+		{ledger.Pinned, objectUnknown, "cudaFreeHost"},
+		{ledger.Pinned, objectPinned, "pin_memory()"},
+		{ledger.Pinned, objectPrefetched, "pin_memory()"},
+	} {
+		if got := pinnedText(&ledger.Site{Kind: c.kind}, c.object); !strings.Contains(got, c.want) {
+			t.Errorf("%v %q: %s", c.kind, c.object, got)
+		}
+	}
+}

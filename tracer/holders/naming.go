@@ -76,10 +76,16 @@ func (n *namer) along(i int32, e edge) *Holder {
 // as the context of an autograd function, its class is all that people know it by.
 func (n *namer) rootAt(i, from int32) Root {
 	r := n.search.roots[-1-from]
-	if node := n.nodes[i]; (r.Kind == RootNone || r.Kind == RootNative) && node.flags&nodeCPP == 0 {
-		if t := n.py.typeOf(node.address); t != nil && !t.tensor && !t.storage {
+	if r.Kind != RootNone && r.Kind != RootNative {
+		return r
+	}
+	switch node := n.nodes[i]; {
+	case node.flags&nodeCPP == 0:
+		if t := n.py.typeOf(node.address); t != nil && !t.storage {
 			r.Class = t.class()
 		}
+	case n.cpp.classOf(node.address).is(roleTensor):
+		r.Class = "Tensor"
 	}
 	return r
 }

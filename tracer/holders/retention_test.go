@@ -23,6 +23,7 @@ func TestStepsSayHowAPathKeepsMemory(t *testing.T) {
 		{main, []Step{attr("losses", "list"), index}, 0},
 		{main, []Step{attr("losses", "list"), index, graph}, retention.Graph},
 		{main, []Step{attr("w", "Parameter"), grad}, retention.Gradient},
+		{Root{Kind: RootCycle, Classes: "Request, State"}, []Step{attr("cache", "Tensor")}, retention.Cycle},
 		{main, []Step{attr("w", "Parameter"), grad, graph}, retention.Gradient | retention.Graph},
 		{main, []Step{attr("grads", "list"), index}, 0},
 		{main, []Step{attr("grad", "list"), index}, 0},

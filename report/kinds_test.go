@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vramprof/vramprof/report/balance"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -20,6 +21,10 @@ func TestIdleIsNeverMoreThanTheRounding(t *testing.T) {
 		s := &ledger.Snapshot{Processes: make([]ledger.Process, 1), Balances: []ledger.Balance{{UUID: "GPU-a", Usage: uint64(10 + c.gap), Baseline: 10, Rounding: uint64(max(c.gap, 0)), Idle: c.idle}}}
 		if got := PartIdle(s, &s.Parts()[0]); got != c.want {
 			t.Errorf("gap %d, idle %d: %d, want %d", c.gap, c.idle, got, c.want)
+		}
+		s.Balances[0].Idle, s.Pools = 0, []ledger.Pool{{Least: c.idle, Held: c.idle}, {Used: 1, Least: 1, Held: 1}, {Device: 1, Least: 9, Held: 9}}
+		if got := PartIdle(s, &s.Parts()[0]); got != c.want {
+			t.Errorf("gap %d, a pool that keeps %d: %d, want %d", c.gap, c.idle, got, c.want)
 		}
 	}
 }
@@ -47,5 +52,16 @@ func TestPoolsAreOneLineForEachDevice(t *testing.T) {
 	}
 	if got := poolTexts(s); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPoolsThatGrowHaveAText(t *testing.T) {
+	for pools, want := range map[int]string{
+		1:   "a memory pool holds 1.00 GiB unused: destroy pools that are done (cudaMemPoolDestroy), or trim them (cudaMemPoolTrimTo)",
+		255: "255 memory pools hold 1.00 GiB unused: destroy pools that are done (cudaMemPoolDestroy), or trim them (cudaMemPoolTrimTo)",
+	} {
+		if got := poolsHold(&balance.Row{Pools: pools, Pooled: 1 << 30}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

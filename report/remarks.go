@@ -73,7 +73,7 @@ func poolTexts(s *ledger.Snapshot) []string {
 				used += x.Used
 				least += x.Least
 				most += x.Held
-				if x.Used == 0 && x.Least == x.Held {
+				if isIdle(x) {
 					idle += x.Held
 				}
 			}

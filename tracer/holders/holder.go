@@ -328,6 +328,8 @@ func (s *Step) manyOf() bool {
 		return true
 	case StepKey:
 		return s.Name == "" || s.InTable || s.key(true) != s.Name
+	case StepChild:
+		return s.InDict && s.key(true) != s.Name
 	}
 	return false
 }

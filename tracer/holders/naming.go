@@ -208,10 +208,14 @@ func (n *namer) inTable(value node) bool {
 
 // inModuleDict reports whether a child's name is a key that the program chose when it ran.
 func (n *namer) inModuleDict(child node) bool {
-	if child.from < 0 || n.nodes[child.from].from < 0 {
+	i := child.from // its dictionary, that of the attributes, the module
+	for i >= 0 && (n.nodes[i].step == stepModules || n.nodes[i].step == stepDict) {
+		i = n.nodes[i].from
+	}
+	if i < 0 || n.nodes[i].flags&nodeCPP != 0 {
 		return false
 	}
-	t := n.py.typeOf(n.nodes[n.nodes[child.from].from].address)
+	t := n.py.typeOf(n.nodes[i].address)
 	return t != nil && (t.class() == "ModuleDict" || t.class() == "ParameterDict")
 }
 

@@ -106,7 +106,7 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	}
 }
 
-// addsSparse reports whether each of some sites adds a sparse gradient to another, which appends it.
+// addsSparse reports whether each of some sites adds a sparse gradient to another: appends it.
 func (a *adviser) addsSparse(sites []int) bool {
 	return !slices.ContainsFunc(sites, func(i int) bool {
 		return a.verdicts[i].Object != objectGradient || !slices.ContainsFunc(a.stack(&a.s.Sites[i]), func(f callstack.Frame) bool {

@@ -42,7 +42,7 @@ var holderCases = []struct {
 	{holders.NewHolder(mainModule, attr("y"), holders.Step{Kind: holders.StepGraph}, holders.Step{Kind: holders.StepContext}, holders.Step{Kind: holders.StepHook}, holders.Step{Kind: holders.StepField, Class: "Thing"}),
 		"y| (autograd graph)|.<ctx>|.<hook>|.<Thing>", "__main__|y (autograd graph)|<ctx>|<hook>|<Thing>"},
 	{holders.NewHolder(holders.Root{Kind: holders.RootModule, Name: "lib.cache"}, attr("entries"), key("a\x1b[31m")),
-		"lib.cache|.entries|['a[31m']", "lib.cache|entries|['a[31m']"},
+		"lib.cache|.entries|['a[*m']", "lib.cache|entries|['a[*m']"},
 	{holders.NewHolder(holders.Root{Kind: holders.RootModule}), "?", "a module|?"},
 	{holders.NewHolder(local(holders.RootLocal, "outs"), element), `local "outs"|[*]`, "main() (train.py:7)|outs[*]"},
 	{holders.NewHolder(local(holders.RootTemporary, ""), element), "temporary|[*]", "main() (train.py:7)|temporary[*]"},

@@ -17,15 +17,24 @@ func PartUsage(x *ledger.Part) uint64 {
 	return x.Tensors + x.Cached + x.Driver + x.Rounding + x.Untraced + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + x.Unexplained
 }
 
-// PartIdle returns how much of the rounding is uncertain: mostly what pools hold unused.
+// PartIdle returns how much of the rounding pools may hold unused, and how much else is uncertain.
 func PartIdle(s *ledger.Snapshot, x *ledger.Part) uint64 {
+	idle := uint64(0)
 	for i := range s.Balances {
 		if b := &s.Balances[i]; b.Process == x.Process && b.UUID == x.UUID {
-			return min(b.Idle, x.Rounding)
+			idle += b.Idle
 		}
 	}
-	return 0
+	for i := range s.Pools {
+		if p := &s.Pools[i]; p.Process == x.Process && p.Device == x.Device && isIdle(p) {
+			idle += p.Held
+		}
+	}
+	return min(idle, x.Rounding)
 }
+
+// isIdle reports whether a pool holds memory for certain and uses none.
+func isIdle(p *ledger.Pool) bool { return p.Used == 0 && p.Least == p.Held }
 
 // PartTerm is one term of the sum that makes up NVML's figure.
 type PartTerm struct {

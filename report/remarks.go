@@ -61,23 +61,33 @@ func endedTexts(s *ledger.Snapshot) (list []string) {
 }
 
 // poolTexts returns "python3 [42] on cuda:0: 2 async pools: 1.2 GiB used, may hold up to 3.0 GiB"
-// for each process and device whose pools may hold more than is used.
+// for each process and device whose pools hold, or may hold, more than is used.
 func poolTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := 0; i < len(s.Pools); {
 		first := &s.Pools[i]
-		var n, used, least, most uint64
+		var n, used, least, most, idle uint64 // idle: of pools that keep all, without an allocation
 		for ; i < len(s.Pools) && s.Pools[i].Process == first.Process && s.Pools[i].Device == first.Device; i++ {
 			if x := &s.Pools[i]; !x.Destroyed {
 				n++
 				used += x.Used
 				least += x.Least
 				most += x.Held
+				if isIdle(x) {
+					idle += x.Held
+				}
 			}
 		}
 		p := &s.Processes[first.Process]
-		if most <= least || p.End != 0 {
+		if most <= least && idle == 0 || p.End != 0 {
 			continue
+		}
+		hold := "may hold up to"
+		if most <= least {
+			hold = "they hold"
+			if n == 1 {
+				hold = "it holds"
+			}
 		}
 		noun := "async pool"
 		if n > 1 {
@@ -87,7 +97,7 @@ func poolTexts(s *ledger.Snapshot) []string {
 		if first.Device >= 0 {
 			at = " on " + format.Device(first.Device, ledger.Async)
 		}
-		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", format.Process(p), at, noun, format.Bytes(used), format.Bytes(most)))
+		list = append(list, fmt.Sprintf("%s%s: %s: %s used, %s %s", format.Process(p), at, noun, format.Bytes(used), hold, format.Bytes(most)))
 	}
 	return list
 }

@@ -281,6 +281,9 @@ func (b *GPUBalance) say(s *ledger.Snapshot, st callstack.Stacks) {
 		if r.Reserved > 0 {
 			text += fmt.Sprintf(", %s of %s reserved are in use", format.Bytes(r.InUse), format.Bytes(r.Reserved))
 		}
+		if r.Pools > 0 {
+			text += ", " + poolsHold(r)
+		}
 		if r.Site >= 0 {
 			x := &s.Sites[r.Site]
 			text += ", at " + LineText(st, x.Stack, x.API)
@@ -295,11 +298,20 @@ func (b *GPUBalance) say(s *ledger.Snapshot, st callstack.Stacks) {
 		if unknown {
 			text += "; tensors were not traced all the time, --budget off finds the line"
 		}
-		add(text, (r.Plane == balance.Tensors || r.Plane == balance.Driver) && !unknown)
+		add(text, (r.Plane == balance.Tensors || r.Plane == balance.Driver) && !unknown && r.Pools == 0)
 	}
 	if len(b.Objects) > 0 {
 		add("made since the attach and kept: "+objectList(st, b.Objects, func(o *ledger.Object) uint64 { return o.Live - o.Before }), false)
 	}
+}
+
+// poolsHold returns "255 memory pools hold 7.97 GiB unused: destroy …".
+func poolsHold(r *balance.Row) string {
+	noun, hold := "a memory pool", " holds "
+	if r.Pools > 1 {
+		noun, hold = format.Count(uint64(r.Pools), "memory pool"), " hold "
+	}
+	return noun + hold + format.Bytes(r.Pooled) + " unused: destroy pools that are done (cudaMemPoolDestroy), or trim them (cudaMemPoolTrimTo)"
 }
 
 // paused reports whether a budget paused the tracing of tensors of a process.

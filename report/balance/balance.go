@@ -37,7 +37,10 @@ type Row struct {
 	Site    int // of Cache: index into Snapshot.Sites of the largest site there; -1: none
 	// Of Cache that grows: what these allocators reserved, and what tensors take of that.
 	Reserved, InUse uint64
-	fastest         float64
+	// Of Driver that grows by CUDA's memory pools: how many there are, and what they hold unused.
+	Pools   int
+	Pooled  uint64
+	fastest float64
 }
 
 // Balance is what one GPU is used for: the rows add up to Used.
@@ -220,12 +223,38 @@ func (b *builder) readings(x *Balance) {
 	}
 	now := x.GPU.Now()
 	x.Rows[Others].Bytes = now - min(traced, now)
-	var unexplained, others []verdict.Level
+	var unexplained, others, explained []verdict.Level
 	for _, g := range x.GPU.Past {
+		explained = append(explained, verdict.Level{Time: g.Time, Bytes: g.Traced - min(g.Unexplained, g.Traced)})
 		unexplained = append(unexplained, verdict.Level{Time: g.Time, Bytes: g.Unexplained})
 		others = append(others, verdict.Level{Time: g.Time, Bytes: g.Used - min(g.Traced, g.Used)})
 	}
 	x.Rows[Unexplained].Trend, x.Rows[Others].Trend = verdict.JudgeLevels(b.s, unexplained), verdict.JudgeLevels(b.s, others)
+	b.pools(x, explained)
+}
+
+// pools adds what memory pools of CUDA hold unused, if it grows: as they are made and not
+// destroyed. The books have no past of it; NVML's readings do, where nothing else grows.
+func (b *builder) pools(x *Balance, explained []verdict.Level) {
+	r := &x.Rows[Driver]
+	if r.Grows() || x.Rows[Tensors].Grows() || x.Rows[Cache].Grows() {
+		return
+	}
+	pools, pooled, process, most := 0, uint64(0), -1, uint64(0)
+	for i := range b.s.Pools {
+		p := &b.s.Pools[i]
+		if n := b.s.BalanceOf(p.Process, p.Device); n < 0 || b.s.Balances[n].UUID != x.GPU.UUID || p.Destroyed || p.Held <= p.Used || b.s.Processes[p.Process].End != 0 {
+			continue
+		}
+		pools, pooled = pools+1, pooled+p.Held-p.Used
+		if p.Held-p.Used > most {
+			process, most = p.Process, p.Held-p.Used
+		}
+	}
+	if t := verdict.JudgeCachedLevels(b.s, explained); t.Grows() && pooled >= t.Grown/2 {
+		t.Grown = min(t.Grown, pooled)
+		r.Trend, r.Pools, r.Pooled, r.Process = t, pools, pooled, process
+	}
 }
 
 // objects adds the driver objects that were made since the baseline.

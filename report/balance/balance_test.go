@@ -50,6 +50,29 @@ func TestOtherProcessesGrow(t *testing.T) {
 	}
 }
 
+// TestPoolsThatAreNotDestroyedGrow: what memory pools hold unused grows by NVML's readings, if the
+// pools hold most of that.
+func TestPoolsThatAreNotDestroyedGrow(t *testing.T) {
+	for _, held := range []uint64{0, 3 << 30} {
+		s := &ledger.Snapshot{
+			Begin: 1e9, End: 61e9, Processes: []ledger.Process{{PID: 7, Begin: 1e9}},
+			GPUs:     []ledger.GPU{{UUID: "GPU-a", Total: 16 << 30, Used: 4 << 30, Time: 61e9}},
+			Balances: []ledger.Balance{{UUID: "GPU-a", Usage: 4 << 30, Rounding: 3 << 30}},
+		}
+		for range 2 {
+			s.Pools = append(s.Pools, ledger.Pool{Device: 0, Held: held / 2, Least: held / 2})
+		}
+		for i := range uint64(31) {
+			used := 1<<30 + i*(100<<20)
+			s.GPUs[0].Past = append(s.GPUs[0].Past, ledger.GPUPast{Time: s.Begin + i*2e9, Used: used, Traced: used})
+		}
+		r := Of(s, nil)[0].Row(Driver)
+		if r.Grows() != (held > 0) || r.Grows() && (r.Class != verdict.Leaking || r.Pools != 2 || r.Pooled != held || r.Grown > held) {
+			t.Errorf("%d bytes in pools: %+v", held, r)
+		}
+	}
+}
+
 // TestAPausedProcessFillsNoGPU: a process that allocates nothing for longer than half of the time
 // in which it grew may never go on: nothing is said of when the GPU is full.
 func TestAPausedProcessFillsNoGPU(t *testing.T) {

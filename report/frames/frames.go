@@ -16,7 +16,7 @@ import (
 
 // A step of PyTorch's backward pass, whose threads have no Python frames; without parameters in
 // profiles.
-var backward = regexp.MustCompile(`Backward\d*::apply(\(|$)`)
+var backward = regexp.MustCompile(`(Backward\d*|AccumulateGrad)::apply(\(|$)`)
 
 // Visible returns a stack as reports show it, leaf first and never empty. In a stack with Python
 // frames, the interpreter's own frames are left out.

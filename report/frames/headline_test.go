@@ -29,6 +29,7 @@ func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 		ffi     = reporttest.Native("ffi_call", &callstack.Mapping{Path: "/usr/lib/libffi.so.8"}, 1)
 		eval    = reporttest.Native("_PyEval_EvalFrameDefault", reporttest.Python, 1)
 		addmm   = reporttest.Native("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)", reporttest.TorchCPU, 1)
+		gather  = reporttest.Native("torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)", reporttest.TorchCPU, 1)
 		driver  = reporttest.Native("cuMemAlloc_v2", &callstack.Mapping{Path: "/usr/lib/libcuda.so.1"}, 1)
 		nccl    = reporttest.Native("libnccl.so.2+0x1125cd", &callstack.Mapping{Path: "/usr/lib/libnccl.so.2"}, 1)
 		mark    = callstack.Frame{Function: "[truncated: x]", Mark: true}
@@ -47,6 +48,7 @@ func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 		{"code made at run time", []callstack.Frame{call, jit, start}, jit},
 		{"library Python for want of better", []callstack.Frame{call, alloc, library, std, start}, library},
 		{"a step of the backward pass, whose threads have no Python", []callstack.Frame{call, alloc, addmm, start}, addmm},
+		{"a gradient that is added to another", []callstack.Frame{call, alloc, gather, start}, gather},
 		{"a library that uses CUDA", []callstack.Frame{driver, nccl, start}, nccl},
 		{"the call itself for want of all", []callstack.Frame{call, alloc, start, mark}, call},
 	} {

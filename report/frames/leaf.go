@@ -49,7 +49,7 @@ func firstChangeable(list []callstack.Frame) int {
 // isBackward reports whether a frame is a step of the backward pass. Most names are answered
 // without a regular expression.
 func isBackward(f *callstack.Frame) bool {
-	return strings.Contains(f.Function, "Backward") && backward.MatchString(f.Function)
+	return strings.Contains(f.Function, "::apply") && backward.MatchString(f.Function)
 }
 
 // isRuntime reports whether a frame is of the C or C++ runtime, where threads begin.

@@ -99,10 +99,20 @@ func (a *adviser) pinned(p int) {
 		return cmp.Compare(a.verdicts[k].Rate.Value, a.verdicts[i].Rate.Value)
 	})
 	v := &a.verdicts[list[0]]
-	advice := a.say(PinnedGrowth, p, a.s.Sites[list[0]].Device, list,
-		"page-locked memory of the host grows: fill one pinned buffer again and again, and keep no result of pin_memory()",
+	advice := a.say(PinnedGrowth, p, a.s.Sites[list[0]].Device, list, pinnedText(&a.s.Sites[list[0]], v.Object),
 		format.Count(uint64(len(list)), "stack")+" of page-locked memory, the first: "+v.Evidence)
 	if v.User {
 		advice.Line = v.Line
 	}
+}
+
+// pinnedText returns what to do about page-locked memory that grows, by who locked it.
+func pinnedText(x *ledger.Site, object Object) string {
+	switch {
+	case x.Kind == ledger.Registered:
+		return "page-locked memory of the host grows: unregister it (cudaHostUnregister) before it is freed, or register one buffer and use it again"
+	case object == objectPinned || object == objectPrefetched:
+		return "page-locked memory of the host grows: fill one pinned buffer again and again, and keep no result of pin_memory()"
+	}
+	return "page-locked memory of the host grows: free it (cudaFreeHost) when it is no longer used, or use one buffer again"
 }

@@ -20,6 +20,7 @@ const (
 	lineBuffer
 	lineLinearNoGrad
 	lineTanhNoGrad
+	lineSparse
 )
 
 var trainStacks = named{
@@ -27,6 +28,7 @@ var trainStacks = named{
 	lineTanh:         stackOf("tanh [libtorch_cpu.so]", "Tanh.forward "+torch+"nn/modules/activation.py:9", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
 	lineInput:        stackOf("randn [libtorch_cpu.so]", "main /home/u/train.py:24"),
 	lineBackward:     stackOf("mm [libtorch_cpu.so]", "torch::autograd::generated::AddmmBackward0::apply(x) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(x) [libtorch_cpu.so]"),
+	lineSparse:       stackOf("at::_ops::cat::call(x) [libtorch_cpu.so]", "at::native::add_out_sparse_cuda(x) [libtorch_cuda.so]", "torch::autograd::AccumulateGrad::apply(x) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(x) [libtorch_cpu.so]"),
 	lineMoments:      stacks[objectOptimizer],
 	lineLinearNoGrad: stackOf("addmm [libtorch_cpu.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", "Module._call_impl "+torch+"nn/modules/module.py:1749", "features /home/u/train.py:15", "context_decorator.<locals>.decorate_context "+torch+"utils/_contextlib.py:116", "main /home/u/train.py:25"),
 	lineTanhNoGrad:   stackOf("tanh [libtorch_cpu.so]", "Tanh.forward "+torch+"nn/modules/activation.py:9", "Module._call_impl "+torch+"nn/modules/module.py:1749", "features /home/u/train.py:15", "context_decorator.<locals>.decorate_context "+torch+"utils/_contextlib.py:116", "main /home/u/train.py:25"),
@@ -214,6 +216,34 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 	} {
 		if _, got := advised(c.run, c.change); strings.Join(got, "|") != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestSparseGradientsAddUp: they were "kept", of which figures are to be copied.
+func TestSparseGradientsAddUp(t *testing.T) {
+	for line, want := range map[uint64]string{lineBackward: "gradients are kept", lineSparse: "sparse gradients add up"} {
+		list, _ := advised(func(p *program) { p.train(steps, func(int) { p.alloc(line, 1<<20) }) }, nil)
+		if len(list) != 1 || !strings.HasPrefix(list[0].Text, want) {
+			t.Errorf("%v, want %q…", list, want)
+		}
+	}
+}
+
+// TestPinnedMemoryIsFreedAsItWasLocked: pin_memory() was named to programs in C.
+func TestPinnedMemoryIsFreedAsItWasLocked(t *testing.T) {
+	for _, c := range []struct {
+		kind   ledger.Kind
+		object Object
+		want   string
+	}{
+		{ledger.Registered, objectUnknown, "cudaHostUnregister"},
+		{ledger.Pinned, objectUnknown, "cudaFreeHost"},
+		{ledger.Pinned, objectPinned, "pin_memory()"},
+		{ledger.Pinned, objectPrefetched, "pin_memory()"},
+	} {
+		if got := pinnedText(&ledger.Site{Kind: c.kind}, c.object); !strings.Contains(got, c.want) {
+			t.Errorf("%v %q: %s", c.kind, c.object, got)
 		}
 	}
 }

@@ -284,7 +284,7 @@ func (v *series) maybe() (run, bool) {
 		r.why = "too early: " + format.Count(uint64(late.seen), "survivor") + " in the second half"
 		r.needs = v.width(from, n) * v.window * max(minSurvivors/late.seen-1, minWindows/late.windows-1, 0.25)
 	case growth > f[n-1]/4 && slices.IsSorted(f):
-		r.why, r.needs = "rose in few steps", v.width(0, n)*v.window
+		r.why, r.needs = "rose in few steps", v.width(0, n)*v.window*max(minSurvivors/max(p.seen, 1)-1, 1)
 	default:
 		return run{}, false
 	}

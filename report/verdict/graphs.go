@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -96,9 +97,22 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 		a.say(BackwardKept, p, device, backward, "what a backward pass made is kept with its graph: leave out create_graph=True and retain_graph=True where not needed, use torch.autograd.grad() for penalties",
 			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", format.Count(uint64(len(backward)), "stack"), format.Count(uint64(len(forward)), "stack")))
 	default:
-		a.say(BackwardKept, p, device, backward, "gradients are kept: copy their figures (grad.norm().item()) instead of the tensors",
+		text := "gradients are kept: copy their figures (grad.norm().item()) instead of the tensors"
+		if a.addsSparse(backward) {
+			text = "sparse gradients add up until they are cleared: call zero_grad() of the module in each step, or set requires_grad to False where no optimizer has the parameter"
+		}
+		a.say(BackwardKept, p, device, backward, text,
 			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", format.Count(uint64(len(backward)), "stack")))
 	}
+}
+
+// addsSparse reports whether each of some sites adds a sparse gradient to another: appends it.
+func (a *adviser) addsSparse(sites []int) bool {
+	return !slices.ContainsFunc(sites, func(i int) bool {
+		return a.verdicts[i].Object != objectGradient || !slices.ContainsFunc(a.stack(&a.s.Sites[i]), func(f callstack.Frame) bool {
+			return strings.HasPrefix(f.Function, "at::native::add_out_sparse")
+		})
+	})
 }
 
 // keptGraph gives the advice on a graph that a path keeps; without one, it is not proven.

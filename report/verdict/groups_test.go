@@ -252,3 +252,42 @@ func TestNothingThatALedgerGivesMakesAVerdictPanic(t *testing.T) {
 		}
 	}
 }
+
+// TestASumGrowsOnlyAsItsLinesDo: models that took turns on a GPU made "tensors grow" of lines that
+// were all steady.
+func TestASumGrowsOnlyAsItsLinesDo(t *testing.T) {
+	for _, c := range []struct {
+		sum, lines Class
+		perhaps    bool
+		want       Class
+	}{
+		{Growing, Unknown, false, Steady},
+		{Growing, Unknown, true, Growing},
+		{Growing, Leaking, true, Leaking},
+		{Leaking, Unknown, false, Growing},
+		{Leaking, Leaking, true, Leaking},
+		{Steady, Unknown, true, Steady},
+	} {
+		trend := Trend{Class: c.sum, Grown: 1}
+		if trend.follow(Trend{Class: c.lines, Grown: 1}, c.perhaps); trend.Class != c.want {
+			t.Errorf("a sum that is %v, lines that are %v, perhaps %v: %+v", c.sum, c.lines, c.perhaps, trend)
+		}
+	}
+}
+
+// TestGrowthThatMayBeNothingHasNoFigure: a line of one sampled tensor grew "at least 2.97 KiB a
+// step", and by 512 bytes.
+func TestGrowthThatMayBeNothingHasNoFigure(t *testing.T) {
+	for _, c := range []struct {
+		class Class
+		rate  Rate
+		want  float64
+	}{
+		{Leaking, Rate{3, 2, 4}, 3}, {Growing, Rate{3, 2, 4}, 3}, {Growing, Rate{3, 0, 9}, 0}, {Growing, Rate{3, -1, 9}, 0}, {Steady, Rate{3, 2, 4}, 0},
+	} {
+		g := Group{Verdict: Verdict{Class: c.class, Rate: c.rate}}
+		if got := g.PerSecond(); got != c.want {
+			t.Errorf("%v %+v: %v, want %v", c.class, c.rate, got, c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -213,6 +214,7 @@ var remedies = []struct {
 	{"", retention.ParamGroups, "the optimizer keeps parameters that were replaced: make a new optimizer"},
 	{"", retention.OwnKeys, "values of this WeakKeyDictionary refer to their own keys, so no entry ever goes: keep no key in its value"},
 	{"", retention.WeakKeys, "entries of this WeakKeyDictionary stay as long as their keys live: see what keeps the keys"},
+	{"", retention.Cycle, "these objects refer to each other, and Python's garbage collector does not free them: break the cycle, and see whether gc.disable() or gc.freeze() keeps them"},
 	{"deque", 0, "the deque only grows: set maxlen if it has none"},
 	{"Queue", 0, "more is put into the queue than taken from it: set maxsize"},
 	{"SimpleQueue", 0, "more is put into the queue than taken from it: use a queue with maxsize"},
@@ -236,7 +238,7 @@ func Remedy(h *ledger.Holder) string {
 	}
 	thing, many := thingOf(h)
 	if !many || thing == "" {
-		return "what this path keeps only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
+		return cmp.Or(thing, "what this path keeps") + " only grows: keep less of it, or keep tensor.cpu() or tensor.item()"
 	}
 	if strings.HasSuffix(thing, "_hooks") { // where PyTorch hooks are registered: "net._forward_hooks"
 		return "PyTorch hooks are added to " + thing + " and never removed: call remove() of the handle that each registration returns"

@@ -131,6 +131,8 @@ func TestRemediesNameThings(t *testing.T) {
 		{ledger.Holder{Path: "trainer.seen[*][0]", Container: "tuple"}, "trainer.seen only grows: "},
 		{ledger.Holder{Path: "opt._optimizer_step_post_hooks[*].<closure before>", Container: "OrderedDict"}, "PyTorch hooks are added to opt._optimizer_step_post_hooks and never removed: call remove() of the handle"},
 		{ledger.Holder{Path: "opt.momentum.buffer", Container: ""}, "what this path keeps only grows: keep less of it"},
+		{ledger.Holder{Path: "chat.mask", Thing: "chat.mask"}, "chat.mask only grows: keep less of it"},
+		{ledger.Holder{Path: "cycle of Request, State.cache", Thing: "cycle of Request, State.cache", Retention: retention.Known | retention.Cycle}, "these objects refer to each other, and Python's garbage collector does not free them"},
 		{ledger.Holder{Path: "decoder.state (autograd graph)", Thing: "decoder.state", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through decoder.state: detach() it in each step"},
 		{ledger.Holder{Path: "local \"h\" (autograd graph) of main() (train.py:7)", Thing: "local \"h\"", Retention: retention.Known | retention.Graph}, "the graph of all steps is kept through local \"h\": detach() it in each step"},
 		{ledger.Holder{Path: "losses[*] (autograd graph)", Thing: "losses", Many: true, Retention: retention.Known | retention.Graph}, "the graph of what it holds is kept: keep loss.item()"},

@@ -54,9 +54,9 @@ func (o Object) OfLibrary() bool {
 }
 
 var (
-	// cublasCreate_v2, and of PyTorch getNewWorkspace, getCUDABlasLtWorkspace,
-	// parseChosenWorkspaceSize.
-	cuBLAS        = regexp.MustCompile(`(?i)^cublas\w*Create\w*$|^getNewWorkspace$|cublas\w*workspace|CUDABlas\w*Workspace`)
+	// cublasCreate_v2, and of PyTorch getNewWorkspace (a local symbol in wheels; its caller
+	// getCurrentCUDABlasHandle is not), getCUDABlasLtWorkspace, parseChosenWorkspaceSize.
+	cuBLAS        = regexp.MustCompile(`(?i)^cublas\w*Create\w*$|^getNewWorkspace$|^getCurrentCUDABlasHandle$|cublas\w*workspace|CUDABlas\w*Workspace`)
 	cuBLASLibrary = regexp.MustCompile(`^libcublas(Lt)?\.so`)
 
 	// cudnnCreate, cufftMakePlanMany.

@@ -68,6 +68,7 @@ func TestObjectsAreWhatTheStackProves(t *testing.T) {
 		{"a user's file of that name", objectUnknown, ledger.Tensor, stackOf("x [libtorch_cpu.so]", "step /home/u/optim/adam.py:1")},
 		{"handle of a library", objectWorkspace, ledger.Device, stackOf("cudaMalloc [libcudart.so.12]", "cudnnCreate [libcudnn.so.9]", train)},
 		{"handle of cuBLAS", objectCuBLAS, ledger.Device, stackOf("cudaMalloc [libcudart.so.12]", "cublasCreate_v2 [train]", train)},
+		{"workspace of a handle", objectCuBLAS, ledger.Tensor, stackOf("libc10_cuda.so+0x1234 [libc10_cuda.so]", "at::cuda::getCurrentCUDABlasHandle() [libtorch_cuda.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", train)},
 		{"cuBLAS without symbols", objectCuBLAS, ledger.Device, stackOf("cuMemAlloc_v2 [libcuda.so.1]", "libcublas.so.12+0x1234 [libcublas.so.12]", "at::native::addmm(at::Tensor const&) [libtorch_cuda.so]", train)},
 		{"cuBLASLt", objectCuBLAS, ledger.Device, stackOf("cuMemAlloc_v2 [libcuda.so.1]", "libcublasLt.so.12+0x1234 [libcublasLt.so.12]", train)},
 	} {

@@ -86,17 +86,21 @@ func JudgeWhole(s *ledger.Snapshot, lines []Group) []Whole {
 		}
 		w.Cache = j.cacheTrend(sites[i][1], sites[i][0], e)
 		var leak [2]Trend
+		var perhaps [2]bool
 		for k := range lines {
-			if g := &lines[k]; g.Process == w.Process && g.Device == w.Device && g.Class == Leaking && (g.Kind == ledger.Tensor || g.Kind.Owned()) {
-				t := &leak[1]
+			if g := &lines[k]; g.Process == w.Process && g.Device == w.Device && g.Class >= Growing && (g.Kind == ledger.Tensor || g.Kind.Owned()) {
+				plane := 1
 				if g.Kind == ledger.Tensor {
-					t = &leak[0]
+					plane = 0
 				}
-				t.Add(Trend{Class: Leaking, Rate: g.Rate.Value, Over: g.Over, Grown: min(uint64(g.Rate.Value*g.Over.Seconds()), g.LiveBytes)})
+				if perhaps[plane] = true; g.Class < Leaking {
+					continue
+				}
+				leak[plane].Add(Trend{Class: Leaking, Rate: g.Rate.Value, Over: g.Over, Grown: min(uint64(g.Rate.Value*g.Over.Seconds()), g.LiveBytes)})
 			}
 		}
-		w.Tensors.follow(leak[0])
-		w.Driver.follow(leak[1])
+		w.Tensors.follow(leak[0], perhaps[0] || e != nil)
+		w.Driver.follow(leak[1], perhaps[1])
 		for _, t := range []*Trend{&w.Tensors, &w.Cache, &w.Driver} {
 			if last := s.Begin + j.lives[w.Process].end; t.Grows() && last < s.End {
 				t.Idle = time.Duration(s.End - last)
@@ -125,9 +129,12 @@ func (j *judge) lessReplaced(t Trend, w *Whole) Trend {
 	return t
 }
 
-// follow makes a trend agree with what lines that leak grow by.
-func (t *Trend) follow(lines Trend) {
+// follow makes a trend agree with what lines that leak grow by, and with whether any perhaps grows:
+// a sum that only perhaps does, of lines that do not, comes and goes.
+func (t *Trend) follow(lines Trend, perhaps bool) {
 	switch {
+	case t.Class == Growing && !perhaps:
+		*t = Trend{Class: Steady}
 	case lines.Class < Leaking:
 		t.Class = min(t.Class, Growing)
 	case t.Class < Growing:
@@ -214,10 +221,14 @@ func (j *judge) cacheTrend(segments, tensors []int, e *estimate) Trend {
 		return Trend{Class: Cache}
 	}
 	t.Rate *= float64(t.Grown) / float64(grown)
+	t.doubtWarmUp()
+	return t
+}
+
+func (t *Trend) doubtWarmUp() {
 	if t.Class == Leaking && t.Over < longWarmUp {
 		t.Class, t.Needs = Growing, longWarmUp-t.Over
 	}
-	return t
 }
 
 // A cache grows while new sizes come, often for longer than tensors do: so long its growth may be a
@@ -285,6 +296,13 @@ func JudgeLevels(s *ledger.Snapshot, list []Level) Trend {
 	if t.Grown < leastLevel {
 		return Trend{Class: Steady}
 	}
+	return t
+}
+
+// JudgeCachedLevels is JudgeLevels of what is kept for later allocations.
+func JudgeCachedLevels(s *ledger.Snapshot, list []Level) Trend {
+	t := JudgeLevels(s, list)
+	t.doubtWarmUp()
 	return t
 }
 

@@ -4,6 +4,7 @@ package holders
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -88,6 +89,9 @@ type Step struct {
 	Size     int    // its entries, if it is a container, or -1
 	Ended    bool   // what it leads from is a task, or a frame of a function, that has ended
 	OwnKey   bool   // of StepKey: its key is a weak reference to an object that only the value keeps
+	InTable  bool   // of StepKey: its key is one of so many that they are data, no names
+	Tensor   bool   // of StepKey: its key is a tensor
+	InDict   bool   // of StepChild: a ModuleDict or ParameterDict has it
 }
 
 // Relation is how a storage belongs to what its path names.
@@ -269,10 +273,10 @@ func (s Step) write(b *strings.Builder, stars, named bool) {
 	case StepAttr, StepChild, StepField:
 		s.writeName(b, stars, named)
 	case StepKey:
-		if s.Name == "" {
+		if s.Name == "" || stars && s.InTable {
 			b.WriteString("[*]")
 		} else {
-			fmt.Fprintf(b, "['%s']", s.Name)
+			fmt.Fprintf(b, "['%s']", s.key(stars))
 		}
 	case StepEntry:
 		b.WriteString(".keys()")
@@ -308,9 +312,34 @@ func (s Step) writeName(b *strings.Builder, stars, named bool) {
 		b.WriteString(".<" + s.Class + ">")
 	case stars && s.Kind == StepChild && isNumber(s.Name):
 		b.WriteString(".*")
+	case s.InDict:
+		b.WriteString("." + s.key(stars))
 	default:
 		b.WriteString("." + s.Name)
 	}
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// manyOf reports whether the step leads to each element of a container, which has no name.
+func (s *Step) manyOf() bool {
+	switch s.Kind {
+	case StepIndex, StepElement, StepEntry:
+		return true
+	case StepKey:
+		return s.Name == "" || s.InTable || s.key(true) != s.Name
+	case StepChild:
+		return s.InDict && s.key(true) != s.Name
+	}
+	return false
+}
+
+// key returns a name that is a key, with a star for each number: "request-*", "layers.*.weight".
+func (s *Step) key(stars bool) string {
+	if !stars {
+		return s.Name
+	}
+	return digits.ReplaceAllString(s.Name, "*")
 }
 
 func isNumber(s string) bool {

@@ -76,10 +76,16 @@ func (n *namer) along(i int32, e edge) *Holder {
 // as the context of an autograd function, its class is all that people know it by.
 func (n *namer) rootAt(i, from int32) Root {
 	r := n.search.roots[-1-from]
-	if node := n.nodes[i]; (r.Kind == RootNone || r.Kind == RootNative) && node.flags&nodeCPP == 0 {
-		if t := n.py.typeOf(node.address); t != nil && !t.tensor && !t.storage {
+	if r.Kind != RootNone && r.Kind != RootNative {
+		return r
+	}
+	switch node := n.nodes[i]; {
+	case node.flags&nodeCPP == 0:
+		if t := n.py.typeOf(node.address); t != nil && !t.storage {
 			r.Class = t.class()
 		}
+	case n.cpp.classOf(node.address).is(roleTensor):
+		r.Class = "Tensor"
 	}
 	return r
 }
@@ -157,9 +163,12 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	switch to.step {
 	case stepRoot, stepThrough, stepDict, stepModules, stepNext:
 		return s, false
-	case StepKey, StepChild:
+	case StepKey:
 		s.Name = n.readable(n.py.str(to.aux))
-		s.OwnKey = to.step == StepKey && n.keepsKey(to)
+		s.InTable, s.OwnKey, s.Tensor = n.inTable(to), n.keepsKey(to), n.isTensor(to.aux)
+	case StepChild:
+		s.Name = n.readable(n.py.str(to.aux))
+		s.InDict = n.inModuleDict(to)
 	case StepAttr, StepField, StepCell, StepLocal:
 		s.Name = n.readable(n.auxName(to.aux))
 	case StepItem:
@@ -181,6 +190,39 @@ func (n *namer) stepTo(to node) (Step, bool) {
 		}
 	}
 	return s, true
+}
+
+// mostNamed is from how many entries on a dictionary is a table of data, not of names.
+const mostNamed = 32
+
+// inTable reports whether a value is in a dictionary with so many entries that their keys are data:
+// a cache by request or by hash.
+func (n *namer) inTable(value node) bool {
+	if value.from < 0 {
+		return false
+	}
+	a := n.nodes[value.from].address
+	t := n.py.typeOf(a)
+	return t != nil && t.kind == kindDict && n.entries(a, t) >= mostNamed
+}
+
+// inModuleDict reports whether a child's name is a key that the program chose when it ran.
+func (n *namer) inModuleDict(child node) bool {
+	i := child.from // its dictionary, that of the attributes, the module
+	for i >= 0 && (n.nodes[i].step == stepModules || n.nodes[i].step == stepDict) {
+		i = n.nodes[i].from
+	}
+	if i < 0 || n.nodes[i].flags&nodeCPP != 0 {
+		return false
+	}
+	t := n.py.typeOf(n.nodes[i].address)
+	return t != nil && (t.class() == "ModuleDict" || t.class() == "ParameterDict")
+}
+
+// isTensor reports whether an object is a tensor.
+func (n *namer) isTensor(a uint64) bool {
+	t := n.py.typeOf(a)
+	return t != nil && t.tensor
 }
 
 // keepsKey reports whether the key of a value in a dictionary is a weak reference, and the way to

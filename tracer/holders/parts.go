@@ -25,6 +25,9 @@ func beginning(root *Root, named bool) *Holder {
 	if root.Ended && root.Where() != "" {
 		h.ways |= retention.EndedByError
 	}
+	if root.Kind == RootCycle {
+		h.ways |= retention.Cycle
+	}
 	return h
 }
 

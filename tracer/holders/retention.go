@@ -67,7 +67,7 @@ func (s *Step) retentionIn(owner *Step) retention.Set {
 		return retention.OwnKeys
 	case (owner.Name == "Out" || owner.Name == "_oh") && s.Kind == StepKey:
 		return retention.Results
-	case owner.Name == "state" && s.Kind == StepKey && s.Name == "": // by parameter, which has no name
+	case owner.Name == "state" && s.Tensor: // by parameter
 		return retention.OptimizerState
 	case owner.Name == "param_groups" && s.Kind == StepIndex:
 		return retention.ParamGroups
@@ -121,8 +121,7 @@ func isCacheName(name string) bool {
 func (h *Holder) thing() (text string, many bool) {
 	steps := h.Steps()
 	for k := len(steps) - 1; k >= 0; k-- {
-		s := &steps[k]
-		if s.Kind == StepIndex || s.Kind == StepElement || s.Kind == StepEntry || s.Kind == StepKey && s.Name == "" {
+		if steps[k].manyOf() {
 			steps, many = steps[:k], true
 			break
 		}

@@ -23,6 +23,7 @@ func TestStepsSayHowAPathKeepsMemory(t *testing.T) {
 		{main, []Step{attr("losses", "list"), index}, 0},
 		{main, []Step{attr("losses", "list"), index, graph}, retention.Graph},
 		{main, []Step{attr("w", "Parameter"), grad}, retention.Gradient},
+		{Root{Kind: RootCycle, Classes: "Request, State"}, []Step{attr("cache", "Tensor")}, retention.Cycle},
 		{main, []Step{attr("w", "Parameter"), grad, graph}, retention.Gradient | retention.Graph},
 		{main, []Step{attr("grads", "list"), index}, 0},
 		{main, []Step{attr("grad", "list"), index}, 0},
@@ -33,7 +34,8 @@ func TestStepsSayHowAPathKeepsMemory(t *testing.T) {
 		{main, []Step{attr("logOut", "dict"), key}, 0},
 		{main, []Step{attr("embed", "_lru_cache_wrapper"), attr("cache", "dict"), key}, retention.Cache},
 		{main, []Step{attr("embed", "Embedder"), attr("cache", "dict"), key}, 0},
-		{main, []Step{attr("optimizer", "AdamW"), attr("state", "defaultdict"), key, {Kind: StepKey, Name: "exp_avg"}}, retention.OptimizerState},
+		{main, []Step{attr("optimizer", "AdamW"), attr("state", "defaultdict"), {Kind: StepKey, Tensor: true}, {Kind: StepKey, Name: "exp_avg"}}, retention.OptimizerState},
+		{main, []Step{attr("server", "Server"), attr("state", "dict"), key}, 0},
 		{main, []Step{attr("trainer", "T"), attr("state", "dict"), {Kind: StepKey, Name: "best"}}, 0},
 		{main, []Step{attr("optimizer", "AdamW"), attr("param_groups", "list"), index}, retention.ParamGroups},
 	} {

@@ -25,6 +25,7 @@ const (
 	WeakKeys                       // a value of a weakref.WeakKeyDictionary
 	Ended                          // a task that has ended, or a frame of a function that has
 	OwnKeys                        // a value of a weakref.WeakKeyDictionary, and nothing but the value keeps its key
+	Cycle                          // objects that only hold each other
 
 	all = 1<<iota - 1
 )
@@ -56,6 +57,7 @@ var written = []struct {
 	{OptimizerState, ".state[*]"},
 	{ParamGroups, ".param_groups[*]"},
 	{Gradient, ".grad "}, // also at the end
+	{Cycle, "cycle of "},
 }
 
 // ofPath returns the set of a path that an older version wrote: "losses[*] (autograd graph)".

@@ -68,14 +68,15 @@ func checkpoint(p *Program, f Function, calls []call) (*Program, Evidence, error
 			}
 			e.early[before] = append(e.early[before], b)
 		}
-		if output.also { // the call saves its output as well: both are live then, if its caller keeps it
+		if output.also { // the call saves its output as well, and recomputes it
 			first = min(first, p.until(output.block))
 			saved = append(saved, output.block)
+			// What used it outside has no node left when the call's first one begins.
+			before := p.nodeOf(first)
 			if next := p.mallocAfter(c.end); c.end < len(p.Trace.Ops) && p.site(p.Trace.Ops[c.end].Block).operation == reduce {
-				e.early[next] = append(e.early[next], output.block)
-			} else {
-				e.twice[output.block] = true
+				before = min(before, next)
 			}
+			e.early[before] = append(e.early[before], output.block)
 		}
 		last := first // the backward pass of the call ends
 		for _, b := range saved {

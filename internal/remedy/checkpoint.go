@@ -68,14 +68,15 @@ func checkpoint(p *Program, f Function, calls []call) (*Program, Evidence, error
 			}
 			e.early[before] = append(e.early[before], b)
 		}
-		if output.also { // the call saves its output as well: both are live then, if its caller keeps it
+		if output.also { // the call saves its output as well, and recomputes it
 			first = min(first, p.until(output.block))
 			saved = append(saved, output.block)
+			// What used it outside has no node left when the call's first one begins.
+			before := p.nodeOf(first)
 			if next := p.mallocAfter(c.end); c.end < len(p.Trace.Ops) && p.site(p.Trace.Ops[c.end].Block).operation == reduce {
-				e.early[next] = append(e.early[next], output.block)
-			} else {
-				e.twice[output.block] = true
+				before = min(before, next)
 			}
+			e.early[before] = append(e.early[before], output.block)
 		}
 		last := first // the backward pass of the call ends
 		for _, b := range saved {
@@ -295,12 +296,26 @@ func makes(p *Program, block uint32, node string) (made, own bool) {
 	for _, f := range p.site(block).stack {
 		if after, ok := strings.CutPrefix(f.Function, "at::_ops::"); ok {
 			name, _, _ := strings.Cut(after, "::")
-			if made = true; strings.ReplaceAll(name, "_", "") == node {
+			if made = true; isOperator(name, node) {
 				return true, true
 			}
 		}
 	}
 	return made, false
+}
+
+// overload matches what follows the name of an operator, as "_Tensor" or "_dim_IntList".
+var overload = regexp.MustCompile(`^(_(dim|int|self|correction|[A-Z]\w*))+$`)
+
+// isOperator reports whether a function of at::_ops, as "mul_Tensor", is the operator of a node.
+func isOperator(name, node string) bool {
+	node, _, _ = strings.Cut(node, "/")
+	for i := range len(name) + 1 {
+		if (i == len(name) || overload.MatchString(name[i:])) && strings.ReplaceAll(name[:i], "_", "") == node {
+			return true
+		}
+	}
+	return false
 }
 
 // recompute repeats a call before an operation. It stops with the last block that is saved; the

@@ -15,7 +15,6 @@ type edit struct {
 	insert map[int][]allocsim.Op // then does this
 	moved  map[uint32]bool       // blocks whose own frees are left out
 	rename map[uint32]uint32     // frees another block instead
-	twice  map[uint32]bool       // frees both
 	blocks []allocsim.Block      // all blocks, and new ones
 }
 
@@ -23,7 +22,7 @@ func (p *Program) edit() *edit {
 	own := *p // what recomputes adds sites to this change only
 	own.sites = maps.Clone(p.sites)
 	return &edit{
-		Program: &own, early: map[int][]uint32{}, insert: map[int][]allocsim.Op{}, moved: map[uint32]bool{}, rename: map[uint32]uint32{}, twice: map[uint32]bool{},
+		Program: &own, early: map[int][]uint32{}, insert: map[int][]allocsim.Op{}, moved: map[uint32]bool{}, rename: map[uint32]uint32{},
 		blocks: append(make([]allocsim.Block, 0, len(p.Trace.Blocks)), p.Trace.Blocks...),
 	}
 }
@@ -37,7 +36,7 @@ func (e *edit) free(block uint32, before int) {
 // replace lets a block that the backward pass brings back before an operation take the place of
 // another one that the program freed.
 func (e *edit) replace(block, by uint32, from int) {
-	if at := applied(e.Program, e.until(block)); at > from && at < e.until(block) && !e.twice[block] {
+	if at := applied(e.Program, e.until(block)); at > from && at < e.until(block) {
 		e.moved[block] = true
 		e.early[at] = append(e.early[at], by)
 		return
@@ -89,9 +88,7 @@ func (e *edit) done() *Program {
 				if op.Kind != allocsim.FreeCompleted {
 					b.Add(allocsim.Free, other)
 				}
-				if !e.twice[op.Block] {
-					continue
-				}
+				continue
 			}
 		}
 		b.Op(op)

@@ -10,39 +10,50 @@ import (
 	"github.com/vramprof/vramprof/internal/allocsim"
 )
 
+// What operators save, by derivatives.yaml of PyTorch 2.6: names of nodes, as site.node has them.
+// TestOperatorsSaveWhatTheTablesSay compares these with PyTorch.
 var (
-	// savesResult matches nodes, as site.node has them, of operators that save their result, at
-	// least in place: by derivatives.yaml of PyTorch 2.6. In place, hardtanh, threshold, clamp and
-	// the like save a copy of their input.
-	savesResult = regexp.MustCompile(`^(relu|sigmoid|tan|tanh|exp|exp2|expm1|sqrt|rsqrt|reciprocal|softmax|safesoftmax|logsoftmax|c?elu|leakyrelu)$`)
+	// savesResult are nodes of operators that save their result and no input, at least in place. In
+	// place, hardtanh, threshold, clamp and the like save a copy of their input.
+	savesResult = regexp.MustCompile(`^(relu|sigmoid|tan|tanh|exp|exp2|expm1|sqrt|rsqrt|reciprocal|softmax|safesoftmax|logsoftmax|(c?elu|leakyrelu)/1)$`)
 
-	// savesInput matches nodes of operators that save an input, which has the size of its gradient;
-	// products those that save two, each for the gradient of the other.
-	savesInput = regexp.MustCompile(`^((native|cudnn|miopen)(layer|group|batch)norm|gelu|silu|mish|hardswish|softplus|logsigmoid|amax|amin|maxpool\dd\w*|pow|abs|log|log1p|log2|log10|erf|sin|cos|hardtanh|hardsigmoid|hardshrink|softshrink|threshold|clamp\w*)$`)
-	products   = regexp.MustCompile(`^(mm|addmm|bmm|baddbmm|convolution)$`)
+	// savesBoth are those that save an input and their result.
+	savesBoth = regexp.MustCompile(`^(amax|amin|linalgvectornorm|logsumexp|cumprod)$`)
+
+	// savesInput are those that save an input, which has the size of its gradient.
+	savesInput = regexp.MustCompile(`^((native|cudnn|miopen)(layer|group|batch)norm|maxpool\dd\w*|(adaptive)?avgpool\dd|glu|gelu|silu|mish|c?elu|leakyrelu|hardswish|softplus|logsigmoid|pow|abs|log|log1p|log2|log10|erf|sin|cos|` +
+		`hardtanh|hardsigmoid|hardshrink|softshrink|threshold(/1)?|clamp\w*(/1)?)$`)
+
+	// savesFactors are those that save two inputs, each for the gradient of the other, or of both.
+	savesFactors = regexp.MustCompile(`^(mm|addmm|bmm|baddbmm|convolution|mul|div|addcmul|prelukernel|pow/1)$`)
 )
 
 // node is what a node of a backward pass allocates, but for sums of what it has made.
 type node struct {
 	name   string
 	blocks []uint32
-	begin  int // its first Malloc
-	last   int // its last one
-	frees  int // the first Malloc after what it frees in the end
+	begin  int      // its first Malloc
+	last   int      // its last one
+	frees  int      // the first Malloc after what it frees in the end
+	sums   []uint32 // gradients of inputs that were expanded, in the place of the large ones
 }
 
 // nodes returns the nodes of a pass that have a name and allocate. In one node, no stack trace
 // allocates twice.
 func nodes(p *Program, s pass) (list []node) {
-	open := false
+	open, released := false, false
 	seen := map[uint32]bool{}
 	for i := s.backward; i < s.end; i++ {
 		op := p.Trace.Ops[i]
+		at := p.site(op.Block)
 		if op.Kind != allocsim.Malloc {
+			released = released || isFree(op.Kind) && !at.backward // after that, another node sums
 			continue
 		}
-		at := p.site(op.Block)
 		if at.reduces && len(list) > 0 {
+			if n := &list[len(list)-1]; n.frees == 0 && !released && (len(n.sums) == 0 || p.Trace.Blocks[n.sums[0]].Site == p.Trace.Blocks[op.Block].Site) {
+				n.sums = append(n.sums, op.Block) // of another site are buffers of the sum
+			}
 			open = false
 			continue
 		}
@@ -55,7 +66,7 @@ func nodes(p *Program, s pass) (list []node) {
 		if !open {
 			list = append(list, node{name: at.node, begin: i})
 			clear(seen)
-			open = true
+			open, released = true, false
 		}
 		n := &list[len(list)-1]
 		n.blocks, n.last = append(n.blocks, op.Block), i
@@ -82,22 +93,32 @@ func bySize(p *Program, saved []uint32) map[uint64][]uint32 {
 // alsoSaved returns blocks of the sizes of what a node needs and does not free: an operator that is
 // earlier in the forward pass saves it too.
 func (n *node) alsoSaved(p *Program, saved map[uint64][]uint32, weights map[uint32]bool) (list []uint32) {
-	single := savesInput.MatchString(n.name)
-	if !single && !products.MatchString(n.name) {
+	single := savesInput.MatchString(n.name) || savesBoth.MatchString(n.name)
+	if !single && !savesFactors.MatchString(n.name) {
 		return nil
 	}
-	made := 0
+	made, summed := 0, 0
 	needs := map[uint64]int{} // inputs by size
-	for _, b := range n.blocks {
-		if p.until(b) < n.frees {
-			continue
-		}
-		if made++; !weights[b] {
+	need := func(b uint32) {
+		if !weights[b] {
 			needs[p.size(b)]++
+		}
+	}
+	for _, b := range n.blocks {
+		switch free := p.until(b); {
+		case free >= n.frees:
+			made++
+			need(b)
+		case len(n.sums) > summed && free > p.lives[n.sums[0]].Malloc: // a sum takes its place
+			made++
+			summed++
 		}
 	}
 	if !single && made < 2 { // one gradient needs only the other factor, as a weight that is frozen
 		return nil
+	}
+	for _, b := range n.sums[len(n.sums)-summed:] {
+		need(b)
 	}
 	for size, count := range needs {
 		of := saved[size]

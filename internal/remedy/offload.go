@@ -175,7 +175,7 @@ func ownResults(p *Program) map[uint32]bool {
 	own := map[uint32]bool{}
 	eachResult(p, func(b, output uint32) {
 		node := freedBy(p, b)
-		if b == output && !savesResult.MatchString(node) || b != output && p.site(b).operation == plain {
+		if b == output && !savesResult.MatchString(node) && !savesBoth.MatchString(node) || b != output && p.site(b).operation == plain {
 			return
 		}
 		_, own[b] = makes(p, b, node)

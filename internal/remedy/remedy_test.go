@@ -45,6 +45,8 @@ var scripted = map[string][]callstack.Frame{
 	"clamped": nodeOf("Clamp", "where"),
 	"doubled": nodeOf("Exp2", "mul"),
 	"addmm":   nodeOf("Addmm", "mm"),
+	"muled":   nodeOf("Mul", "mul_Tensor"),
+	"muled_2": nodeOf("Mul", "mul_Tensor_2"),
 	"addmm_w": nodeOf("Addmm", "mm_w"),
 	"summed":  append([]callstack.Frame{{Function: "at::_ops::sum::call"}, {Function: "torch::autograd::InputMetadata::reduce_grad(at::Tensor&) const"}}, engine...),
 	"product": append([]callstack.Frame{{Function: "at::_ops::addmm::call(at::Tensor const&)"}}, forwardOf("Block.forward", 44)[1:]...),

@@ -33,7 +33,7 @@ type site struct {
 	number bool // computes floating-point numbers, outside of modules
 	input  bool // a batch, or what it is made of
 
-	node    string // of the backward pass, lower case: "addmm" of AddmmBackward0; "": none that is generated
+	node    string // of the backward pass, lower case: "addmm" of AddmmBackward0, "pow/1" of PowBackward1; "": none that is generated
 	reduces bool   // sums what a node has made to the size of its input, before the node frees what it saved
 
 	accumulates bool // copies a gradient, because the backward pass did not own it
@@ -111,8 +111,11 @@ func siteOf(stack []callstack.Frame, find *phase.Finder) *site {
 		s.native = true
 		name, _, _ := strings.Cut(f.Function, "(")
 		if node, ok := strings.CutPrefix(name, "torch::autograd::generated::"); ok && s.node == "" {
-			node, _, _ = strings.Cut(node, "Backward")
+			node, rest, _ := strings.Cut(node, "Backward")
 			s.node = strings.ToLower(node)
+			if number, _, _ := strings.Cut(rest, "::"); number != "0" && number != "" {
+				s.node += "/" + number
+			}
 		}
 		s.reduces = s.reduces || strings.HasPrefix(name, "torch::autograd::InputMetadata::") || strings.HasPrefix(name, "torch::autograd::validate_outputs")
 		s.accumulates = s.accumulates || strings.HasPrefix(name, "torch::autograd::AccumulateGrad::")

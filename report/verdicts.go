@@ -377,7 +377,7 @@ func (j *Judgement) NoLineText() string {
 	return "No line grows"
 }
 
-// BalanceTexts returns what each GPU is used for, and below it what of that grows, indented, one line
+// BalanceTexts returns what each GPU is used for, and below it what of that grows, indented, a line
 // each: of all GPUs on which something grows, and of at most most in all.
 func (j *Judgement) BalanceTexts(most int) (list []string) {
 	for i := range j.GPUs {

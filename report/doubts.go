@@ -361,6 +361,9 @@ func HolderDoubts(s *ledger.Snapshot, process int) (problems, failures []string)
 	return problems, failedTexts(s, failed, len(found) > 0)
 }
 
+// pluralReason makes a reason of one process that of several.
+var pluralReason = strings.NewReplacer("its Python", "their Python", "its memory", "their memory", "the process freed", "the processes freed", "in the process", "in the processes")
+
 // failedTexts returns "no holders of infer [4300]: no Python interpreter in the process", one for
 // each reason. In a session without holders, only processes with tensors count: nobody expects
 // holders of others.
@@ -378,11 +381,12 @@ func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string
 		byReason[k.Failure] = append(byReason[k.Failure], k)
 	}
 	for _, reason := range reasons {
-		of := format.Process(&s.Processes[byReason[reason][0].Process])
+		of, why := format.Process(&s.Processes[byReason[reason][0].Process]), reason
 		if n := len(byReason[reason]); n > 1 {
 			of = format.Count(uint64(n), "process")
+			why = pluralReason.Replace(reason)
 		}
-		list = append(list, "no holders of "+of+": "+reason)
+		list = append(list, "no holders of "+of+": "+why)
 	}
 	return list
 }

@@ -173,6 +173,9 @@ func (h *Holders) HolderProblems() []string {
 }
 
 func inMotionText(n uint64) string {
+	if n == 1 {
+		return "1 storage or its holder changed while it was read: its line may be wrong"
+	}
 	return format.Count(n, "storage") + " or their holders changed while they were read: their lines may be wrong"
 }
 

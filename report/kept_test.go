@@ -137,7 +137,7 @@ func TestProcessesWithoutHoldersAreNamedByReason(t *testing.T) {
 	if got := failedTexts(s, failed, true); len(found) != 1 || len(got) != 1 || got[0] != "no holders of infer [4300]: no Python interpreter in the process" {
 		t.Errorf("%d found, %q", len(found), got)
 	}
-	if got := failedTexts(s, append(failed, failed...), true); len(got) != 1 || !strings.Contains(got[0], "2 processes") {
+	if got := failedTexts(s, append(failed, failed...), true); len(got) != 1 || got[0] != "no holders of 2 processes: no Python interpreter in the processes" {
 		t.Errorf("two of one reason are %q", got)
 	}
 	if got := failedTexts(s, failed, false); got != nil {
@@ -175,6 +175,22 @@ func TestAHolderOfNextToNothingIsNotNamed(t *testing.T) {
 	} {
 		if got := KeptText([]HeldShare{{line, bytes}, {nil, 1000 - bytes}}, 1000); got != want {
 			t.Errorf("%d of 1000 bytes: %q, want %q", bytes, got, want)
+		}
+	}
+}
+
+func TestSentencesOnHoldersAgreeInNumber(t *testing.T) {
+	for n, want := range map[uint64]string{
+		1: "1 storage or its holder changed while it was read: its line may be wrong",
+		2: "2 storages or their holders changed while they were read: their lines may be wrong",
+	} {
+		if got := inMotionText(n); got != want {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+	for _, reason := range walkFailures { // of several processes
+		if got := pluralReason.Replace(reason); strings.Contains(got, "its ") || strings.Contains(got, "process ") || strings.HasSuffix(got, "process") {
+			t.Errorf("%q of several: %q", reason, got)
 		}
 	}
 }

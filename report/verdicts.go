@@ -389,8 +389,8 @@ func (j *Judgement) NoLineText() string {
 	return "No line grows"
 }
 
-// BalanceTexts returns what each GPU is used for, and below it what of that grows, indented, one line
-// each: of all that grow, and of at most most in all.
+// BalanceTexts returns what each GPU is used for, and below it what of that grows, indented, a line
+// each: of all GPUs on which something grows, and of at most most in all.
 func (j *Judgement) BalanceTexts(most int) (list []string) {
 	for i := range j.GPUs {
 		b := &j.GPUs[i]

@@ -262,7 +262,8 @@ func TestLateAttachLearnsDevices(t *testing.T) {
 	time.Sleep(probes.LearnFor + 200*time.Millisecond)
 	step(silent, 2000, "unknown", "unknown")
 	step(later, 2000, "unknown", "unknown") // and so it is looked at again
-	delete(want[later], "unknown device")   // what came before is told, too
+	m.workDone()
+	delete(want[later], "unknown device") // what came before is told, too
 	for _, place := range []string{"GPU 2", "GPU 1"} {
 		want[later].add(place, "device", fakecuda.Count{Objects: 1, Bytes: 2000})
 	}
@@ -309,6 +310,7 @@ say("asked")
 	if got, unknown := booked(t, m.snapshot(), p.pid()), (account{"unknown device": {Objects: 74, Bytes: 74 << 20}}); !maps.Equal(got, unknown) && !maps.Equal(got, want) {
 		t.Errorf("before it asks the books have %v, want %v or %v", got, unknown, want)
 	}
+	m.workDone() // what tells devices is looked at
 	p.next()
 	p.expect("asked")
 	if got := booked(t, m.snapshot(), p.pid()); !maps.Equal(got, want) {

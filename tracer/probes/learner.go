@@ -73,14 +73,15 @@ func (l *Learner) Want(e *ledger.Event, single bool) bool {
 }
 
 // Begin attaches brief probes to all probed files, unless they are attached or the machine has a
-// single GPU. After LearnFor, and also after an error, it calls end in a goroutine of its own: end
+// single GPU. LearnFor later, and also after an error, it calls end in a goroutine of its own: end
 // must have the owner of Files call End, which detaches the probes and allows the next request.
 func (l *Learner) Begin(single bool, files *Files, scan func() ([]libraries.Mapped, error), end func()) error {
 	l.setActive(!single)
 	if single || len(l.sets) > 0 {
 		return nil
 	}
-	time.AfterFunc(LearnFor, end)
+	// On a busy machine to attach takes longer than LearnFor.
+	defer func() { time.AfterFunc(LearnFor, end) }()
 	found, err := scan()
 	if err != nil {
 		return err

@@ -78,3 +78,22 @@ func TestBriefProbesAreSetInProbedFilesUntilTheEnd(t *testing.T) {
 		t.Errorf("with a single GPU %d files have brief probes, %v", len(l.sets), err)
 	}
 }
+
+// TestBriefProbesStayAfterTheyWereAttached: their time begins when they are attached, however long
+// that takes.
+func TestBriefProbesStayAfterTheyWereAttached(t *testing.T) {
+	var l Learner
+	ended := make(chan struct{})
+	attach := func() ([]libraries.Mapped, error) {
+		select {
+		case <-ended:
+			t.Error("the probes are taken back while they are attached")
+		case <-time.After(LearnFor + LearnFor/2):
+		}
+		return nil, nil
+	}
+	if err := l.Begin(false, nil, attach, func() { close(ended) }); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+}

@@ -103,21 +103,19 @@ func TestAGateFindsTheCommitThatGrows(t *testing.T) {
 		t.Errorf("a commit that fails: exit code %d\n%s", code, out)
 	}
 
-	git("checkout", "-q", commits[3])
-	junit, sarif := filepath.Join(t.TempDir(), "gpu.xml"), filepath.Join(t.TempDir(), "gpu.sarif")
-	code, out := run(binary(t), ci("--baseline", baseline, "--tolerance", "0", "--junit", junit, "--sarif", sarif)...)
-	if code != 1 || !strings.Contains(out, "train.py:8") || !strings.Contains(out, "32.0 MiB") || !strings.Contains(out, "40.0 MiB") {
-		t.Errorf("a commit that grows: exit code %d, want the line of forward, with 32 and 40 MiB\n%s", code, out)
-	}
-	for path, want := range map[string]string{junit: `name="train.py forward: return torch.empty(mib &lt;&lt; 20, dtype=torch.uint8, device=&#34;cuda&#34;)" file="train.py" line="8"`, sarif: `"uri": "train.py"`} {
-		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s lacks %q: %v\n%s", filepath.Base(path), want, err, text)
-		}
-	}
-
+	results := t.TempDir()
+	const gate = `c=$(git rev-parse HEAD); exec "$0" ci --baseline "$1" --tolerance 0 --junit "$2/$c.xml" --sarif "$2/$c.sarif" -- "${@:3}"`
 	git("bisect", "start", commits[4], commits[0])
-	code, out = run("git", append([]string{"bisect", "run", binary(t)}, ci("--baseline", baseline, "--tolerance", "0")...)...)
+	code, out := run("git", append([]string{"bisect", "run", "bash", "-c", gate, binary(t), baseline, results}, script...)...)
 	if first := git("rev-parse", "refs/bisect/bad"); code != 0 || first != commits[3] || !strings.Contains(out, commits[3]+" is the first bad commit") {
 		t.Errorf("git bisect: exit code %d, found %s, want %s of %v\n%s", code, first, commits[3], commits, out)
+	}
+	if !strings.Contains(out, "train.py:8") || !strings.Contains(out, "32.0 MiB") || !strings.Contains(out, "40.0 MiB") {
+		t.Errorf("a commit that grows: want the line of forward, with 32 and 40 MiB\n%s", out)
+	}
+	for suffix, want := range map[string]string{".xml": `name="train.py forward: return torch.empty(mib &lt;&lt; 20, dtype=torch.uint8, device=&#34;cuda&#34;)" file="train.py" line="8"`, ".sarif": `"uri": "train.py"`} {
+		if text, err := os.ReadFile(filepath.Join(results, commits[3]+suffix)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q: %v\n%s", suffix, want, err, text)
+		}
 	}
 }

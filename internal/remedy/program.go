@@ -122,12 +122,17 @@ func (p *Program) findPasses() {
 	joinPasses(p)
 }
 
-// joinPasses joins passes whose graph goes on in later ones: what their forward passes made, a
-// later backward pass frees between two of its allocations, where no code of the program runs.
+// joinPasses joins passes whose graph goes on in later ones: of what their forward passes made, a
+// later backward pass frees a part between two of its allocations, where no code of the program
+// runs. A state without its graph that the next pass saves, as of truncated sequences, is less.
 func joinPasses(p *Program) {
-	const some = 2 // a collection of garbage in a user's backward function may free a block
+	const (
+		some = 2 // a collection of garbage in a user's backward function may free a block
+		part = 4 // one of so many bytes that backward passes free
+	)
 	last := make([]int, len(p.passes))
 	crossing := map[[2]int]int{}
+	freed, later := make([]uint64, len(p.passes)), make([]uint64, len(p.passes)) // bytes of each forward pass
 	inBackward := func(n int) bool {
 		return n >= 0 && n < len(p.mallocs) && p.site(p.Trace.Ops[p.mallocs[n]].Block).backward
 	}
@@ -143,8 +148,18 @@ func joinPasses(p *Program) {
 			continue
 		}
 		from, to := p.passAt(p.lives[op.Block].Malloc), p.passAt(i)
-		if crossing[[2]int{from, to}]++; from < to && crossing[[2]int{from, to}] >= some {
+		freed[from] += p.size(op.Block)
+		if from == to {
+			continue
+		}
+		later[from] += p.size(op.Block)
+		if crossing[[2]int{from, to}]++; crossing[[2]int{from, to}] >= some {
 			last[from] = max(last[from], to)
+		}
+	}
+	for n := range last {
+		if later[n] < freed[n]/part {
+			last[n] = 0
 		}
 	}
 	var joined []pass

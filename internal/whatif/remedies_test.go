@@ -90,12 +90,12 @@ var remedied = []remediedJob{
 	{job: "triples", function: "Block.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}},
 	{job: "volumes", function: "Unit.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}},
 	{job: "listening", function: "Front.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}},
-	{job: "gated", function: "Up.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}, beside: "batch=1.5", pairs: []string{"batch=2"}, unseen: true},
-	{job: "routed", function: "Layer.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit", "shard=2"}, unseen: true},
-	{job: "cycle", function: "Residual.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}, unseen: true},
-	{job: "queued", function: "Basic.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}, beside: "batch=2", pairs: []string{"batch=1.5"}, unseen: true},
-	{job: "truncated", function: "Cell.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit", "shard=4"}, unseen: true},
-	{job: "averaged", function: "Patches.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit", "shard=2"}, beside: "batch=1.5", pairs: []string{"batch=2"}, unseen: true},
+	{job: "gated", function: "Up.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}, beside: "batch=1.5", pairs: []string{"batch=2"}},
+	{job: "routed", function: "Layer.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit", "shard=2"}, hidden: []string{"half"}},
+	{job: "cycle", function: "Residual.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}},
+	{job: "queued", function: "Basic.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit"}, beside: "batch=2", pairs: []string{"batch=1.5"}},
+	{job: "truncated", function: "Cell.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit", "shard=4"}},
+	{job: "averaged", function: "Patches.forward", tries: []string{"offload", "checkpoint", "half", "eight-bit", "shard=2"}, beside: "batch=1.5", pairs: []string{"batch=2"}},
 }
 
 func remedyScript(name string) string {

@@ -3,12 +3,16 @@
 package explain
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -38,5 +42,27 @@ func TestAProcessThatNeverRestsIsSaidToBeOfTwoMoments(t *testing.T) {
 				t.Errorf("%d changes: warnings %q", changes, text)
 			}
 		})
+	}
+}
+
+// TestAProcessThatIsOnlyReadHasNoAttach: nothing is before it, and there are no stack traces.
+func TestAProcessThatIsOnlyReadHasNoAttach(t *testing.T) {
+	for _, walked := range []bool{true, false} {
+		r := manyTensors(10)
+		r.usage[0].Bytes-- // beyond NVML's figure, which names what it is taken off
+		if !walked {
+			r.walked = nil
+		}
+		var out bytes.Buffer
+		s := r.books()
+		if err := text.WriteExplain(&out, s, nil, nil, report.Options{}, text.Screen{Width: 80}); err != nil {
+			t.Fatal(err)
+		}
+		if err := reportjson.WriteExplain(&out, s, nil, nil, report.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if said := out.String(); strings.Contains(said, "before") || strings.Contains(said, "stack traces alone") || !strings.Contains(said, "context, other CUDA") {
+			t.Errorf("walked %v:\n%s", walked, said)
+		}
 	}
 }

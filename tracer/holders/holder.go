@@ -88,6 +88,7 @@ type Step struct {
 	Size     int    // its entries, if it is a container, or -1
 	Ended    bool   // what it leads from is a task, or a frame of a function, that has ended
 	OwnKey   bool   // of StepKey: its key is a weak reference to an object that only the value keeps
+	ByTensor bool   // of StepKey: its key is a tensor
 }
 
 // Relation is how a storage belongs to what its path names.

@@ -2,7 +2,11 @@
 
 package holders
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
+)
 
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
@@ -14,6 +18,9 @@ type namer struct {
 	paths     map[int32]*Holder   // of nodes on the way to others
 	roots     map[Root]*Root
 	chain     []int32 // of holder
+	// What a model has as a parameter, or an optimizer: then a tensor that only gets a gradient is
+	// no weight.
+	hasWeights bool
 }
 
 // element identifies the holder of an element by that of its container.
@@ -32,7 +39,8 @@ type link struct {
 }
 
 func newNamer(s *search, roots *rootFinder) *namer {
-	return &namer{search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, elements: map[element]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
+	hasWeights := slices.ContainsFunc(s.storages.found, func(st *storage) bool { return st.parts&modelpart.Of(modelpart.Weight) != 0 })
+	return &namer{hasWeights: hasWeights, search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, elements: map[element]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
 }
 
 // holder returns the path of a node.
@@ -160,6 +168,7 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	case StepKey, StepChild:
 		s.Name = n.readable(n.py.str(to.aux))
 		s.OwnKey = to.step == StepKey && n.keepsKey(to)
+		s.ByTensor = to.step == StepKey && n.isTensor(to.aux)
 	case StepAttr, StepField, StepCell, StepLocal:
 		s.Name = n.readable(n.auxName(to.aux))
 	case StepItem:

@@ -67,7 +67,7 @@ func (s *Step) retentionIn(owner *Step) retention.Set {
 		return retention.OwnKeys
 	case (owner.Name == "Out" || owner.Name == "_oh") && s.Kind == StepKey:
 		return retention.Results
-	case owner.Name == "state" && s.Kind == StepKey && s.Name == "": // by parameter, which has no name
+	case owner.Name == "state" && s.Kind == StepKey && s.ByTensor: // by parameter
 		return retention.OptimizerState
 	case owner.Name == "param_groups" && s.Kind == StepIndex:
 		return retention.ParamGroups
@@ -89,6 +89,9 @@ func (n *namer) part(st *storage, first *Holder) modelpart.Kind {
 	}
 	if st.native == ofGraph {
 		set |= modelpart.Of(modelpart.Saved)
+	}
+	if set&leaf != 0 && !n.hasWeights {
+		return modelpart.Weight
 	}
 	return (set | modelpart.Of(first.part())).First()
 }

@@ -39,7 +39,9 @@ type link struct {
 }
 
 func newNamer(s *search, roots *rootFinder) *namer {
-	hasWeights := slices.ContainsFunc(s.storages.found, func(st *storage) bool { return st.parts&modelpart.Of(modelpart.Weight) != 0 })
+	hasWeights := slices.ContainsFunc(s.storages.found, func(st *storage) bool {
+		return st.data != 0 && st.deviceType == deviceCUDA && st.parts&modelpart.Of(modelpart.Weight) != 0
+	})
 	return &namer{hasWeights: hasWeights, search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, elements: map[element]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
 }
 

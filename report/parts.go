@@ -60,8 +60,12 @@ var PartTerms = []PartTerm{
 }
 
 // In returns what the term is called for processes. Of one that began within the session nothing is
-// older than the attach: what it had before its first allocation is its CUDA context.
+// older than the attach: what it had before its first allocation is its CUDA context. A process
+// that was only read has no attach.
 func (t *PartTerm) In(s *ledger.Snapshot, processes ...int) string {
+	if t.Name == MarkName(MarkForeign) && s.Unattached {
+		return UnattachedName
+	}
 	if t.Name == MarkName(MarkForeign) && !slices.ContainsFunc(processes, func(p int) bool { return !BeganWithin(s, p) }) {
 		return contextName
 	}
@@ -72,6 +76,10 @@ func (t *PartTerm) In(s *ledger.Snapshot, processes ...int) string {
 func BeganWithin(s *ledger.Snapshot, process int) bool { return s.Processes[process].Begin > s.Begin }
 
 const contextName = "CUDA context"
+
+// UnattachedName is what NVML reports of a process beyond PyTorch's allocator, where nothing was
+// attached.
+const UnattachedName = "context, other CUDA"
 
 // PartText returns "python3 [42] on cuda:0 GPU-a: NVML usage 6.0 GiB = tensors 4.1 GiB + PyTorch
 // cache 1.6 GiB + context, other before attach 310 MiB + unexplained 2.0 MiB".

@@ -235,7 +235,7 @@ func (r *reader) failure() error {
 // books returns the books of what was read. All memory is older than they are.
 func (r *reader) books() *ledger.Snapshot {
 	host, _ := os.Hostname()
-	l := ledger.New(ledger.Options{Begin: r.begin, Host: host})
+	l := ledger.New(ledger.Options{Begin: r.begin, Host: host, Unattached: true})
 	l.Tell(ledger.GPUs(r.gpus))
 	l.Tell(ledger.Process{PID: r.pid, Comm: procfs.Comm(r.pid), Begin: r.begin})
 	if r.uuids != nil {

@@ -3,12 +3,16 @@
 package explain
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
@@ -47,6 +51,28 @@ func TestNothingIsKnownForTheReasonOfNVML(t *testing.T) {
 	for err, want := range map[error]string{nil: "NVML does not list it (vramprof ps", nvml.ErrBusy: "that is known: NVML does not answer, and"} {
 		if got := (&reader{pid: 7, listed: err}).failure().Error(); !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
+
+// TestAProcessThatIsOnlyReadHasNoAttach: nothing is before it, and there are no stack traces.
+func TestAProcessThatIsOnlyReadHasNoAttach(t *testing.T) {
+	for _, walked := range []bool{true, false} {
+		r := manyTensors(10)
+		r.usage[0].Bytes-- // beyond NVML's figure, which names what it is taken off
+		if !walked {
+			r.walked = nil
+		}
+		var out bytes.Buffer
+		s := r.books()
+		if err := text.WriteExplain(&out, s, nil, nil, report.Options{}, text.Screen{Width: 80}); err != nil {
+			t.Fatal(err)
+		}
+		if err := reportjson.WriteExplain(&out, s, nil, nil, report.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if said := out.String(); strings.Contains(said, "before") || strings.Contains(said, "stack traces alone") || !strings.Contains(said, "context, other CUDA") {
+			t.Errorf("walked %v:\n%s", walked, said)
 		}
 	}
 }

@@ -32,20 +32,21 @@ const (
 	CUDA        Kind = "cuda"    // other allocations from CUDA
 	Context     Kind = "context" // what the driver took for itself, in no library: contexts, modules
 	Rounding    Kind = "rounding"
-	Before      Kind = "before" // context, modules, libraries and all else that is older than the attach
+	Before      Kind = "before"        // context, modules, libraries and all else that is older than the attach
+	Rest        Kind = "context_other" // the same of a process that was only read
 	Unknown     Kind = "gpu_unknown"
 	Unexplained Kind = "unexplained"
 )
 
 // Kinds lists all kinds.
 var Kinds = []Kind{
-	Weights, Gradients, State, Buffers, Activations, Backward, Inputs, KVCache, Workspaces, Tensors, Graphs, Cache, Library, Torch, CUDA, Context, Rounding, Before, Unknown, Unexplained,
+	Weights, Gradients, State, Buffers, Activations, Backward, Inputs, KVCache, Workspaces, Tensors, Graphs, Cache, Library, Torch, CUDA, Context, Rounding, Before, Rest, Unknown, Unexplained,
 }
 
 var kindNames = map[Kind]string{
 	Weights: "weights", Gradients: "gradients", State: "optimizer state", Buffers: "buffers", Activations: "activations", Backward: "backward pass", Inputs: "inputs",
 	KVCache: "KV cache", Workspaces: "workspaces", Tensors: "other tensors", Graphs: "CUDA graphs", Cache: "PyTorch cache", Torch: "PyTorch, tensors unknown",
-	CUDA: "other CUDA", Context: "context and modules", Rounding: report.PlaneName(report.PlaneRounding), Before: report.MarkName(report.MarkForeign),
+	CUDA: "other CUDA", Context: "context and modules", Rounding: report.PlaneName(report.PlaneRounding), Before: report.MarkName(report.MarkForeign), Rest: report.UnattachedName,
 	Unknown: "allocations, GPU unknown", Unexplained: "unexplained",
 }
 

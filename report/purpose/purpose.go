@@ -115,7 +115,10 @@ func (d *divider) balance(x *part) (b Balance, ok bool) {
 	d.driver(x, rows)
 	d.rounding(x, rows)
 	foreign := Before
-	if report.BeganWithin(d.s, x.Process) { // nothing of it is older than the attach
+	switch {
+	case d.s.Unattached:
+		foreign = Rest
+	case report.BeganWithin(d.s, x.Process): // nothing of it is older than the attach
 		foreign = Context
 	}
 	rows.add(foreign, "", x.Foreign)

@@ -18,7 +18,7 @@ import (
 
 // Letter returns the sign of a kind in bars.
 func (k Kind) Letter() byte {
-	const letters = "WGOBAgIKSTRcLPDXrb?u"
+	const letters = "WGOBAgIKSTRcLPDXrbb?u"
 	if i := slices.Index(Kinds, k); i >= 0 {
 		return letters[i]
 	}
@@ -118,6 +118,10 @@ func (b *Balance) Notes(s *ledger.Snapshot) (list []string) {
 		list = append(list, text+".")
 	}
 	switch {
+	case b.Walked == 0 && s.Unattached:
+		if b.hasTensors() {
+			list = append(list, "No holders are known, and without probes no stack traces: nothing shows what tensors are for.")
+		}
 	case b.Walked == 0:
 		if b.hasTensors() {
 			list = append(list, "No holders are known: stack traces alone show what tensors are for.")

@@ -50,7 +50,7 @@ type scope struct {
 
 // wants reports whether a storage is a part of the result.
 func (s scope) wants(st *storage) bool {
-	return st.bytes != 0 && (st.deviceType != deviceCPU || s.host || overlaps(s.ranges, st.data, st.bytes))
+	return st.bytes != 0 && st.data != 0 && (st.deviceType != deviceCPU || s.host || overlaps(s.ranges, st.data, st.bytes))
 }
 
 // unexplained returns the ranges that no storage has a part of.

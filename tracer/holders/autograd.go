@@ -11,6 +11,9 @@ import (
 
 const (
 	maxGuesses = 1 << 16
+
+	undefinedTensor = "N3c1019UndefinedTensorImplE" // stands for no tensor
+
 	sharedEdge = 3 // words of an edge of the graph: the node, its counts, a number
 	ownEdge    = 2 // since 2.14, whose nodes count their references themselves
 	maxHookLen = 96
@@ -207,8 +210,11 @@ func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
 		}
 		return
 	}
-	if grad := py.U64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) {
+	if grad := py.U64(meta + x.storages.torch.grad); x.cpp.classOf(grad).is(roleTensor) && x.cpp.classOf(grad).name != undefinedTensor {
 		x.pushCPP(grad, i, StepGrad, 0, cost+costGrad)
+		if st := x.storages.known[py.U64(impl+at)]; st != nil && py.U64(meta+x.storages.torch.grad+8) == 0 {
+			st.parts |= leaf
+		}
 	}
 	if fn := py.U64(meta + x.storages.torch.grad + 8); x.cpp.classOf(fn).is(roleNode) {
 		x.pushCPP(fn, i, StepGraph, 0, cost+costGraph)
@@ -309,11 +315,13 @@ func (x *nativeExpander) partBy(e edge) modelpart.Set {
 			case "_buffers":
 				return modelpart.Of(modelpart.Buffer)
 			}
-		case e.step == StepKey && x.auxName(e.aux) == "" && from.step == StepAttr && x.auxName(from.aux) == "state":
+		case e.step == StepKey && x.isTensor(e.aux) && from.step == StepAttr && x.auxName(from.aux) == "state":
 			return modelpart.Of(modelpart.State)
+		case direct && from.flags&nodeCPP != 0 && x.isAccumulateGrad(from.address):
+			return leaf
 		}
 		if part, is := x.partIn(&from, name); is {
-			return modelpart.Of(part)
+			return part
 		}
 		direct = direct && e.step == stepThrough
 		e = edge{from.aux, from.from, from.step}
@@ -321,23 +329,32 @@ func (x *nativeExpander) partBy(e edge) modelpart.Set {
 	return 0
 }
 
+func (x *nativeExpander) isAccumulateGrad(a uint64) bool {
+	c := x.cpp.classOf(a)
+	return c != nil && c.name == accumulateGrad
+}
+
+// leaf marks a tensor that gets a gradient. It is a weight where nothing else is: a program without
+// parameters trains plain tensors. Elsewhere it can be an input.
+const leaf = modelpart.Set(1) << 15
+
 // partIn returns what an object proves of a tensor that it holds by an attribute. is reports
 // whether it decides.
-func (x *nativeExpander) partIn(n *node, attribute string) (part modelpart.Kind, is bool) {
+func (x *nativeExpander) partIn(n *node, attribute string) (part modelpart.Set, is bool) {
 	if n.flags&nodeCPP != 0 {
-		return modelpart.Saved, x.cpp.classOf(n.address).is(roleNode)
+		return modelpart.Of(modelpart.Saved), x.cpp.classOf(n.address).is(roleNode)
 	}
 	t := x.py.typeOf(n.address)
 	switch {
 	case t == nil:
 	case t.context:
-		return modelpart.Saved, true
+		return modelpart.Of(modelpart.Saved), true
 	case t.parameter:
-		return modelpart.Weight, true
+		return modelpart.Of(modelpart.Weight), true
 	case t.optimizer && (attribute == "param_groups" || strings.HasSuffix(attribute, "_hooks")): // PyTorch hooks may keep anything
-		return modelpart.None, true
+		return 0, true
 	case t.optimizer:
-		return modelpart.State, true
+		return modelpart.Of(modelpart.State), true
 	}
-	return modelpart.None, false
+	return 0, false
 }

@@ -9,15 +9,17 @@ import (
 )
 
 const (
-	maxStructure = 4096 // bytes of a C structure that are looked at
-	dequeBlock   = 64   // elements in a block of a deque
+	maxStructure  = 4096 // bytes of a C structure that are looked at
+	dequeBlock    = 64   // elements in a block of a deque
+	maxOptimizers = 1 << 16
 )
 
 // pythonExpander enters what objects of Python hold.
 type pythonExpander struct {
 	nativeExpander
-	modules map[uint64]bool // dictionaries and module objects that are roots
-	nn      map[uint64]bool // string objects: whether they read _parameters, _modules or _buffers
+	modules    map[uint64]bool // dictionaries and module objects that are roots
+	nn         map[uint64]bool // string objects: whether they read _parameters, _modules or _buffers
+	optimizers []uint64        // instances
 }
 
 // expand enters all that a node holds.
@@ -93,6 +95,9 @@ func (x *pythonExpander) expandPython(i int32, a uint64, t *pyType, cost int) {
 // expandInstance enters attributes and slots, and of C structures every word that is the address of
 // an object.
 func (x *pythonExpander) expandInstance(i int32, a uint64, t *pyType, cost int) {
+	if t.optimizer && x.visit == nil && len(x.optimizers) < maxOptimizers {
+		x.optimizers = append(x.optimizers, a)
+	}
 	dict, keys, values := x.py.attributes(a, t)
 	if dict != 0 {
 		x.pushPython(dict, i, stepDict, 0, cost+costThrough)

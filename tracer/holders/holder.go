@@ -90,7 +90,7 @@ type Step struct {
 	Ended    bool   // what it leads from is a task, or a frame of a function, that has ended
 	OwnKey   bool   // of StepKey: its key is a weak reference to an object that only the value keeps
 	InTable  bool   // of StepKey: its key is one of so many that they are data, no names
-	Tensor   bool   // of StepKey: its key is a tensor
+	ByTensor bool   // of StepKey: its key is a tensor
 	InDict   bool   // of StepChild: a ModuleDict or ParameterDict has it
 }
 

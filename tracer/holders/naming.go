@@ -2,7 +2,11 @@
 
 package holders
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
+)
 
 // namer turns nodes into holders. Equal paths become the same holder.
 type namer struct {
@@ -14,6 +18,9 @@ type namer struct {
 	paths     map[int32]*Holder   // of nodes on the way to others
 	roots     map[Root]*Root
 	chain     []int32 // of holder
+	// What a model has as a parameter, or an optimizer: then a tensor that only gets a gradient is
+	// no weight.
+	hasWeights bool
 }
 
 // element identifies the holder of an element by that of its container.
@@ -32,7 +39,10 @@ type link struct {
 }
 
 func newNamer(s *search, roots *rootFinder) *namer {
-	return &namer{search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, elements: map[element]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
+	hasWeights := slices.ContainsFunc(s.storages.found, func(st *storage) bool {
+		return st.data != 0 && st.deviceType == deviceCUDA && st.parts&modelpart.Of(modelpart.Weight) != 0
+	})
+	return &namer{hasWeights: hasWeights, search: s, privacy: roots.privacy, libraries: roots.libraries, known: map[link]*Holder{}, elements: map[element]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
 }
 
 // holder returns the path of a node.
@@ -165,7 +175,7 @@ func (n *namer) stepTo(to node) (Step, bool) {
 		return s, false
 	case StepKey:
 		s.Name = n.readable(n.py.str(to.aux))
-		s.InTable, s.OwnKey, s.Tensor = n.inTable(to), n.keepsKey(to), n.isTensor(to.aux)
+		s.InTable, s.OwnKey, s.ByTensor = n.inTable(to), n.keepsKey(to), n.isTensor(to.aux)
 	case StepChild:
 		s.Name = n.readable(n.py.str(to.aux))
 		s.InDict = n.inModuleDict(to)

@@ -72,6 +72,7 @@ func (w *walk) run(ctx context.Context) error {
 	}
 	r.Times.Loose = w.lap()
 	later := w.readAgain()
+	w.search.markParameters()
 	w.name()
 	(&savedFinder{search: w.search, result: w.result}).run()
 	if w.live != nil {

@@ -34,7 +34,7 @@ func TestStepsSayHowAPathKeepsMemory(t *testing.T) {
 		{main, []Step{attr("logOut", "dict"), key}, 0},
 		{main, []Step{attr("embed", "_lru_cache_wrapper"), attr("cache", "dict"), key}, retention.Cache},
 		{main, []Step{attr("embed", "Embedder"), attr("cache", "dict"), key}, 0},
-		{main, []Step{attr("optimizer", "AdamW"), attr("state", "defaultdict"), {Kind: StepKey, Tensor: true}, {Kind: StepKey, Name: "exp_avg"}}, retention.OptimizerState},
+		{main, []Step{attr("optimizer", "AdamW"), attr("state", "defaultdict"), {Kind: StepKey, ByTensor: true}, {Kind: StepKey, Name: "exp_avg"}}, retention.OptimizerState},
 		{main, []Step{attr("server", "Server"), attr("state", "dict"), key}, 0},
 		{main, []Step{attr("trainer", "T"), attr("state", "dict"), {Kind: StepKey, Name: "best"}}, 0},
 		{main, []Step{attr("optimizer", "AdamW"), attr("param_groups", "list"), index}, retention.ParamGroups},

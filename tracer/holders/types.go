@@ -59,7 +59,7 @@ type pyType struct {
 	storage     bool // derives torch's storage: C++ can keep it alive
 	array       bool // derives NumPy's array
 	parameter   bool // derives torch.nn.Parameter
-	optimizer   bool // derives an optimizer
+	optimizer   bool // derives an optimizer that clears gradients
 	exact       bool // the builtin itself, not derived from it
 	members     []member
 	short       string // class, once it was asked for
@@ -127,6 +127,7 @@ func (py *python) readType(at uint64) *pyType {
 	for i := range n {
 		py.readBase(t, py.U64(mro+py.l.tupleItems+8*i), i == 0)
 	}
+	t.optimizer = t.optimizer && py.clearsGradients(mro, n) // others search hyperparameters, or routes
 	switch {
 	case t.kind != kindOther:
 	case t.flags&(flagHeap|flagGC) == 0 && t.basic < 24:
@@ -194,6 +195,16 @@ func (py *python) readBase(t *pyType, base uint64, self bool) {
 	if heap || !t.exact || t.kind == kindOther {
 		py.readMembers(t, base, heap)
 	}
+}
+
+// clearsGradients reports whether one of the n classes in an order of resolution has zero_grad.
+func (py *python) clearsGradients(mro, n uint64) (does bool) {
+	for i := range n {
+		if base := py.U64(mro + py.l.tupleItems + 8*i); py.U64(base+tpFlags)&flagHeap != 0 {
+			py.eachItem(py.U64(base+tpDict), func(key, _ uint64) { does = does || py.str(key) == "zero_grad" })
+		}
+	}
+	return does
 }
 
 // readMembers reads the slots of a class, and the documented fields of a C structure.

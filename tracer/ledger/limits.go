@@ -154,6 +154,8 @@ const everPart = maxSitesEver / maxSites
 type Options struct {
 	Begin uint64 // begin of the session, ns of CLOCK_MONOTONIC
 	Host  string // name of the machine, copied into snapshots
+	// No session: a process is read once, without probes. Copied into snapshots.
+	Unattached bool
 	// Limit of live allocations of all processes (see quota.Quota); 0: 8 Mi, about 90 bytes each.
 	MaxLive int
 	Limits  ReadLimits // limits of books that a file fills

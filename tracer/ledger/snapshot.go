@@ -7,30 +7,31 @@ import "time"
 // Snapshot is an immutable copy of the books. All times are ns of CLOCK_MONOTONIC unless their type
 // is time.Time; all sizes are bytes.
 type Snapshot struct {
-	Host      string
-	Begin     uint64           // when the session began
-	Opened    uint64           // when the capture began, if an earlier one has its session's begin; else 0
-	End       uint64           // when the snapshot was taken
-	Wall      time.Time        // wall clock time of End
-	Processes []Process        // by PID, then Begin
-	Sites     []Site           // by live bytes, largest first; ties by process, stack, API
-	Failures  []Failure        // by count, largest first
-	Releases  []Release        // by process, then cause
-	Pools     []Pool           // by process, then device and handle
-	Tensors   []Tensors        // by process, then device
-	Objects   []Object         // by process, then kind, largest count first
-	Walks     []Walked         // by process, then time
-	Peaks     []Peak           // by process, of those that have ended; nil without AddPeaks
-	Stuck     []Stuck          // by process, then device; nil without AddStuck
-	Caches    []AllocatorCache // by process, then device; of allocators that were read from outside
-	Highest   *Snapshot        // see AddHighest; nil: as this one
-	Sampling  SampleRate
-	GPUs      []GPU     // as NVML lists them; empty without a driver
-	Balances  []Balance // per process and GPU that NVML lists
-	System    []System  // by process, then UUID
-	Stats     Stats
-	Forgotten Forgotten
-	Warnings  []string // one sentence each, without a full stop
+	Host       string
+	Unattached bool             // a process was read once, without probes: nothing is "before the attach"
+	Begin      uint64           // when the session began
+	Opened     uint64           // when the capture began, if an earlier one has its session's begin; else 0
+	End        uint64           // when the snapshot was taken
+	Wall       time.Time        // wall clock time of End
+	Processes  []Process        // by PID, then Begin
+	Sites      []Site           // by live bytes, largest first; ties by process, stack, API
+	Failures   []Failure        // by count, largest first
+	Releases   []Release        // by process, then cause
+	Pools      []Pool           // by process, then device and handle
+	Tensors    []Tensors        // by process, then device
+	Objects    []Object         // by process, then kind, largest count first
+	Walks      []Walked         // by process, then time
+	Peaks      []Peak           // by process, of those that have ended; nil without AddPeaks
+	Stuck      []Stuck          // by process, then device; nil without AddStuck
+	Caches     []AllocatorCache // by process, then device; of allocators that were read from outside
+	Highest    *Snapshot        // see AddHighest; nil: as this one
+	Sampling   SampleRate
+	GPUs       []GPU     // as NVML lists them; empty without a driver
+	Balances   []Balance // per process and GPU that NVML lists
+	System     []System  // by process, then UUID
+	Stats      Stats
+	Forgotten  Forgotten
+	Warnings   []string // one sentence each, without a full stop
 }
 
 // Process is one traced process: a pid between two execs or exits.

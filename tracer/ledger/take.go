@@ -27,15 +27,16 @@ func (l *Ledger) Levels(now uint64, wall time.Time) *Snapshot {
 
 func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	s := &Snapshot{
-		Host:     l.options.Host,
-		Begin:    l.options.Begin,
-		Opened:   l.openedAt,
-		End:      max(now, l.options.Begin),
-		Wall:     wall,
-		GPUs:     append([]GPU(nil), l.gpus.list...), // nil if empty, in books from a checkpoint too
-		Stats:    l.stats,
-		Warnings: slices.Clone(l.warnings),
-		Sampling: l.rate,
+		Host:       l.options.Host,
+		Unattached: l.options.Unattached,
+		Begin:      l.options.Begin,
+		Opened:     l.openedAt,
+		End:        max(now, l.options.Begin),
+		Wall:       wall,
+		GPUs:       append([]GPU(nil), l.gpus.list...), // nil if empty, in books from a checkpoint too
+		Stats:      l.stats,
+		Warnings:   slices.Clone(l.warnings),
+		Sampling:   l.rate,
 	}
 	s.Forgotten = l.gone.list()
 	s.Stats.LostFor, s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.LostFor), copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)

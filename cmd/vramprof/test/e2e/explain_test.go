@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,30 @@ func TestExplainSaysWhatTheJobSays(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// TestExplainKnowsPlainTensors: weights without a class of PyTorch are those that an optimizer has,
+// or in a program without any others those that get a gradient. Other states are no optimizer's,
+// and a model on the device meta has no memory. Nothing is older than an attach that never was.
+func TestExplainKnowsPlainTensors(t *testing.T) {
+	setup(t)
+	root := realtorch.Prepare(t)
+	env := root.Env(t, 1, 8<<30)
+	j := root.Start(t, env, "plain.py")
+	for _, name := range []string{"leaves", "optimized", "kept"} {
+		p := j.Next(name)
+		got := explained(t, env, "-p", fmt.Sprint(p.PID))
+		checkPurposes(t, env, "live", p, got)
+		for _, r := range got.Rows {
+			if strings.Contains(r.Purpose+r.Name, "before") {
+				t.Errorf("%s: a row is called %q, %q", name, r.Purpose, r.Name)
+			}
+		}
+		j.Go()
+	}
+	if out, err := j.Finish(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

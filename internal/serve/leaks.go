@@ -126,7 +126,7 @@ func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group, gpus []json.
 		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
 	}
 	if training := s.session.Steps().Of(p.PID, p.Begin, p.End); training != nil {
-		if rate := training.PerStep(g.Rate.Value); rate.Low == rate.High {
+		if rate := training.PerStep(g.PerSecond()); rate.Low == rate.High {
 			x.BytesPerStep = rate.Low
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/lines"
-	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -55,8 +54,8 @@ func verdictReports(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement
 			Device: format.Device(g.Device, g.Kind), Kind: format.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})
-		if x := o.Steps.Of(s.Processes[g.Process].PID, s.Processes[g.Process].Begin, s.Processes[g.Process].End); x != nil && g.Class >= verdict.Growing {
-			if rate := x.PerStep(g.Rate.Value); rate.Low == rate.High {
+		if x := o.Steps.Of(s.Processes[g.Process].PID, s.Processes[g.Process].Begin, s.Processes[g.Process].End); x != nil {
+			if rate := x.PerStep(g.PerSecond()); rate.Low == rate.High {
 				list[i].PerStep = rate.Low
 			} else {
 				list[i].PerStepLow, list[i].PerStepHigh = rate.Low, rate.High

@@ -387,8 +387,8 @@ func (p *page) phaseRow(x *steps.Part, here bool) {
 // evidenceText returns the evidence of a verdict, before it "+12.0 MiB a step" where that is known.
 func evidenceText(s *ledger.Snapshot, g *verdict.Group, o report.Options) string {
 	text := untrusted.Clean(g.Evidence)
-	if x := stepsOf(s, g.Process, o); x != nil && g.Class >= verdict.Growing {
-		if rate := x.PerStep(g.Rate.Value).Text(); rate != "" {
+	if x := stepsOf(s, g.Process, o); x != nil {
+		if rate := x.PerStep(g.PerSecond()).Text(); rate != "" {
 			return "grows " + rate + ", " + text
 		}
 	}

@@ -137,6 +137,14 @@ func (j *judge) mainObject(g *Group, verdicts []Verdict) Object {
 // lineless is how many times faster a group without a line must grow to precede one with a line.
 const lineless = 100
 
+// PerSecond returns by how many bytes a second a group grows; 0 where that may be nothing.
+func (g *Group) PerSecond() float64 {
+	if g.Class < Growing || g.Rate.Low <= 0 {
+		return 0
+	}
+	return g.Rate.Value
+}
+
 func (g *Group) weight() float64 {
 	switch {
 	case g.Class < Growing:

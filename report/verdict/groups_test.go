@@ -274,3 +274,20 @@ func TestASumGrowsOnlyAsItsLinesDo(t *testing.T) {
 		}
 	}
 }
+
+// TestGrowthThatMayBeNothingHasNoFigure: a line of one sampled tensor grew "at least 2.97 KiB a
+// step", and by 512 bytes.
+func TestGrowthThatMayBeNothingHasNoFigure(t *testing.T) {
+	for _, c := range []struct {
+		class Class
+		rate  Rate
+		want  float64
+	}{
+		{Leaking, Rate{3, 2, 4}, 3}, {Growing, Rate{3, 2, 4}, 3}, {Growing, Rate{3, 0, 9}, 0}, {Growing, Rate{3, -1, 9}, 0}, {Steady, Rate{3, 2, 4}, 0},
+	} {
+		g := Group{Verdict: Verdict{Class: c.class, Rate: c.rate}}
+		if got := g.PerSecond(); got != c.want {
+			t.Errorf("%v %+v: %v, want %v", c.class, c.rate, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # report: pytorch/pytorch#1346, of gradients that nobody clears
+# long: its one stack is lost on a busy machine
 # says: Leaking: 1 line
 # says: leaking torch::autograd::AccumulateGrad::apply
 # says: sparse gradients add up until they are cleared: call zero_grad\(\) of the module in each step

@@ -178,7 +178,12 @@ func (t *siteTable) changeName() string {
 	if t.half < leastGrowth {
 		return "growth" // in the second half of each process's time, or in a moment
 	}
-	return "last " + format.Span(t.half)
+	const fits = changeColumns - 1 - len("last ")
+	span := format.Span(t.half)
+	if len(span) > fits { // "38m12s", "10h05m"
+		span = span[:len("38m")]
+	}
+	return "last " + span
 }
 
 // change returns "+36.8 MiB", the growth in the second half of the session or of a process that

@@ -264,3 +264,15 @@ func TestANarrowRowOfAShortSessionReadsAsOne(t *testing.T) {
 		}
 	}
 }
+
+func TestTheHeaderOfALongSessionHasGaps(t *testing.T) {
+	for half, want := range map[time.Duration]string{
+		9*time.Minute + 12*time.Second: "count last 9m12s  verdict", 38*time.Minute + 12*time.Second: "count   last 38m  verdict",
+		3*time.Hour + 5*time.Minute: "count last 3h05m  verdict", 10 * time.Hour: "count   last 10h  verdict", 12*24*time.Hour + 11*time.Hour: "count   last 12d  verdict",
+	} {
+		table := &siteTable{brief: &brief{}, half: uint64(half)}
+		if got := table.header(); !strings.Contains(got, want) {
+			t.Errorf("%v: %q", half, got)
+		}
+	}
+}

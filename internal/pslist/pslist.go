@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 	if err != nil {
 		return nil, err
 	}
-	for _, text := range unreadNotes(unread, procfs.MayReadAll()) {
+	for _, text := range unreadNotes(unread, procfs.MayReadAll(), os.Geteuid() == 0) {
 		warn(errors.New(text))
 	}
 	if procfs.Hides() {
@@ -86,16 +87,20 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 	return r, nil
 }
 
-// unreadNotes returns why processes could not be read. If privileged, no privilege was missing.
-func unreadNotes(unread libraries.Unread, privileged bool) (notes []string) {
+// unreadNotes returns why processes could not be read. If privileged, no privilege was missing; root
+// may lack some, as in a container.
+func unreadNotes(unread libraries.Unread, privileged, root bool) (notes []string) {
 	note := func(pids []uint32, why string) {
 		if len(pids) > 0 {
 			notes = append(notes, format.Count(uint64(len(pids)), "process")+" could not be read: of those, only what NVML lists is known ("+why+")")
 		}
 	}
-	if privileged {
+	switch {
+	case privileged:
 		note(unread.Denied, "the kernel denies it even with CAP_SYS_PTRACE, as a security module can; the first is "+firstOf(unread.Denied))
-	} else {
+	case root:
+		note(unread.Denied, "this root lacks CAP_SYS_PTRACE on the host")
+	default:
 		note(unread.Denied, "run as root on the host, or with CAP_SYS_PTRACE")
 	}
 	note(unread.Stalling, "reads of their memory maps take too long; the first is "+firstOf(unread.Stalling))

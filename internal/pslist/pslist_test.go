@@ -79,16 +79,17 @@ func TestMemoryWithoutAProcessIsListedWithoutProcesses(t *testing.T) {
 // Root was told to run as root.
 func TestTheReasonWhyAProcessCouldNotBeRead(t *testing.T) {
 	unread := libraries.Unread{Denied: []uint32{1, 7}, Stalling: []uint32{9}}
-	for privileged, want := range map[bool]string{
-		false: "2 processes could not be read: of those, only what NVML lists is known (run as root on the host, or with CAP_SYS_PTRACE)",
-		true:  "2 processes could not be read: of those, only what NVML lists is known (the kernel denies it even with CAP_SYS_PTRACE, as a security module can; the first is pid 1)",
+	for who, want := range map[[2]bool]string{
+		{false, true}: "2 processes could not be read: of those, only what NVML lists is known (this root lacks CAP_SYS_PTRACE on the host)",
+		{}:            "2 processes could not be read: of those, only what NVML lists is known (run as root on the host, or with CAP_SYS_PTRACE)",
+		{true, true}:  "2 processes could not be read: of those, only what NVML lists is known (the kernel denies it even with CAP_SYS_PTRACE, as a security module can; the first is pid 1)",
 	} {
-		notes := unreadNotes(unread, privileged)
+		notes := unreadNotes(unread, who[0], who[1])
 		if len(notes) != 2 || notes[0] != want || notes[1] != "1 process could not be read: of those, only what NVML lists is known (reads of their memory maps take too long; the first is pid 9)" {
-			t.Errorf("privileged %v: %q", privileged, notes)
+			t.Errorf("privileged, root %v: %q", who, notes)
 		}
 	}
-	if notes := unreadNotes(libraries.Unread{}, true); notes != nil {
+	if notes := unreadNotes(libraries.Unread{}, true, true); notes != nil {
 		t.Errorf("without any: %q", notes)
 	}
 }

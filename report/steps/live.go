@@ -3,6 +3,7 @@
 package steps
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Live struct {
 	queue []change
 	over  bool // the queue was full: what came then is missing
 	armed bool // a timer runs
+
+	sampling ledger.Sampling // of the latest opSampling
 
 	finding sync.Mutex // guards what follows; taken before mu
 	finder  *Finder    // nil before Begin, and after a panic
@@ -56,10 +59,11 @@ type change struct {
 
 // Inputs among changes. Numbers of events are below.
 const (
-	opRate     ledger.Op = 255 - iota // size is the mean
-	opUntraced                        // of pid, 0: of all
-	opLost                            // events of pid
-	opForget                          // processes that ended before time
+	opRate ledger.Op = 255 - iota // size is the mean
+	opSampling
+	opUntraced // of pid, 0: of all
+	opLost     // events of pid
+	opForget   // processes that ended before time
 )
 
 // Warnings returns sentences about internal errors.
@@ -95,6 +99,11 @@ func (l *Live) Tell(in ledger.Input) {
 	switch in := in.(type) {
 	case ledger.SampleRate:
 		l.add(change{op: opRate, size: in.Mean})
+	case ledger.Sampling:
+		l.mu.Lock()
+		l.sampling = slices.Clone(in)
+		l.mu.Unlock()
+		l.add(change{op: opSampling})
 	case ledger.Untraced:
 		l.add(change{op: opUntraced, pid: in.PID})
 	case ledger.Forget:
@@ -173,6 +182,11 @@ func (l *Live) take(list []change) []change {
 		switch c := &list[i]; c.op {
 		case opRate:
 			l.finder.Tell(ledger.SampleRate{Mean: c.size})
+		case opSampling:
+			l.mu.Lock()
+			in := l.sampling
+			l.mu.Unlock()
+			l.finder.Tell(in)
 		case opUntraced:
 			l.finder.untraced(c.pid)
 		case opLost:

@@ -202,6 +202,32 @@ func TestLostEventsLeaveNoRate(t *testing.T) {
 	}
 }
 
+// TestLiveStepsThatTheSampleLacksAreNotCertain: of each fifth step, no tensor of the optimizer is in
+// the sample. A session knows how likely that is, as a capture of it does.
+func TestLiveStepsThatTheSampleLacksAreNotCertain(t *testing.T) {
+	p, events := sampledEvents(1, func(p *program) {
+		for range 100 {
+			p.free(p.train(30, 2*mib))
+			for range 6 {
+				p.free(p.alloc(optimizer(40), 256*kib))
+			}
+			p.alloc(own, mib)
+		}
+	})
+	want := stepsOfEvents(t, p, events)
+	var l Live
+	l.Begin(p)
+	l.Tell(sampling)
+	l.Tell(ledger.SampleRate{Mean: mib})
+	for i := range events {
+		l.Apply(&events[i])
+	}
+	got := l.Steps(true).List
+	if len(got) != 1 || got[0].Sure != Likely || got[0].Missing+got[0].Unseen == 0 || got[0].Text() != want.Text() {
+		t.Errorf("%+v\nwant %s", got, want.Text())
+	}
+}
+
 // TestAGrowthIsARangeWhereStepsMayBeMissing: optimizers that samples show now and then have at most
 // one step for each backward pass; passes alone may be several of a step.
 func TestAGrowthIsARangeWhereStepsMayBeMissing(t *testing.T) {

@@ -63,7 +63,7 @@ formatted() {
 tests() {
   local own
   own=$(mktemp -p "$work")
-  time go test -json -vet=off -ldflags=-w "$@" | python3 scripts/gotest.py "$own" || grep -q '^fail' "$own" || echo fail >>"$own"
+  time go test -json -timeout=20m -vet=off -ldflags=-w "$@" | python3 scripts/gotest.py "$own" || grep -q '^fail' "$own" || echo fail >>"$own"
   cat "$own" >>"$results"
   [ ! -e "$own.failed" ] || cat "$own.failed" >>"$results.failed"
 }

@@ -87,8 +87,8 @@ func Read(ctx context.Context, warn func(error), confine func(*nvml.Driver)) (*r
 	return r, nil
 }
 
-// unreadNotes returns why processes could not be read. If privileged, no privilege was missing; root
-// may lack some, as in a container.
+// unreadNotes returns why processes could not be read. If privileged, no privilege was missing;
+// root may lack some, as in a container.
 func unreadNotes(unread libraries.Unread, privileged, root bool) (notes []string) {
 	note := func(pids []uint32, why string) {
 		if len(pids) > 0 {

@@ -202,8 +202,8 @@ func TestLostEventsLeaveNoRate(t *testing.T) {
 	}
 }
 
-// TestLiveStepsThatTheSampleLacksAreNotCertain: of each fifth step, no tensor of the optimizer is in
-// the sample. A session knows how likely that is, as a capture of it does.
+// TestLiveStepsThatTheSampleLacksAreNotCertain: of each fifth step, no tensor of the optimizer is
+// in the sample. A session knows how likely that is, as a capture of it does.
 func TestLiveStepsThatTheSampleLacksAreNotCertain(t *testing.T) {
 	p, events := sampledEvents(1, func(p *program) {
 		for range 100 {

@@ -151,8 +151,8 @@ func startGrowing(t *testing.T, root realtorch.Root, env []string, width int) *g
 	return job
 }
 
-// truth ends the training, and returns its steps from the first to the last that was found: on a busy
-// machine, a session ends some steps behind the latest event.
+// truth ends the training, and returns its steps from the first to the last that was found: on a
+// busy machine, a session ends some steps behind the latest event.
 func (g *growing) truth(t *testing.T, begin uint64, found *reportjson.StepsReport) []phaseTruth {
 	t.Helper()
 	from, to := begin+found.List[0].FromNS, begin+found.List[len(found.List)-1].ToNS

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # report: pytorch/pytorch#193400 and pytorch/pytorch#123548
-# says: PyTorch cache grows: [0-9.]+ [GM]iB in [0-9]+s \([0-9.]+ GiB/min\), 16\.0 MiB of [0-9.]+ GiB reserved are in use
-# says: No line of code grows, but a GPU fills by other means (PyTorch cache)
+# says: PyTorch cache grows: [0-9.]+ [GM]iB in [0-9ms]+ \([0-9.]+ GiB/min\), 16\.0 MiB of [0-9.]+ GiB reserved are in use
+# says: No line of code grows, but a GPU fills by other means \(PyTorch cache\)
 # says: GPU 0: [^:]+, full in
 # never: leaking
 """max_split_size_mb and expandable segments together: what two tensors and a small one between steps leave free is above the limit,

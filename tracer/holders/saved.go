@@ -220,13 +220,11 @@ func (f *savedFinder) assign() {
 			if f.result.Storages[st.result].Part != modelpart.Saved {
 				continue
 			}
-			x, known := of[st.result]
-			if known {
-				m := found{around(x.module, m.module), x.sure && m.sure}
-				of[st.result] = m
-				continue
+			x := m
+			if other, known := of[st.result]; known {
+				x = found{around(other.module, m.module), other.sure && m.sure}
 			}
-			of[st.result] = m
+			of[st.result] = x
 		}
 	}
 	names := map[*Holder]string{}

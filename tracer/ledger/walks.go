@@ -196,3 +196,21 @@ func (p *heap) noteFreed(key liveKey, n uint32) {
 		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b), b.size}
 	}
 }
+
+// firstTotals returns what an allocator had at the attach: as it reported since, or what a walk
+// found.
+func (p *torch) firstTotals(device int32, held []Held) WalkTotals {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == device && t.first.seen {
+			return WalkTotals{Device: device, Allocated: t.first.allocated, Older: t.first.allocated}
+		}
+	}
+	totals := WalkTotals{Device: device, Unreported: true}
+	for i := range held {
+		if h := &held[i]; h.Device == device {
+			totals.Older += min(h.Older, maxTensors-totals.Older)
+			totals.Allocated += min(minus(h.Bytes, h.Driver), maxTensors-totals.Allocated)
+		}
+	}
+	return totals
+}

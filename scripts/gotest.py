@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gotest.py FILE: reads `go test -json`, prints each package's closing line and the output of
 failed tests, and appends a line "pass", "fail TEST: ERRORS" or "skip TEST: REASON" to FILE for each
-test, and "PACKAGE TEST" to FILE.failed for each failed one that is no subtest."""
+test, and "PACKAGE TEST PATTERN" to FILE.failed for each failed one that is no subtest. The pattern, for
+go test -run, matches only its failed subtests where it has some."""
 import json
 import re
 import sys
@@ -10,11 +11,12 @@ from collections import defaultdict
 
 output = defaultdict(list)  # (package, test or ""): lines
 failed = set()  # packages with a failed test
+subtests = defaultdict(list)  # (package, test): its failed subtests
 
 
 def errors(lines):
     """The first four messages of a failed test, a line each: runners may show only the end of the output."""
-    said = [l.strip()[:300] for l in lines if re.match(r"\s+\w+_test\.go:\d+: |panic: |\s+\S+\.txt:\d+: ", l)]
+    said = [l.strip()[:300] for l in lines if re.match(r"\s+\w+_test\.go:\d+: |panic: |\s+(FAIL: )?\S+\.txt(ar)?:\d+: ", l)]
     return " | ".join(said[:4])
 
 
@@ -35,9 +37,15 @@ with open(sys.argv[1], "a", encoding="utf-8") as results:
                 failed.add(package)
                 print(*lines, sep="", end="", flush=True)
                 reason = f" {test}: {errors(lines)}"
-                if "/" not in test:
+                top, _, rest = test.partition("/")
+                if rest:
+                    subtests[package, top].append(re.escape(rest.partition("/")[0]))
+                else:
+                    pattern = f"^{top}$"
+                    if names := subtests[package, top]:
+                        pattern += f"/^({'|'.join(sorted(set(names)))})$"
                     with open(sys.argv[1] + ".failed", "a", encoding="utf-8") as names:
-                        names.write(f"{package} {test}\n")
+                        names.write(f"{package} {top} {pattern}\n")
             elif action == "skip":
                 reason = f" {test}: " + " ".join(l.strip() for l in lines if not l.lstrip().startswith(("===", "---")))
             results.write(action + reason + "\n")

@@ -19,13 +19,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/sequence"
 )
 
-const (
-	// Each second so many processes are looked at that Name leaves out: 10 µs each.
-	renamedLooks = 100
-	// A process whose names take longer to read stalls its readers, and is not looked at again. A
-	// read gives up after 500 ms; a busy machine delays it less.
-	renamedPatience = 400 * time.Millisecond
-)
+// Each second so many processes are looked at that Name leaves out: 10 µs each. One that stalls its
+// readers is left alone for pauses, see procfs.Call.
+const renamedLooks = 100
 
 // Other is a process that uses CUDA and whose names do not match Name.
 type Other struct {
@@ -42,12 +38,12 @@ type Names struct {
 
 	mu     sync.Mutex     // guards what follows; comes before Table.mu
 	turn   uint32         // pid of the last process that next returned
-	stalls map[Other]bool // those that delay who reads their arguments
+	warned map[Other]bool // those that a warning names
 }
 
 // NewNames returns the Names of a Table.
 func NewNames(t *Table, s *sequence.Sequencer, defects *panics.List) *Names {
-	return &Names{table: t, sequencer: s, defects: defects, stalls: map[Other]bool{}}
+	return &Names{table: t, sequencer: s, defects: defects, warned: map[Other]bool{}}
 }
 
 // Run looks at names once per second until ctx ends, if there is a Name to match. It needs a
@@ -65,16 +61,12 @@ func (n *Names) Run(ctx context.Context) {
 
 func (n *Names) look(x Other) {
 	defer n.defects.Recovered("a look at processes")
-	began := time.Now()
-	matches := n.matches(x)
-	if time.Since(began) > renamedPatience {
-		n.leaveOut(x)
-		n.sequencer.Tell(ledger.Warning{PID: x.PID, Text: fmt.Sprintf("process %d stalls reads of its arguments: it is not traced if it takes a name that matches", x.PID)})
-	}
-	if matches {
+	if n.matches(x) {
 		tx := n.sequencer.Begin()
 		defer tx.Done()
 		n.trace(tx, x)
+	} else if procfs.StallsAgain(x.PID) && n.toWarnOf(x) { // any process may on a busy machine, once
+		n.sequencer.Tell(ledger.Warning{PID: x.PID, Text: fmt.Sprintf("process %d stalls reads of its arguments: while it does, a name that it takes is not seen", x.PID)})
 	}
 }
 
@@ -82,7 +74,7 @@ func (n *Names) look(x Other) {
 func (n *Names) next(most int) []Other {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	list := n.others()
+	list := n.table.others()
 	from := slices.IndexFunc(list, func(x Other) bool { return x.PID > n.turn })
 	from = max(from, 0) // after the last one, the first
 	list = append(list[from:], list[:from]...)
@@ -92,28 +84,26 @@ func (n *Names) next(most int) []Other {
 	return list
 }
 
-// others returns all of them that do not stall, by pid; n.mu is held.
-func (n *Names) others() []Other {
-	list := n.table.others()
-	maps.DeleteFunc(n.stalls, func(x Other, _ bool) bool {
-		_, running := slices.BinarySearchFunc(list, x, compareOthers)
-		return !running
-	})
-	return slices.DeleteFunc(list, func(x Other) bool { return n.stalls[x] })
-}
-
 // matches reports whether a process has a name by now that matches. It reads /proc/PID, for up to
 // 0.5 s: not for a goroutine that has the transaction.
 func (n *Names) matches(x Other) bool {
 	return n.table.Name.MatchString(procfs.Names(x.PID)) && procfs.StartTicks(x.PID) == x.start
 }
 
-// leaveOut notes that reading the names of a process took long: they are not read again, since each
-// read can keep a thread of ours forever.
-func (n *Names) leaveOut(x Other) {
+// toWarnOf reports whether no warning names a process yet, and notes that one does now.
+func (n *Names) toWarnOf(x Other) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stalls[x] = true
+	list := n.table.others()
+	maps.DeleteFunc(n.warned, func(x Other, _ bool) bool {
+		_, running := slices.BinarySearchFunc(list, x, compareOthers)
+		return !running
+	})
+	if n.warned[x] {
+		return false
+	}
+	n.warned[x] = true
+	return true
 }
 
 // trace has a process traced whose name matches by now.
@@ -137,7 +127,7 @@ func (n *Names) trace(b ledger.Books, x Other) {
 // Warning returns a sentence if processes use CUDA and no name has matched so far, "" otherwise.
 func (n *Names) Warning() string {
 	n.mu.Lock()
-	list := n.others()
+	list := n.table.others()
 	n.mu.Unlock()
 	n.table.mu.Lock()
 	matched := n.table.matched

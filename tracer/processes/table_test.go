@@ -262,14 +262,17 @@ func TestOthersAreLookedAtInTurns(t *testing.T) {
 		table.enter(&Process{table: table, pid: pid, start: 1, traced: pid == 2})
 	}
 	names := NewNames(table, nil, nil)
-	names.leaveOut(Other{3, 1})
 	var pids []uint32
 	for range 3 {
 		for _, x := range names.next(2) {
 			pids = append(pids, x.PID)
 		}
 	}
-	if want := []uint32{1, 4, 5, 1, 4, 5}; !slices.Equal(pids, want) {
+	if want := []uint32{1, 3, 4, 5, 1, 3}; !slices.Equal(pids, want) {
 		t.Errorf("looked at %v, want %v", pids, want)
+	}
+	// A warning names each that stalls once, and forgets those that have ended.
+	if !names.toWarnOf(Other{3, 1}) || names.toWarnOf(Other{3, 1}) || !names.toWarnOf(Other{9, 1}) || !names.toWarnOf(Other{9, 1}) {
+		t.Error("warned twice, or not")
 	}
 }

@@ -207,9 +207,9 @@ func (m *machine) stacksRead(s *ledger.Snapshot) {
 
 func (m *machine) eventually(what string, holds func() bool) {
 	m.t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			m.t.Fatal("not within a minute: ", what)
+			m.t.Fatal("not within three minutes: ", what)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // scriptPatience is how long a script waits for an expected event.
-const scriptPatience = 40 * time.Second
+const scriptPatience = 2 * time.Minute
 
 type programsKey struct{}
 

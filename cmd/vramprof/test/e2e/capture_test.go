@@ -212,7 +212,7 @@ func TestFullDiskLeavesAValidCapture(t *testing.T) {
 		sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid()), "--oom-dir", t.TempDir()))
 	}
 	full := make([]uint64, len(sessions))
-	eventually(t, 60*time.Second, "the disks are full", func() bool {
+	eventually(t, 3*time.Minute, "the disks are full", func() bool {
 		all := true
 		for i, s := range sessions {
 			if full[i] == 0 && strings.Contains(s.stderr.String(), "no space left on device; tracing goes on") {

@@ -147,7 +147,7 @@ func TestKilledTracerLeavesNoProbes(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-s.done
-			eventually(t, 30*time.Second, "the probes are gone", func() bool { return probed(t, target.pid(), libraries...) == 0 })
+			eventually(t, 90*time.Second, "the probes are gone", func() bool { return probed(t, target.pid(), libraries...) == 0 })
 			target.next()
 			target.expect("done")
 			target.end()

@@ -110,7 +110,7 @@ func TestExplainAtAPeakSaysWhatTheJobSays(t *testing.T) {
 			s := start(t, env, "record", "--holders=1s", "-p", fmt.Sprint(pid), "-o", file).ready()
 			j.Go()
 			warm := j.Next("warm")
-			for end := time.Now().Add(time.Minute); purposesOf(explained(t, env, file))["optimizer_state"] != int64(warm.Purposes["state"]); time.Sleep(time.Second) {
+			for end := time.Now().Add(3 * time.Minute); purposesOf(explained(t, env, file))["optimizer_state"] != int64(warm.Purposes["state"]); time.Sleep(time.Second) {
 				if time.Now().After(end) {
 					t.Fatal("it was not walked")
 				}

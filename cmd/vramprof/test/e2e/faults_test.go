@@ -61,7 +61,7 @@ func TestStoppedTracerCountsLostEvents(t *testing.T) {
 	if err := s.cmd.Process.Signal(unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "it reads the ring again", func() bool {
+	eventually(t, 3*time.Minute, "it reads the ring again", func() bool {
 		return replay(t, openCapture(t, s.capture())).Stats.Events > 0
 	})
 	target.next()

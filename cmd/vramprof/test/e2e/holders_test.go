@@ -74,14 +74,14 @@ func TestHoldersOfAProcessThatEndsShowTheFirstWalk(t *testing.T) {
 	}
 	p := startCommand(t, root.Command(root.Env(t, 1, 8<<30), script, filepath.Join(t.TempDir(), "log")))
 	p.line()
-	cmd := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", "8")
+	cmd := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", "40") // 8 s until the second walk begins
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	idle := 0
-	eventually(t, 60*time.Second, "the first walk has ended", func() bool {
+	eventually(t, 3*time.Minute, "the first walk has ended", func() bool {
 		if idle++; hasWork(cmd.Process.Pid) {
 			idle = 0
 		}

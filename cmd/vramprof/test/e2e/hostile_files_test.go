@@ -82,7 +82,7 @@ func TestHostileLibrariesDoNotAffectOthers(t *testing.T) {
 	good.half()
 	p.next()
 	p.expect("mapped")
-	eventually(t, 60*time.Second, "vramprof opened the libraries", func() bool {
+	eventually(t, 3*time.Minute, "vramprof opened the libraries", func() bool {
 		return strings.Contains(l.stderr.String(), "of libcudart.so.12") && stateOf(p.pid()) == 'S'
 	})
 	l.afterASecond()

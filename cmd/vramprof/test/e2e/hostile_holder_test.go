@@ -63,7 +63,7 @@ func TestAHeldProcessDelaysNoOther(t *testing.T) {
 	good := startTarget(t, env, job, writeFile(t, "script", "ready\nwait\nrepeat 300\nmalloc a 1000\nend\nprint done\nwait\n"))
 	good.expectReady()
 	l.untilUnwound(good.pid())
-	eventually(t, 60*time.Second, "the job's libraries are probed", func() bool {
+	eventually(t, 3*time.Minute, "the job's libraries are probed", func() bool {
 		return strings.Contains(l.stderr.String(), "functions of libcuda.so")
 	})
 	good.next()

@@ -60,7 +60,7 @@ func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 		t.Error("the session did not report its kernel memory")
 	}
 	for _, target := range []*target{c, python} {
-		eventually(t, 30*time.Second, "the probes are gone from "+filepath.Base(target.Path), func() bool {
+		eventually(t, 90*time.Second, "the probes are gone from "+filepath.Base(target.Path), func() bool {
 			return probed(t, target.pid(), "libcuda.so.1", "libcudart.so.12") == 0
 		})
 		target.end()

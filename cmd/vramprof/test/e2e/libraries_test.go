@@ -93,7 +93,7 @@ func TestLibrariesLoadedAfterTheAttachAreTraced(t *testing.T) {
 // before that if it takes long.
 func (s *session) untilUnwound(pid int) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, "the unwind tables are loaded", func() bool {
+	eventually(s.t, 90*time.Second, "the unwind tables are loaded", func() bool {
 		return strings.Contains(s.stderr.String(), fmt.Sprintf("read the unwind tables of process %d\n", pid))
 	})
 }
@@ -101,7 +101,7 @@ func (s *session) untilUnwound(pid int) {
 // untilUnwoundAgain waits until the session has noticed that a process has mapped code since.
 func (s *session) untilUnwoundAgain(pid int) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, "the new code is noticed", func() bool {
+	eventually(s.t, 90*time.Second, "the new code is noticed", func() bool {
 		return strings.Contains(s.stderr.String(), fmt.Sprintf("read the unwind tables of process %d again", pid))
 	})
 }
@@ -109,7 +109,7 @@ func (s *session) untilUnwoundAgain(pid int) {
 // untilProbed waits until the session has probed a library.
 func (s *session) untilProbed(library string) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, library+" is probed", func() bool {
+	eventually(s.t, 90*time.Second, library+" is probed", func() bool {
 		return strings.Contains(s.stderr.String(), " functions of "+library+"\n")
 	})
 }

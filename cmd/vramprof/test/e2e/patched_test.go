@@ -165,7 +165,7 @@ func TestAPatchWhileTracingHasRightResults(t *testing.T) {
 	for _, p := range all {
 		p.round("round 1" + p.after)
 		if p.taken {
-			eventually(t, 30*time.Second, "the probes are taken back", func() bool {
+			eventually(t, 90*time.Second, "the probes are taken back", func() bool {
 				_, n := code(t, p.pid(), p.library)
 				return n > 0 && n <= 5 // those of the patch
 			})

@@ -114,7 +114,7 @@ func TestDetachLeavesOnlyTheKernelsMapping(t *testing.T) {
 	session.stop()
 
 	for p, areas := range map[*target]int{called: 1, idle: 0} {
-		eventually(t, time.Minute, "the code equals the file again", func() bool {
+		eventually(t, 3*time.Minute, "the code equals the file again", func() bool {
 			_, different := code(t, p.pid(), library)
 			return different == 0
 		})

@@ -140,7 +140,7 @@ func recordReported(t *testing.T, root realtorch.Root, list []*reported) {
 	time.Sleep(12 * time.Second)
 	for _, r := range list {
 		walked := regexp.MustCompile(fmt.Sprintf(`walked process %d in \S+: it has`, r.target.pid()))
-		eventually(t, time.Minute, "two walks of "+r.path, func() bool {
+		eventually(t, 3*time.Minute, "two walks of "+r.path, func() bool {
 			return len(walked.FindAllString(r.session.stderr.String(), 2)) == 2
 		})
 	}

@@ -93,7 +93,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 // ready waits until the probes are attached.
 func (s *session) ready() *session {
 	s.t.Helper()
-	eventually(s.t, 60*time.Second, "vramprof traces", func() bool {
+	eventually(s.t, 3*time.Minute, "vramprof traces", func() bool {
 		if len(s.done) > 0 {
 			s.t.Fatalf("vramprof ended early: %v", <-s.done)
 		}
@@ -120,8 +120,8 @@ func (s *session) wait() *session {
 		if err != nil {
 			s.t.Fatalf("vramprof: %v", err)
 		}
-	case <-time.After(90 * time.Second * slowness):
-		s.t.Fatalf("vramprof did not end within %v", 90*time.Second*slowness)
+	case <-time.After(3 * time.Minute * slowness):
+		s.t.Fatalf("vramprof did not end within %v", 3*time.Minute*slowness)
 	}
 	return s
 }
@@ -222,7 +222,7 @@ func (s *session) after(d time.Duration) {
 	s.t.Helper()
 	time.Sleep(d * slowness)
 	idle := 0 // consecutive looks, because a thread also sleeps briefly in the middle of its work
-	eventually(s.t, 60*time.Second, "vramprof has nothing left to do", func() bool {
+	eventually(s.t, 3*time.Minute, "vramprof has nothing left to do", func() bool {
 		if hasWork(s.cmd.Process.Pid) {
 			idle = 0
 		} else {

@@ -69,7 +69,7 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	jobs["retry"].until("before", "end")
 	jobs["fatal"].until("before")
 	jobs["uncaught"].until("before")
-	eventually(t, time.Minute, "a walk has found what the job holds", func() bool { return jobs["uncaught"].isHeld(s.capture()) })
+	eventually(t, 3*time.Minute, "a walk has found what the job holds", func() bool { return jobs["uncaught"].isHeld(s.capture()) })
 	for _, way := range []string{"fatal", "uncaught"} {
 		out, err := jobs[way].Finish()
 		if err == nil || !strings.Contains(out, "torch.OutOfMemoryError") {
@@ -81,7 +81,7 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	jobs["uncaught"].one("ask", "PyTorch's allocator")
 	jobs["foreign"].one("foreign", "cudaMalloc")
 	jobs["flood"].until("before", "end")
-	eventually(t, 30*time.Second, "the flood is recorded", func() bool { return len(jobs["flood"].records(".txt")) == oomRecords })
+	eventually(t, 90*time.Second, "the flood is recorded", func() bool { return len(jobs["flood"].records(".txt")) == oomRecords })
 	for _, j := range jobs {
 		if j.way != "fatal" && j.way != "uncaught" {
 			if out, err := j.Finish(); err != nil {

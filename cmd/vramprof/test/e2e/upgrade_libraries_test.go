@@ -124,7 +124,7 @@ func (p *target) check(t *testing.T, whole bool) {
 
 func (s *session) untilProbedTimes(library string, n int) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, library+" is probed", func() bool {
+	eventually(s.t, 90*time.Second, library+" is probed", func() bool {
 		return strings.Count(s.stderr.String(), " functions of "+library+"\n") >= n
 	})
 }
@@ -153,7 +153,7 @@ func TestUpgradesLeaveNoProbesInUnmappedFiles(t *testing.T) {
 	if most <= before.link {
 		t.Errorf("%d links with more libraries than before, when there were %d", most, before.link)
 	}
-	eventually(t, 60*time.Second, "the probes of replaced libraries are gone", func() bool {
+	eventually(t, 3*time.Minute, "the probes of replaced libraries are gone", func() bool {
 		return vitalsOf(l.cmd.Process.Pid).link <= before.link
 	})
 	r := l.stop().leaks()

@@ -4,8 +4,8 @@
 
 Points: "leaves" (plain tensors that a loop trains by hand, within a step), "optimized" (plain tensors of optimizers: a picture that
 LBFGS changes, 32-bit copies of half-precision weights), "kept" (states of sessions and of a search, which no optimizer has, and a model
-on the device meta, which has no memory)."""
-import argparse, json, os, sys
+on the device meta, which has no memory), "scripted" (models of TorchScript, of which Python has no parameter)."""
+import argparse, io, json, os, sys
 import torch, torch.nn as nn
 import jobs
 
@@ -17,7 +17,12 @@ def report(name, purposes):
     for purpose, tensors in purposes.items():
         for address in {t.untyped_storage().data_ptr() for t in tensors if t is not None and t.is_cuda}:
             sums[purpose] += blocks.pop(address, 0)
-    del blocks, tensors
+        del tensors
+    del blocks
+    say(name, sums)
+
+
+def say(name, sums):
     device = dict(device=0, allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
     print(json.dumps(dict(point=name, step=0, pid=os.getpid(), devices=[device], purposes=sums)), flush=True)
     if jobs.point.wait:
@@ -96,11 +101,35 @@ def kept():
     report("kept", dict(weights=server.parameters()))
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(300, 700), nn.BatchNorm1d(700))
+        self.register_buffer("scale", torch.ones(700))
+
+    def forward(self, x):
+        return self.layers(x) * self.scale
+
+
+def scripted():
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(Scaled().eval()), file)
+    file.seek(0)
+    model = torch.jit.load(file, map_location="cuda")
+    twin = Scaled()  # to look at the model's own would make Python objects of them
+
+    def blocks(tensors):
+        return sum(-(-t.nbytes // 512) * 512 for t in tensors)
+
+    say("scripted", dict(weights=blocks(twin.parameters()), gradients=0, state=0, buffers=blocks(twin.buffers()), saved=0))
+
+
 def main():
     jobs.arguments(argparse.ArgumentParser(description=__doc__))
     leaves()
     optimized()
     kept()
+    scripted()
 
 
 if __name__ == "__main__":

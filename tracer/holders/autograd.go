@@ -226,6 +226,18 @@ func (x *nativeExpander) expandImpl(i int32, impl uint64, cost int) {
 	}
 }
 
+// metaOf returns the AutogradMeta of a TensorImpl, or 0: only what autograd has met has one.
+func (x *nativeExpander) metaOf(impl uint64) uint64 {
+	if !x.cpp.classOf(impl).is(roleTensor) {
+		return 0
+	}
+	meta := x.py.U64(impl + x.storages.torch.storage + 8)
+	if !x.cpp.classOf(meta).is(roleMeta) {
+		return 0
+	}
+	return meta
+}
+
 // baseOf returns the tensor that a view keeps as its base, or 0.
 func (x *nativeExpander) baseOf(impl uint64) uint64 {
 	at := x.storages.torch.storage
@@ -319,6 +331,8 @@ func (x *nativeExpander) partBy(e edge) modelpart.Set {
 			return modelpart.Of(modelpart.State)
 		case direct && from.flags&nodeCPP != 0 && x.isAccumulateGrad(from.address):
 			return leaf
+		case direct && from.flags&nodeCPP != 0 && x.isScriptObject(from.address):
+			return scripted
 		}
 		if part, is := x.partIn(&from, name); is {
 			return part
@@ -333,6 +347,17 @@ func (x *nativeExpander) isAccumulateGrad(a uint64) bool {
 	c := x.cpp.classOf(a)
 	return c != nil && c.name == accumulateGrad
 }
+
+// isScriptObject reports whether an object is a module of TorchScript, which has its parameters and
+// buffers as attributes, or of a class that a script defines.
+func (x *nativeExpander) isScriptObject(a uint64) bool {
+	c := x.cpp.classOf(a)
+	return c != nil && c.name == "N3c106ivalue6ObjectE"
+}
+
+// scripted marks an attribute of an object of TorchScript. It is a weight if autograd has met it, as
+// it has what was saved as a parameter, else a buffer.
+const scripted = modelpart.Set(1) << 14
 
 // leaf marks a tensor that gets a gradient. It is a weight where nothing else is: a program without
 // parameters trains plain tensors. Elsewhere it can be an input.

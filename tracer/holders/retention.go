@@ -90,6 +90,13 @@ func (n *namer) part(st *storage, first *Holder) modelpart.Kind {
 	if st.native == ofGraph {
 		set |= modelpart.Of(modelpart.Saved)
 	}
+	switch of := n.metaOf(st.tensor); {
+	case set&scripted == 0:
+	case of != 0:
+		set |= modelpart.Of(modelpart.Weight)
+	default:
+		set |= modelpart.Of(modelpart.Buffer)
+	}
 	if set&leaf != 0 && !n.hasWeights {
 		return modelpart.Weight
 	}

@@ -175,17 +175,8 @@ func (w *wasteFinder) frozen(st *storage, s *Storage) bool {
 	if w.nodes[from].flags&nodeCPP == 0 {
 		owner = w.py.U64(owner + w.storages.torch.impl)
 	}
-	meta, ok := w.metaOf(owner)
-	return ok && w.byteAt(meta+w.flag) == 0
-}
-
-// metaOf returns the AutogradMeta of a TensorImpl.
-func (w *wasteFinder) metaOf(impl uint64) (uint64, bool) {
-	if !w.cpp.classOf(impl).is(roleTensor) {
-		return 0, false
-	}
-	meta := w.py.U64(impl + w.storages.torch.storage + 8)
-	return meta, w.cpp.classOf(meta).is(roleMeta)
+	meta := w.metaOf(owner)
+	return meta != 0 && w.byteAt(meta+w.flag) == 0
 }
 
 func (w *wasteFinder) byteAt(a uint64) byte { return byte(w.py.U32(a&^3) >> (8 * (a & 3))) }
@@ -209,8 +200,8 @@ func (w *wasteFinder) calibrate() {
 			case t.bytes == st.bytes:
 				exact++
 			}
-			meta, ok := w.metaOf(impl)
-			if !ok || w.py.late() {
+			meta := w.metaOf(impl)
+			if meta == 0 || w.py.late() {
 				continue
 			}
 			leaf := w.py.U64(meta+w.storages.torch.grad+8) == 0 && w.baseOf(impl) == 0

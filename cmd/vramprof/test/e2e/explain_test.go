@@ -69,13 +69,13 @@ func TestExplainSaysWhatTheJobSays(t *testing.T) {
 
 // TestExplainKnowsPlainTensors: weights without a class of PyTorch are those that an optimizer has,
 // or in a program without any others those that get a gradient. Other states are no optimizer's,
-// and a model on the device meta has no memory. Nothing is older than an attach that never was.
+// and a model on the device meta has no memory. Models of TorchScript have weights. Nothing is older than an attach that never was.
 func TestExplainKnowsPlainTensors(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
 	env := root.Env(t, 1, 8<<30)
 	j := root.Start(t, env, "plain.py")
-	for _, name := range []string{"leaves", "optimized", "kept"} {
+	for _, name := range []string{"leaves", "optimized", "kept", "scripted"} {
 		p := j.Next(name)
 		got := explained(t, env, "-p", fmt.Sprint(p.PID))
 		checkPurposes(t, env, "live", p, got)

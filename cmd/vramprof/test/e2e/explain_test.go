@@ -69,7 +69,8 @@ func TestExplainSaysWhatTheJobSays(t *testing.T) {
 
 // TestExplainKnowsPlainTensors: weights without a class of PyTorch are those that an optimizer has,
 // or in a program without any others those that get a gradient. Other states are no optimizer's,
-// and a model on the device meta has no memory. Models of TorchScript have weights. Nothing is older than an attach that never was.
+// and a model on the device meta has no memory. Models of TorchScript have weights and buffers.
+// Nothing is older than an attach that never was.
 func TestExplainKnowsPlainTensors(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)

@@ -355,8 +355,8 @@ func (x *nativeExpander) isScriptObject(a uint64) bool {
 	return c != nil && c.name == "N3c106ivalue6ObjectE"
 }
 
-// scripted marks an attribute of an object of TorchScript: a weight if autograd has met it, which is
-// so where it was saved as a parameter, else a buffer.
+// scripted marks an attribute of an object of TorchScript. What was saved as a parameter has met
+// autograd, and is a weight; the others are buffers.
 const scripted = modelpart.Set(1) << 14
 
 // leaf marks a tensor that gets a gradient. It is a weight where nothing else is: a program without

@@ -104,8 +104,8 @@ const (
 	// pointers, which the collector skips.
 	garbagePercent = 50
 
-	// startPercent is GOGC from Opens to Began. Loading programs and reading libraries makes some 100 MiB
-	// of garbage, with 2 to 20 MiB alive: at 50 %, Go would collect it a dozen times.
+	// startPercent is GOGC from Opens to Began. Loading programs and reading libraries makes some
+	// 100 MiB of garbage, with 2 to 20 MiB alive: at 50 %, Go would collect it a dozen times.
 	startPercent = 400
 )
 
@@ -203,8 +203,8 @@ func (w *Watch) Bytes() uint64 { return w.ceiling }
 // quarter of the cgroup's limit.
 func (w *Watch) Tables() uint64 { return roomIn(min(w.ceiling, w.group.limit/4), usual) }
 
-// Opens begins the time in which more garbage is kept than later, within the same ceiling: the session
-// opens.
+// Opens begins the time in which more garbage is kept than later, within the same ceiling: the
+// session opens.
 func (w *Watch) Opens() { debug.SetGCPercent(startPercent) }
 
 // Began ends it: tracing begins.

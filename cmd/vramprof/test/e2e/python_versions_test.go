@@ -56,8 +56,8 @@ func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 }
 
 // TestAClassIsCalledOnOneLineInEachPythonVersion: where a line calls a class, CPython 3.12 and
-// later put a frame of their own below that of __init__, but only after some calls. One session has
-// all versions, which also share nothing there.
+// later put a frame of their own below that of __init__, but only after some calls. One session
+// traces all versions.
 func TestAClassIsCalledOnOneLineInEachPythonVersion(t *testing.T) {
 	dir := setup(t)
 	installed := pythons()

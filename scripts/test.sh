@@ -129,7 +129,8 @@ light() {
 begin light light
 checking() {
   chrt -i -p 0 "$BASHPID"
-  step staticcheck go tool staticcheck ./...
+  # Collecting garbage less often takes a third of its processor time away.
+  step staticcheck env GOGC=400 GOMEMLIMIT=2GiB go tool staticcheck ./...
   step "generated files" scripts/check-generated.sh
   step "arm64" scripts/test-arm64.sh --ci
 }

@@ -5,13 +5,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/manual"
 	"github.com/vramprof/vramprof/internal/pslist"
 )
@@ -95,7 +95,7 @@ type value struct{ value, meaning string }
 
 // valueList matches the values that a usage lists: "trace PyTorch tensors: `WHEN` is auto, on or
 // off".
-var valueList = regexp.MustCompile("`[A-Z]+`(?: of [A-Z]+)?(?: is|:) ((?:[a-z0-9:_-]+, )*[a-z0-9:_-]+(?:,? or |, )[a-z0-9:_-]+)(?:$|;| \\()")
+var valueList = lazyregexp.New("`[A-Z]+`(?: of [A-Z]+)?(?: is|:) ((?:[a-z0-9:_-]+, )*[a-z0-9:_-]+(?:,? or |, )[a-z0-9:_-]+)(?:$|;| \\()")
 
 // valuesIn returns these values, and those of what a usage names in general; else none.
 func valuesIn(usage string) (list []value) {

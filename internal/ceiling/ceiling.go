@@ -99,9 +99,15 @@ type Watch struct {
 	own     func() (own, mapped uint64) // Own
 }
 
-// garbagePercent is GOGC: garbage may be half of live memory. Most of that is tables without
-// pointers, which the collector skips.
-const garbagePercent = 50
+const (
+	// garbagePercent is GOGC: garbage may be half of live memory. Most of that is tables without
+	// pointers, which the collector skips.
+	garbagePercent = 50
+
+	// startPercent is GOGC from Opens to Began. Loading programs and reading libraries makes some
+	// 100 MiB of garbage, with 2 to 20 MiB alive: at 50 %, Go would collect it a dozen times.
+	startPercent = 400
+)
 
 // New reads --max-memory: "auto" or a number of bytes. It also makes Go collect garbage earlier
 // than by default, and earlier still near the ceiling.
@@ -197,11 +203,21 @@ func (w *Watch) Bytes() uint64 { return w.ceiling }
 // quarter of the cgroup's limit.
 func (w *Watch) Tables() uint64 { return roomIn(min(w.ceiling, w.group.limit/4), usual) }
 
+// Opens begins the time in which more garbage is kept than later, within the same ceiling: the
+// session opens.
+func (w *Watch) Opens() { debug.SetGCPercent(startPercent) }
+
+// Began ends it: tracing begins.
+func (w *Watch) Began() { debug.SetGCPercent(garbagePercent) }
+
 // Finish bounds the memory that writing the results takes: Go collects garbage before it exceeds
-// the ceiling.
+// the ceiling. If much of that is taken already, Go collects more often and returns what is unused.
 func (w *Watch) Finish() {
-	debug.SetGCPercent(garbagePercent / 2)
-	_, mapped := w.own()
-	debug.SetMemoryLimit(int64(roomIn(w.ceiling, mapped) / 10 * 9))
-	debug.FreeOSMemory()
+	own, mapped := w.own()
+	limit := roomIn(w.ceiling, mapped) / 10 * 9
+	debug.SetMemoryLimit(int64(limit))
+	if own >= limit/4 {
+		debug.SetGCPercent(garbagePercent / 2)
+		debug.FreeOSMemory()
+	}
 }

@@ -5,10 +5,10 @@ package remedy
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -17,7 +17,7 @@ const most = 3
 
 // containers matches modules of PyTorch that only call others or are one operator. People recompute
 // blocks of their own, which lie between them.
-var containers = regexp.MustCompile(`(^|/)torch/nn/modules/(container|module|linear|conv|activation|normalization|batchnorm|dropout|sparse|pooling|padding|loss)\.py$`)
+var containers = lazyregexp.New(`(^|/)torch/nn/modules/(container|module|linear|conv|activation|normalization|batchnorm|dropout|sparse|pooling|padding|loss)\.py$`)
 
 // Functions returns the functions whose recomputation may save most, most first: forward methods
 // with two or more calls in each trained pass, by what their calls save for the backward pass.

@@ -5,11 +5,11 @@ package remedy
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -178,7 +178,7 @@ func (p *Program) calls(f Function, split bool) (calls []call, looped bool, err 
 }
 
 // loops are files of PyTorch with modules that call others in a loop.
-var loops = regexp.MustCompile(`(^|/)torch/nn/modules/(container|transformer|rnn)\.py$`)
+var loops = lazyregexp.New(`(^|/)torch/nn/modules/(container|transformer|rnn)\.py$`)
 
 // repeats reports whether a loop of its function may repeat the line of a frame: any of a user's
 // function but the first.
@@ -305,7 +305,7 @@ func makes(p *Program, block uint32, node string) (made, own bool) {
 }
 
 // overload matches what follows the name of an operator, as "_Tensor" or "_dim_IntList".
-var overload = regexp.MustCompile(`^(_(dim|int|self|correction|[A-Z]\w*))+$`)
+var overload = lazyregexp.New(`^(_(dim|int|self|correction|[A-Z]\w*))+$`)
 
 // isOperator reports whether a function of at::_ops, as "mul_Tensor", is the operator of a node.
 func isOperator(name, node string) bool {

@@ -3,11 +3,11 @@
 package remedy
 
 import (
-	"regexp"
 	"slices"
 	"sort"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 )
 
 // What operators save, by derivatives.yaml of PyTorch 2.6: names of nodes, as site.node has them.
@@ -15,17 +15,17 @@ import (
 var (
 	// savesResult are nodes of operators that save their result and no input, at least in place. In
 	// place, hardtanh, threshold, clamp and the like save a copy of their input.
-	savesResult = regexp.MustCompile(`^(relu|sigmoid|tan|tanh|exp|exp2|expm1|sqrt|rsqrt|reciprocal|softmax|safesoftmax|logsoftmax|(c?elu|leakyrelu)/1)$`)
+	savesResult = lazyregexp.New(`^(relu|sigmoid|tan|tanh|exp|exp2|expm1|sqrt|rsqrt|reciprocal|softmax|safesoftmax|logsoftmax|(c?elu|leakyrelu)/1)$`)
 
 	// savesBoth are those that save an input and their result.
-	savesBoth = regexp.MustCompile(`^(amax|amin|linalgvectornorm|logsumexp|cumprod)$`)
+	savesBoth = lazyregexp.New(`^(amax|amin|linalgvectornorm|logsumexp|cumprod)$`)
 
 	// savesInput are those that save an input, which has the size of its gradient.
-	savesInput = regexp.MustCompile(`^((native|cudnn|miopen)(layer|group|batch)norm|maxpool\dd\w*|(adaptive)?avgpool\dd|glu|gelu|silu|mish|c?elu|leakyrelu|hardswish|softplus|logsigmoid|pow|abs|log|log1p|log2|log10|erf|sin|cos|` +
+	savesInput = lazyregexp.New(`^((native|cudnn|miopen)(layer|group|batch)norm|maxpool\dd\w*|(adaptive)?avgpool\dd|glu|gelu|silu|mish|c?elu|leakyrelu|hardswish|softplus|logsigmoid|pow|abs|log|log1p|log2|log10|erf|sin|cos|` +
 		`hardtanh|hardsigmoid|hardshrink|softshrink|threshold(/1)?|clamp\w*(/1)?)$`)
 
 	// savesFactors are those that save two inputs, each for the gradient of the other, or of both.
-	savesFactors = regexp.MustCompile(`^(mm|addmm|bmm|baddbmm|convolution|mul|div|addcmul|prelukernel|pow/1)$`)
+	savesFactors = lazyregexp.New(`^(mm|addmm|bmm|baddbmm|convolution|mul|div|addcmul|prelukernel|pow/1)$`)
 )
 
 // node is what a node of a backward pass allocates, but for sums of what it has made.

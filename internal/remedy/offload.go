@@ -4,11 +4,11 @@ package remedy
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"sort"
 
 	"github.com/vramprof/vramprof/internal/allocsim"
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 )
 
 // Code is a line or a function of a program. One of them is set.
@@ -241,7 +241,7 @@ func uses(p *Program, saved []uint32) []int {
 }
 
 // inTorch matches files of PyTorch, whose functions return what they make to the user's.
-var inTorch = regexp.MustCompile(`(^|/)torch/`)
+var inTorch = lazyregexp.New(`(^|/)torch/`)
 
 // userFrames returns the user's innermost function of each site.
 func userFrames(p *Program) map[uint32]Function {

@@ -5,11 +5,11 @@ package remedy
 import (
 	"encoding/json"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/report/purpose/phase"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -43,7 +43,7 @@ func TestOperatorsSaveWhatTheTablesSay(t *testing.T) {
 		result := len(saves) > inputs
 		node := siteOf([]callstack.Frame{{Function: "torch::autograd::generated::" + x.Node + "::apply()"}}, &phase.Finder{}).node
 		for name, table := range map[string]struct {
-			is   *regexp.Regexp
+			is   *lazyregexp.Regexp
 			want bool
 		}{
 			"its result":             {savesResult, result && inputs == 0},

@@ -4,10 +4,10 @@ package remedy
 
 import (
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/report/purpose/phase"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
@@ -58,19 +58,19 @@ const (
 )
 
 var (
-	inOptim = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
+	inOptim = lazyregexp.New(`(^|/)torch/optim/[^/]+\.py$`)
 
 	// numbers are operators whose results are floating-point numbers in a program that trains.
-	numbers = regexp.MustCompile(`^(log_)?softmax(_int)?$|^(sigmoid|tanh|relu|gelu|silu|exp|log|sqrt|rsqrt|square|pow|mean|var|std|norm|linalg_\w+|mm|bmm|matmul|linear|addmm|baddbmm|conv\w*|dropout|layer_norm|einsum|lerp|erf|normal|randn?|randn_like|rand_like)(_\w+)?$`)
+	numbers = lazyregexp.New(`^(log_)?softmax(_int)?$|^(sigmoid|tanh|relu|gelu|silu|exp|log|sqrt|rsqrt|square|pow|mean|var|std|norm|linalg_\w+|mm|bmm|matmul|linear|addmm|baddbmm|conv\w*|dropout|layer_norm|einsum|lerp|erf|normal|randn?|randn_like|rand_like)(_\w+)?$`)
 
 	operations = []struct {
-		operator *regexp.Regexp // of at::_ops
+		operator *lazyregexp.Regexp // of at::_ops
 		is       operation
 	}{
-		{regexp.MustCompile(`^(native_)?dropout$`), dropout},
-		{regexp.MustCompile(`_pool\dd_with_indices$`), pooling},
-		{regexp.MustCompile(`^(native|cudnn|miopen)_(layer|batch|group)_norm$`), normalize},
-		{regexp.MustCompile(`^(sum|mean|var|std|prod|norm|linalg_vector_norm)(_\w+)?$`), reduce},
+		{lazyregexp.New(`^(native_)?dropout$`), dropout},
+		{lazyregexp.New(`_pool\dd_with_indices$`), pooling},
+		{lazyregexp.New(`^(native|cudnn|miopen)_(layer|batch|group)_norm$`), normalize},
+		{lazyregexp.New(`^(sum|mean|var|std|prod|norm|linalg_vector_norm)(_\w+)?$`), reduce},
 	}
 )
 

@@ -60,6 +60,7 @@ func New(ctx context.Context, config Config) (*Session, error) {
 
 // Open opens NVML and loads the BPF programs. It probes nothing yet.
 func (s *Session) Open(ctx context.Context) (err error) {
+	s.memory.Opens()
 	s.mentionServer()
 	s.begins.show(s.Stderr)
 	if s.driver, err = nvml.OpenHost(ctx); err == nil {
@@ -75,6 +76,7 @@ func (s *Session) Open(ctx context.Context) (err error) {
 	s.Trace.Duration, s.Trace.Memory = s.Duration, s.memory.Tables()
 	s.Trace.Stage = s.begins.stage(s.Trace.PIDs)
 	s.Trace.Ready = func(pids []uint32) {
+		s.memory.Began()
 		s.begins.end()
 		if s.Began != nil {
 			s.Began()

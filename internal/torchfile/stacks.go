@@ -5,9 +5,9 @@ package torchfile
 import (
 	"encoding/binary"
 	"reflect"
-	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/pickle"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -154,10 +154,10 @@ func (s *stacks) frame(d pickle.Dict) (uint32, bool) {
 
 var (
 	// The frames that record a stack.
-	recorders = regexp.MustCompile(`^torch::(unwind::|CapturedTraceback::)`)
+	recorders = lazyregexp.New(`^torch::(unwind::|CapturedTraceback::)`)
 	// Names in PyTorch's namespaces; before them may stand a type, or that it is a thunk.
-	torchName  = regexp.MustCompile(`(^|^[\w:<>*& ]+ )(at|c10|torch|caffe2|std)::`)
-	nativeFile = regexp.MustCompile(`\.(c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|S)$`)
+	torchName  = lazyregexp.New(`(^|^[\w:<>*& ]+ )(at|c10|torch|caffe2|std)::`)
+	nativeFile = lazyregexp.New(`\.(c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|S)$`)
 )
 
 // frameOf returns a frame, or false for one without a name.

@@ -7,16 +7,16 @@ package frames
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // A step of PyTorch's backward pass, whose threads have no Python frames; without parameters in
 // profiles.
-var backward = regexp.MustCompile(`(Backward\d*|AccumulateGrad)::apply(\(|$)`)
+var backward = lazyregexp.New(`(Backward\d*|AccumulateGrad)::apply(\(|$)`)
 
 // Visible returns a stack as reports show it, leaf first and never empty. In a stack with Python
 // frames, the interpreter's own frames are left out.

@@ -4,9 +4,9 @@ package frames
 
 import (
 	"path"
-	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -68,14 +68,14 @@ func allocates(f *callstack.Frame) bool {
 }
 
 var (
-	allocator      = regexp.MustCompile(`^(libcu|libnv|libnccl|libcaffe|libffi)|^_ctypes\b`)
-	runtimeLibrary = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux[-\w]*|ld-musl[-\w]*)[-.]`)
+	allocator      = lazyregexp.New(`^(libcu|libnv|libnccl|libcaffe|libffi)|^_ctypes\b`)
+	runtimeLibrary = lazyregexp.New(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux[-\w]*|ld-musl[-\w]*)[-.]`)
 
 	// An operator of PyTorch: at::_ops::linear::call, …::redispatch.
-	operator = regexp.MustCompile(`(^| )at::_ops::\w+::\w+(\(|$)`)
+	operator = lazyregexp.New(`(^| )at::_ops::\w+::\w+(\(|$)`)
 
 	// Between Python and libraries: no function that anybody would know.
-	glue = regexp.MustCompile(`^(libffi|libtorch_python)|^_ctypes\b|^(lib)?python[0-9.]*[a-z]{0,3}(\.so|$)`)
+	glue = lazyregexp.New(`^(libffi|libtorch_python)|^_ctypes\b|^(lib)?python[0-9.]*[a-z]{0,3}(\.so|$)`)
 )
 
 // lastOperator returns the index of the operator nearest to the root, of a stack without code that

@@ -4,9 +4,9 @@ package purpose
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -100,11 +100,11 @@ func (d *divider) isOnly(x *part, site *ledger.Site) bool {
 }
 
 // makesContext are calls that take memory for a context, whoever calls them.
-var makesContext = regexp.MustCompile(`^cu(DevicePrimaryCtxRetain|CtxCreate)`)
+var makesContext = lazyregexp.New(`^cu(DevicePrimaryCtxRetain|CtxCreate)`)
 
 // makesGraph are calls in which the driver takes memory for executables of graphs. cuGraphUpload
 // has no probe: only the stack shows it.
-var makesGraph = regexp.MustCompile(`^cu(da)?Graph(Instantiate|Upload|Launch)`)
+var makesGraph = lazyregexp.New(`^cu(da)?Graph(Instantiate|Upload|Launch)`)
 
 // Parts of what is no library's alone.
 const (

@@ -4,9 +4,9 @@ package purpose
 
 import (
 	"path"
-	"regexp"
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -14,12 +14,12 @@ import (
 // frame shows, and what of it. A frame fits if it fits all expressions that are not nil.
 type nameRule struct {
 	kind     Kind
-	name     string         // as people call the library
-	part     string         // what the memory is in the library: "communicators"; "" if the frame shows only the library
-	of       []string       // names of libraries that this one calls: where it is their caller, their memory is this one's
-	library  *regexp.Regexp // base name of the mapped file, or its path
-	file     *regexp.Regexp // source file, of Python
-	function *regexp.Regexp // demangled
+	name     string             // as people call the library
+	part     string             // what the memory is in the library: "communicators"; "" if the frame shows only the library
+	of       []string           // names of libraries that this one calls: where it is their caller, their memory is this one's
+	library  *lazyregexp.Regexp // base name of the mapped file, or its path
+	file     *lazyregexp.Regexp // source file, of Python
+	function *lazyregexp.Regexp // demangled
 	example  callstack.Frame
 	proof    string // the program that shows the rule on the real library, or what it was compared with: see docs/names.md
 }
@@ -52,7 +52,7 @@ func script(file, function string) callstack.Frame {
 	return callstack.Frame{Function: function, File: "/opt/venv/lib/python3.11/site-packages/" + file, Line: 1, Python: true}
 }
 
-var re = regexp.MustCompile
+var re = lazyregexp.New
 
 // ggml allocates for llama.cpp, and calls cuBLAS with a handle of its own.
 var ofGGML = []string{"ggml"}

@@ -9,9 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 )
 
 // TestNamesAreDocumented: docs/names.md has each rule and its evidence, and the programs exist.
@@ -25,7 +26,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		var by []string
 		for _, x := range []struct {
 			what string
-			re   *regexp.Regexp
+			re   *lazyregexp.Regexp
 		}{{"file", r.library}, {"Python file", r.file}, {"function", r.function}} {
 			if x.re != nil {
 				by = append(by, x.what+" `"+strings.ReplaceAll(x.re.String(), "|", `\|`)+"`")

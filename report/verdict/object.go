@@ -5,9 +5,9 @@ package verdict
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -56,20 +56,20 @@ func (o Object) OfLibrary() bool {
 var (
 	// cublasCreate_v2, and of PyTorch getNewWorkspace (a local symbol in wheels; its caller
 	// getCurrentCUDABlasHandle is not), getCUDABlasLtWorkspace, parseChosenWorkspaceSize.
-	cuBLAS        = regexp.MustCompile(`(?i)^cublas\w*Create\w*$|^getNewWorkspace$|^getCurrentCUDABlasHandle$|cublas\w*workspace|CUDABlas\w*Workspace`)
-	cuBLASLibrary = regexp.MustCompile(`^libcublas(Lt)?\.so`)
+	cuBLAS        = lazyregexp.New(`(?i)^cublas\w*Create\w*$|^getNewWorkspace$|^getCurrentCUDABlasHandle$|cublas\w*workspace|CUDABlas\w*Workspace`)
+	cuBLASLibrary = lazyregexp.New(`^libcublas(Lt)?\.so`)
 
 	// cudnnCreate, cufftMakePlanMany.
-	workspace = regexp.MustCompile(`(?i)workspace|^(cudnn|cusolverDn|cusparse|cufft)\w*(Create|MakePlan|Plan)\w*(_v2)?$`)
+	workspace = lazyregexp.New(`(?i)workspace|^(cudnn|cusolverDn|cusparse|cufft)\w*(Create|MakePlan|Plan)\w*(_v2)?$`)
 
-	backward = regexp.MustCompile(`(^|::)\w+Backward\d*::apply\(|^torch::autograd::Engine::|^torch::autograd::python::PythonEngine::`)
+	backward = lazyregexp.New(`(^|::)\w+Backward\d*::apply\(|^torch::autograd::Engine::|^torch::autograd::python::PythonEngine::`)
 
-	inOptimizer  = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
-	inModules    = regexp.MustCompile(`(^|/)torch/nn/(modules/[^/]+|functional|parallel/[^/]+)\.py$`)
-	inModuleBase = regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`)
-	inParameter  = regexp.MustCompile(`(^|/)torch/nn/parameter\.py$`)
-	inLoader     = regexp.MustCompile(`(^|/)torch/utils/data/`)
-	inSaved      = regexp.MustCompile(`(^|/)torch/serialization\.py$`)
+	inOptimizer  = lazyregexp.New(`(^|/)torch/optim/[^/]+\.py$`)
+	inModules    = lazyregexp.New(`(^|/)torch/nn/(modules/[^/]+|functional|parallel/[^/]+)\.py$`)
+	inModuleBase = lazyregexp.New(`(^|/)torch/nn/modules/module\.py$`)
+	inParameter  = lazyregexp.New(`(^|/)torch/nn/parameter\.py$`)
+	inLoader     = lazyregexp.New(`(^|/)torch/utils/data/`)
+	inSaved      = lazyregexp.New(`(^|/)torch/serialization\.py$`)
 )
 
 // objects finds the kind of object that a stack allocates. It caches the proofs of single frames,

@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 )
 
 // A capture is "20261122T031200Z-000017.vram" and its index the same with ".json". The number
@@ -24,7 +25,7 @@ const (
 	nameTime      = "20060102T150405Z"
 )
 
-var nameOf = regexp.MustCompile(`^(\d{8}T\d{6}Z)-(\d{6,9})\.(vram|json)$`)
+var nameOf = lazyregexp.New(`^(\d{8}T\d{6}Z)-(\d{6,9})\.(vram|json)$`)
 
 // stored is one capture in the folder, with its index.
 type stored struct {

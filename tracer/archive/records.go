@@ -12,7 +12,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
@@ -107,7 +107,7 @@ type Records struct {
 const noUser = math.MaxUint32
 
 // A record is "20261122T031207Z-000003-4242.json", ".txt" and ".pb.gz".
-var recordName = regexp.MustCompile(`^(\d{8}T\d{6}Z-(\d{6,9})-(\d{1,10}))\.(?:json|txt|pb\.gz)$`)
+var recordName = lazyregexp.New(`^(\d{8}T\d{6}Z-(\d{6,9})-(\d{1,10}))\.(?:json|txt|pb\.gz)$`)
 
 // OpenRecords creates the folder if it is missing. If the disk does not let it, Add does it later.
 func OpenRecords(archive string, keep int) (*Records, error) {

@@ -4,11 +4,11 @@ package holders
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
@@ -319,7 +319,7 @@ func (s Step) writeName(b *strings.Builder, stars, named bool) {
 	}
 }
 
-var digits = regexp.MustCompile(`[0-9]+`)
+var digits = lazyregexp.New(`[0-9]+`)
 
 // manyOf reports whether the step leads to each element of a container, which has no name.
 func (s *Step) manyOf() bool {

@@ -3,9 +3,9 @@
 package holders
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 	"github.com/vramprof/vramprof/tracer/ledger/retention"
 )
@@ -46,7 +46,7 @@ func (s *Step) retention() retention.Set {
 
 // resultName is a name that IPython has for a result beside Out: a variable, or an attribute of its
 // DisplayHook.
-var resultName = regexp.MustCompile(`^(_{1,3}|_\d+)$`)
+var resultName = lazyregexp.New(`^(_{1,3}|_\d+)$`)
 
 // isResultName reports whether a path ends with such a name.
 func (h *Holder) isResultName() bool {
@@ -105,8 +105,8 @@ func (n *namer) part(st *storage, first *Holder) modelpart.Kind {
 
 // Caches of keys and values: Hugging Face's, vLLM's, SGLang's, Llama's, nanochat's.
 var (
-	cacheClass = regexp.MustCompile(`^((Dynamic|Static|Hybrid|Quantized|Offloaded|SlidingWindow|EncoderDecoder|Sink|KV)\w*Cache|\w+TokenToKVPool)$`)
-	cacheName  = regexp.MustCompile(`^_?(kv_?caches?|(k|v|key|value)_caches?|cache_[kv]|past_key_values?|past_kv|(k|v|kv)_buffer)$`)
+	cacheClass = lazyregexp.New(`^((Dynamic|Static|Hybrid|Quantized|Offloaded|SlidingWindow|EncoderDecoder|Sink|KV)\w*Cache|\w+TokenToKVPool)$`)
+	cacheName  = lazyregexp.New(`^_?(kv_?caches?|(k|v|key|value)_caches?|cache_[kv]|past_key_values?|past_kv|(k|v|kv)_buffer)$`)
 )
 
 // part returns what the names and classes on a path prove.

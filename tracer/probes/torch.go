@@ -9,10 +9,10 @@ import (
 	"maps"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/cudaapi"
 	"github.com/vramprof/vramprof/tracer/libraries"
@@ -74,9 +74,9 @@ func TorchVersion(pid uint32) string {
 	return ""
 }
 
-var versionedName = regexp.MustCompile(`/libc10\.so\.([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})$`)
+var versionedName = lazyregexp.New(`/libc10\.so\.([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})$`)
 
-var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.+-]{1,40})['"]`)
+var versionLine = lazyregexp.New(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.+-]{1,40})['"]`)
 
 var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
 

@@ -3,9 +3,9 @@
 package phase
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/lazyregexp"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -23,16 +23,16 @@ type evidence struct {
 
 // rule is one row of the table: what Python frames show.
 type rule struct {
-	file    *regexp.Regexp // of the source file
-	methods string         // names without class, separated by spaces; "": all
+	file    *lazyregexp.Regexp // of the source file
+	methods string             // names without class, separated by spaces; "": all
 	evidence
 	example string // a frame that it is for: "torch/optim/adamw.py AdamW.step"
 }
 
 var (
-	moduleBase = regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`)
-	modules    = regexp.MustCompile(`(^|/)torch/nn/(modules|parallel|quantized|intrinsic)/`)
-	anywhere   = regexp.MustCompile(``)
+	moduleBase = lazyregexp.New(`(^|/)torch/nn/modules/module\.py$`)
+	modules    = lazyregexp.New(`(^|/)torch/nn/(modules|parallel|quantized|intrinsic)/`)
+	anywhere   = lazyregexp.New(``)
 )
 
 // rules are read from top to bottom: the first that fits decides.
@@ -40,59 +40,59 @@ var rules = []rule{
 	// A module's forward pass.
 	{moduleBase, "_call_impl inner", evidence{phase: Forward, call: true}, "torch/nn/modules/module.py Module._call_impl"},
 	{moduleBase, "_wrapped_call_impl __call__ _slow_forward", evidence{phase: Forward}, "torch/nn/modules/module.py Module._wrapped_call_impl"},
-	{regexp.MustCompile(`(^|/)torch/nn/functional\.py$`), "", evidence{phase: Forward}, "torch/nn/functional.py cross_entropy"},
+	{lazyregexp.New(`(^|/)torch/nn/functional\.py$`), "", evidence{phase: Forward}, "torch/nn/functional.py cross_entropy"},
 	{modules, "forward", evidence{phase: Forward}, "torch/nn/modules/linear.py Linear.forward"},
-	{regexp.MustCompile(`(^|/)torch/utils/checkpoint\.py$`), "", evidence{checkpoint: true}, "torch/utils/checkpoint.py CheckpointFunction.backward"},
+	{lazyregexp.New(`(^|/)torch/utils/checkpoint\.py$`), "", evidence{checkpoint: true}, "torch/utils/checkpoint.py CheckpointFunction.backward"},
 
 	// The backward pass. Most of it runs on threads of the engine, below native frames alone.
-	{regexp.MustCompile(`(^|/)torch/autograd/(__init__|graph)\.py$`), "backward grad _engine_run_backward", evidence{phase: Backward}, "torch/autograd/graph.py _engine_run_backward"},
-	{regexp.MustCompile(`(^|/)torch/_tensor\.py$`), "backward", evidence{phase: Backward}, "torch/_tensor.py Tensor.backward"},
+	{lazyregexp.New(`(^|/)torch/autograd/(__init__|graph)\.py$`), "backward grad _engine_run_backward", evidence{phase: Backward}, "torch/autograd/graph.py _engine_run_backward"},
+	{lazyregexp.New(`(^|/)torch/_tensor\.py$`), "backward", evidence{phase: Backward}, "torch/_tensor.py Tensor.backward"},
 
 	// An optimizer's step. The wrapper is around the step of each class of optimizers, also the
 	// user's.
-	{regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`), "_init_group _init_state load_state_dict", evidence{phase: Step, object: OptimizerState}, "torch/optim/adamw.py AdamW._init_group"},
-	{regexp.MustCompile(`(^|/)(bitsandbytes/optim|apex/optimizers)/`), "init_state init_state_8bit", evidence{phase: Step, object: OptimizerState}, "bitsandbytes/optim/optimizer.py Optimizer2State.init_state"},
-	{regexp.MustCompile(`(^|/)torch/(optim/optimizer|nn/modules/module)\.py$`), "zero_grad", evidence{phase: ZeroGrad}, "torch/optim/optimizer.py Optimizer.zero_grad"},
-	{regexp.MustCompile(`(^|/)torch/optim/optimizer\.py$`), "wrapper", evidence{phase: Step, optimizer: true}, "torch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper"},
-	{regexp.MustCompile(`(^|/)torch/optim/lbfgs\.py$`), "", evidence{phase: Step, optimizer: true, closures: true}, "torch/optim/lbfgs.py LBFGS.step"},
-	{regexp.MustCompile(`(^|/)(torch/optim|apex/optimizers|bitsandbytes/optim|deepspeed/ops/(adam|lion|lamb))/`), "", evidence{phase: Step}, "torch/optim/adamw.py AdamW.step"},
-	{regexp.MustCompile(`(^|/)torch/(cuda/)?amp/grad_scaler\.py$`), "step unscale_ update _unscale_grads_", evidence{phase: Step}, "torch/amp/grad_scaler.py GradScaler.unscale_"},
-	{regexp.MustCompile(`(^|/)torch/nn/utils/clip_grad\.py$`), "", evidence{phase: Step}, "torch/nn/utils/clip_grad.py clip_grad_norm_"},
+	{lazyregexp.New(`(^|/)torch/optim/[^/]+\.py$`), "_init_group _init_state load_state_dict", evidence{phase: Step, object: OptimizerState}, "torch/optim/adamw.py AdamW._init_group"},
+	{lazyregexp.New(`(^|/)(bitsandbytes/optim|apex/optimizers)/`), "init_state init_state_8bit", evidence{phase: Step, object: OptimizerState}, "bitsandbytes/optim/optimizer.py Optimizer2State.init_state"},
+	{lazyregexp.New(`(^|/)torch/(optim/optimizer|nn/modules/module)\.py$`), "zero_grad", evidence{phase: ZeroGrad}, "torch/optim/optimizer.py Optimizer.zero_grad"},
+	{lazyregexp.New(`(^|/)torch/optim/optimizer\.py$`), "wrapper", evidence{phase: Step, optimizer: true}, "torch/optim/optimizer.py Optimizer.profile_hook_step.<locals>.wrapper"},
+	{lazyregexp.New(`(^|/)torch/optim/lbfgs\.py$`), "", evidence{phase: Step, optimizer: true, closures: true}, "torch/optim/lbfgs.py LBFGS.step"},
+	{lazyregexp.New(`(^|/)(torch/optim|apex/optimizers|bitsandbytes/optim|deepspeed/ops/(adam|lion|lamb))/`), "", evidence{phase: Step}, "torch/optim/adamw.py AdamW.step"},
+	{lazyregexp.New(`(^|/)torch/(cuda/)?amp/grad_scaler\.py$`), "step unscale_ update _unscale_grads_", evidence{phase: Step}, "torch/amp/grad_scaler.py GradScaler.unscale_"},
+	{lazyregexp.New(`(^|/)torch/nn/utils/clip_grad\.py$`), "", evidence{phase: Step}, "torch/nn/utils/clip_grad.py clip_grad_norm_"},
 
 	// A model is made, loaded or moved.
-	{regexp.MustCompile(`(^|/)torch/nn/parallel/distributed\.py$`), "__init__ _ddp_init_helper", evidence{phase: Setup, object: Bucket}, "torch/nn/parallel/distributed.py DistributedDataParallel._ddp_init_helper"},
+	{lazyregexp.New(`(^|/)torch/nn/parallel/distributed\.py$`), "__init__ _ddp_init_helper", evidence{phase: Setup, object: Bucket}, "torch/nn/parallel/distributed.py DistributedDataParallel._ddp_init_helper"},
 	{moduleBase, "_apply convert to cuda to_empty _load_from_state_dict load_state_dict", evidence{phase: Setup, object: Parameter}, "torch/nn/modules/module.py Module._apply"},
-	{regexp.MustCompile(`(^|/)torch/nn/(parameter|init)\.py$`), "", evidence{phase: Setup, object: Parameter}, "torch/nn/parameter.py Parameter.__new__"},
+	{lazyregexp.New(`(^|/)torch/nn/(parameter|init)\.py$`), "", evidence{phase: Setup, object: Parameter}, "torch/nn/parameter.py Parameter.__new__"},
 	{modules, "__init__ reset_parameters", evidence{phase: Setup, object: Parameter}, "torch/nn/modules/linear.py Linear.__init__"},
-	{regexp.MustCompile(`(^|/)(torch/serialization|safetensors/torch)\.py$`), "", evidence{phase: Setup, object: Parameter}, "torch/serialization.py load"},
-	{regexp.MustCompile(`(^|/)transformers/modeling_utils\.py$`), "from_pretrained _load_pretrained_model _load_state_dict_into_meta_model", evidence{phase: Setup, object: Parameter}, "transformers/modeling_utils.py PreTrainedModel.from_pretrained"},
+	{lazyregexp.New(`(^|/)(torch/serialization|safetensors/torch)\.py$`), "", evidence{phase: Setup, object: Parameter}, "torch/serialization.py load"},
+	{lazyregexp.New(`(^|/)transformers/modeling_utils\.py$`), "from_pretrained _load_pretrained_model _load_state_dict_into_meta_model", evidence{phase: Setup, object: Parameter}, "transformers/modeling_utils.py PreTrainedModel.from_pretrained"},
 
 	// Data.
-	{regexp.MustCompile(`(^|/)torch/utils/data/`), "", evidence{phase: Data}, "torch/utils/data/dataloader.py _BaseDataLoaderIter.__next__"},
-	{regexp.MustCompile(`(^|/)accelerate/(utils/operations|data_loader)\.py$`), "send_to_device __iter__", evidence{phase: Data}, "accelerate/utils/operations.py send_to_device"},
-	{regexp.MustCompile(`(^|/)(lightning|pytorch_lightning|lightning_fabric)/.*apply_func\.py$`), "move_data_to_device batch_to", evidence{phase: Data}, "lightning_fabric/utilities/apply_func.py move_data_to_device"},
+	{lazyregexp.New(`(^|/)torch/utils/data/`), "", evidence{phase: Data}, "torch/utils/data/dataloader.py _BaseDataLoaderIter.__next__"},
+	{lazyregexp.New(`(^|/)accelerate/(utils/operations|data_loader)\.py$`), "send_to_device __iter__", evidence{phase: Data}, "accelerate/utils/operations.py send_to_device"},
+	{lazyregexp.New(`(^|/)(lightning|pytorch_lightning|lightning_fabric)/.*apply_func\.py$`), "move_data_to_device batch_to", evidence{phase: Data}, "lightning_fabric/utilities/apply_func.py move_data_to_device"},
 
 	// No gradients are wanted.
-	{regexp.MustCompile(`(^|/)torch/(utils/_contextlib|autograd/grad_mode)\.py$`), "decorate_context", evidence{phase: Evaluation, decorator: true}, "torch/utils/_contextlib.py context_decorator.<locals>.decorate_context"},
-	{regexp.MustCompile(`(^|/)transformers/trainer\w*\.py$`), "evaluate predict evaluation_loop prediction_loop prediction_step", evidence{phase: Evaluation}, "transformers/trainer.py Trainer.evaluation_loop"},
-	{regexp.MustCompile(`(^|/)(lightning|pytorch_lightning)/.*(evaluation|prediction)_loop\.py$`), "", evidence{phase: Evaluation}, "lightning/pytorch/loops/evaluation_loop.py _EvaluationLoop.run"},
+	{lazyregexp.New(`(^|/)torch/(utils/_contextlib|autograd/grad_mode)\.py$`), "decorate_context", evidence{phase: Evaluation, decorator: true}, "torch/utils/_contextlib.py context_decorator.<locals>.decorate_context"},
+	{lazyregexp.New(`(^|/)transformers/trainer\w*\.py$`), "evaluate predict evaluation_loop prediction_loop prediction_step", evidence{phase: Evaluation}, "transformers/trainer.py Trainer.evaluation_loop"},
+	{lazyregexp.New(`(^|/)(lightning|pytorch_lightning)/.*(evaluation|prediction)_loop\.py$`), "", evidence{phase: Evaluation}, "lightning/pytorch/loops/evaluation_loop.py _EvaluationLoop.run"},
 	{anywhere, "validation_step test_step predict_step", evidence{phase: Evaluation}, "model.py Classifier.validation_step"},
 }
 
 var (
 	// torch::autograd::Engine::evaluate_function,
 	// torch::autograd::generated::AddmmBackward0::apply.
-	engine  = regexp.MustCompile(`^torch::autograd::(python::Python)?Engine::|(^|::)\w+Backward\d*::apply(\(|$)|^torch::autograd::PyNode::apply`)
-	forward = regexp.MustCompile(`^torch::nn::\w+Impl::forward(\(|$)`)
-	step    = regexp.MustCompile(`^torch::optim::\w+::step(\(|$)`)
+	engine  = lazyregexp.New(`^torch::autograd::(python::Python)?Engine::|(^|::)\w+Backward\d*::apply(\(|$)|^torch::autograd::PyNode::apply`)
+	forward = lazyregexp.New(`^torch::nn::\w+Impl::forward(\(|$)`)
+	step    = lazyregexp.New(`^torch::optim::\w+::step(\(|$)`)
 
 	// at::_ops::softmax_int::call, …::redispatch.
-	operator = regexp.MustCompile(`(?:^| )at::_ops::(\w+)::(?:call|redispatch)(?:\(|$)`)
+	operator = lazyregexp.New(`(?:^| )at::_ops::(\w+)::(?:call|redispatch)(?:\(|$)`)
 
 	// at::cuda::getNewWorkspace (a local symbol in wheels; its caller
 	// at::cuda::getCurrentCUDABlasHandle is not), at::cuda::getCUDABlasLtWorkspace,
 	// at::cuda::blas::parseChosenWorkspaceSize.
-	workspace = regexp.MustCompile(`(?i)(^|::)get\w*workspace\w*(\(|$)|(^|::)\w*cublas\w*workspace\w*(\(|$)`)
+	workspace = lazyregexp.New(`(?i)(^|::)get\w*workspace\w*(\(|$)|(^|::)\w*cublas\w*workspace\w*(\(|$)`)
 )
 
 // toDevice are operators that copy a tensor to another device, if Python calls them.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -109,16 +110,18 @@ func checkHeadlines(t *testing.T, r *reportjson.LeaksReport, script string) {
 	}
 }
 
-// tracePython attaches to leak.py while it runs, and compares with its own record.
+// tracePython attaches to leak.py while it runs, and compares the profile and the leaks of the
+// capture with its own record.
 func tracePython(t *testing.T, env []string, program *target) {
 	t.Helper()
 	program.expectReady()
-	s := startRecord(t, env, "-p", fmt.Sprint(program.pid())).ready()
-	l := startLeaks(t, env, "-p", fmt.Sprint(program.pid())).ready()
+	capture := filepath.Join(t.TempDir(), "run.vram")
+	s := start(t, env, "record", "-o", capture, "-p", fmt.Sprint(program.pid())).ready()
 	program.next()
 	want := parseCalls(t, program.until("done"))
-	p, r := s.stop().profile(), l.stop().leaks()
+	s.stop()
 	program.end()
+	p, r := profileOf(t, capture), leaksOf(t, capture)
 
 	pythonBooks(p, "leak.py").compare(t, want)
 	checkPythonStacks(t, p)

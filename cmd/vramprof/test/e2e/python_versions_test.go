@@ -56,45 +56,62 @@ func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 }
 
 // TestAClassIsCalledOnOneLineInEachPythonVersion: where a line calls a class, CPython 3.12 and
-// later put a frame of their own below that of __init__, but only after some calls.
+// later put a frame of their own below that of __init__, but only after some calls. One session
+// traces all versions.
 func TestAClassIsCalledOnOneLineInEachPythonVersion(t *testing.T) {
 	dir := setup(t)
 	installed := pythons()
 	suites := map[string]string{"3.13": "trixie", "3.14": "sid"}
+	env := dir.Env(t, 1, 8<<30)
+	versions := map[int]string{} // by pid
+	var programs []*target
+	var flags []string
 	for minor := 11; minor <= newestPython; minor++ {
 		version := fmt.Sprintf("3.%d", minor)
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			python := installed[version]
-			switch {
-			case python == "" && suites[version] != "":
-				python = fetchPython(t, version, suites[version])
-			case python == "":
+		t.Run(version, func(t *testing.T) { // which is skipped alone
+			if installed[version] != "" {
+				return
+			}
+			if suites[version] == "" {
 				t.Skipf("no Python %s on this machine", version)
 			}
-			env := dir.Env(t, 1, 8<<30)
-			program := startTarget(t, env, python, dir.Program("classes.py"))
-			program.expectReady()
-			l := startLeaks(t, env, "-p", fmt.Sprint(program.pid())).ready()
-			program.next()
-			program.expect("done")
-			r := l.stop().leaks()
-			program.end()
-			if len(r.Sites) != 1 || r.Sites[0].LiveCount != 200 {
-				t.Errorf("%d sites, want one with 200 allocations", len(r.Sites))
-			}
-			for _, site := range r.Sites {
-				var frames []string
-				for _, f := range site.Stack {
-					if f.Language == "python" {
-						frames = append(frames, f.Function)
-					}
-				}
-				if !slices.Equal(frames, []string{"Buffer.__init__", "<module>"}) && !slices.Equal(frames, []string{"__init__", "<module>"}) {
-					t.Errorf("%d allocations with the frames %q", site.LiveCount, frames)
-				}
-			}
+			installed[version] = fetchPython(t, version, suites[version])
 		})
+		if installed[version] == "" {
+			continue
+		}
+		program := startTarget(t, env, installed[version], dir.Program("classes.py"))
+		program.expectReady()
+		versions[program.pid()] = version
+		programs, flags = append(programs, program), append(flags, "-p", fmt.Sprint(program.pid()))
+	}
+	l := startLeaks(t, env, flags...).ready()
+	for _, program := range programs {
+		program.next()
+		program.expect("done")
+	}
+	r := l.stop().leaks()
+	for _, program := range programs {
+		program.end()
+	}
+	for _, site := range r.Sites {
+		version := versions[int(site.PID)]
+		delete(versions, int(site.PID))
+		if version == "" || site.LiveCount != 200 {
+			t.Errorf("%s: a site with %d allocations, want one with 200", version, site.LiveCount)
+		}
+		var frames []string
+		for _, f := range site.Stack {
+			if f.Language == "python" {
+				frames = append(frames, f.Function)
+			}
+		}
+		if !slices.Equal(frames, []string{"Buffer.__init__", "<module>"}) && !slices.Equal(frames, []string{"__init__", "<module>"}) {
+			t.Errorf("%s: %d allocations with the frames %q", version, site.LiveCount, frames)
+		}
+	}
+	for _, version := range versions {
+		t.Errorf("%s has no site", version)
 	}
 }
 

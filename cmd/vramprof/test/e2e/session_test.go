@@ -179,6 +179,26 @@ func (s *session) leaks() *reportjson.LeaksReport {
 	return r
 }
 
+// profileOf returns the profile of a capture.
+func profileOf(t *testing.T, capture string) *profile.Profile {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "profile.pb.gz")
+	if out, err := exec.Command(binary(t), "export", "-o", path, capture).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return (&session{t: t, path: path}).profile()
+}
+
+// leaksOf returns the report of "vramprof leaks --json" on a capture, with all sites.
+func leaksOf(t *testing.T, capture string) *reportjson.LeaksReport {
+	t.Helper()
+	out, err := exec.Command(binary(t), "leaks", "--json", "--top", "10000", capture).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&session{t: t, stdout: *bytes.NewBuffer(out)}).leaks()
+}
+
 // checkSums checks that the planes of GPU memory do not exceed NVML's figures, if NVML has one for
 // each process.
 func checkSums(t *testing.T, r *reportjson.LeaksReport) {

@@ -224,6 +224,11 @@ func TestTheTextHasWhatTheReplaysSay(t *testing.T) {
 		t.Error(out.String(), err)
 	}
 	checkWidth(t, out.String(), 40)
+	out.Reset()
+	if err := WriteText(&out, r, 20); err != nil {
+		t.Error(err)
+	}
+	checkWidth(t, out.String(), 20)
 }
 
 // A GPU that is smaller than the context has nothing for PyTorch, and the verdict names what is

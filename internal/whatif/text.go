@@ -20,7 +20,7 @@ func WriteText(w io.Writer, r *reportjson.WhatIfReport, columns int) error {
 
 // writeJobs writes a page of n jobs, with an empty line between them.
 func writeJobs(w io.Writer, columns, n int, write func(p *page, i int)) error {
-	p := &page{columns: max(columns, 40)}
+	p := &page{columns: max(columns, 20)}
 	for i := range n {
 		if i > 0 {
 			p.line("")

@@ -13,8 +13,8 @@ needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static promtool:prometheus apparmor_parser:apparmor"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 needs_kernels_arm64="$needs_kernels qemu-system-aarch64:qemu-system-arm aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++:g++-aarch64-linux-gnu"
-# To run the tutorial and take its pictures.
 needs_ubuntu="$needs_kernels apparmor_parser:apparmor aa-exec:apparmor setpriv:util-linux"
+# To run the tutorial and take its pictures.
 needs_tutorial="$needs_demo tmux:tmux aha:aha chromium:chromium pngquant:pngquant"
 needs_bench="$needs_demo bpftrace:bpftrace tmux:tmux"
 wants_bench="bpftool:bpftool" # for --profile

@@ -4,6 +4,7 @@ package gate
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 
 	"github.com/vramprof/vramprof/report/format"
@@ -59,10 +60,13 @@ func (c *Change) growthText() string {
 	return text
 }
 
-// place returns "train.py:88 forward".
+// place returns "train.py:88 forward"; of a library without lines "addmm [libtorch_cpu.so.2.6.0]".
 func (l *Line) place() string {
 	if l.File == "" {
 		return l.Function
+	}
+	if l.Line == 0 && l.Text == "" && !l.Python {
+		return l.Function + " [" + path.Base(l.File) + "]"
 	}
 	if l.Line == 0 {
 		return l.File + " " + l.Function

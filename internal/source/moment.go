@@ -63,6 +63,9 @@ func ParseMoment(text string) (Moment, error) {
 		}
 		return Moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end, step:41, 03:12, -2h, '2026-11-22 03:12')", text)
 	}
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		text += "s"
+	}
 	return Moment{text: text, after: d}, nil
 }
 

@@ -16,3 +16,12 @@ func TestReadingNamesTheFile(t *testing.T) {
 		t.Error("it is shown where there is no terminal")
 	}
 }
+
+// TestMomentsHaveAUnit: "--between 2,8" was titled "From 2 to 8".
+func TestMomentsHaveAUnit(t *testing.T) {
+	for text, want := range map[string]string{"2": "2s", "1.5": "1.5s", "12m30s": "12m30s", "0": "begin", "end": "end", "step:4": "step:4"} {
+		if m, err := ParseMoment(text); err != nil || m.String() != want {
+			t.Errorf("%s is %q, %v; want %q", text, m, err, want)
+		}
+	}
+}

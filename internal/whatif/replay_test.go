@@ -179,7 +179,7 @@ Own settings, replayed: reserved as recorded, to the byte, after 6 operations.
 as it ran                 40.0 to 56.0 MiB  40.0 to 56.0 MiB  depends: fails in 4 of 12 orders
 expandable_segments:True  40.0 MiB          40.0 MiB          fits
 max_split_size_mb:128     40.0 to 56.0 MiB  40.0 to 56.0 MiB  depends: fails in 4 of 12 orders
-tensors alone             40.0 MiB
+as it ran, tensors alone  40.0 MiB
 
 Of 64.0 MiB, 50.0 MiB remain for PyTorch: the process had up to 14.0 MiB besides (context, other libraries).
 A range is over 12 orders of addresses, which the driver decides.
@@ -224,6 +224,11 @@ func TestTheTextHasWhatTheReplaysSay(t *testing.T) {
 		t.Error(out.String(), err)
 	}
 	checkWidth(t, out.String(), 40)
+	out.Reset()
+	if err := WriteText(&out, r, 20); err != nil {
+		t.Error(err)
+	}
+	checkWidth(t, out.String(), 20)
 }
 
 // A GPU that is smaller than the context has nothing for PyTorch, and the verdict names what is

@@ -20,7 +20,7 @@ func WriteText(w io.Writer, r *reportjson.WhatIfReport, columns int) error {
 
 // writeJobs writes a page of n jobs, with an empty line between them.
 func writeJobs(w io.Writer, columns, n int, write func(p *page, i int)) error {
-	p := &page{columns: max(columns, 40)}
+	p := &page{columns: max(columns, 20)}
 	for i := range n {
 		if i > 0 {
 			p.line("")
@@ -97,7 +97,7 @@ func (p *page) table(x *reportjson.ReplayedReport, gpu uint64) {
 		rows = append(rows, [4]string{format.Cut(s.Name, mostName), sizes(s.Reserved), sizes(s.RunsIn), verdict(s)})
 	}
 	if len(x.Scenarios) > 0 {
-		rows = append(rows, [4]string{"tensors alone", format.Bytes(x.Scenarios[0].Allocated), "", ""})
+		rows = append(rows, [4]string{asItRan + ", tensors alone", format.Bytes(x.Scenarios[0].Allocated), "", ""})
 	}
 	var widths [4]int
 	for _, row := range rows {
@@ -178,7 +178,11 @@ const leastSaving = 2
 func (p *page) sentences(x *reportjson.ReplayedReport, gpu uint64) {
 	own := &x.Scenarios[0]
 	if best := bestOf(x); best != nil {
-		p.say(fmt.Sprintf("%s reserves %s less: %s instead of %s.", best.Name, format.Bytes(own.Reserved.Low-best.Reserved.High), sizes(best.Reserved), sizes(own.Reserved)))
+		least := ""
+		if own.Reserved.Low != own.Reserved.High || best.Reserved.Low != best.Reserved.High {
+			least = "at least "
+		}
+		p.say(fmt.Sprintf("%s reserves %s%s less: %s instead of %s.", best.Name, least, format.Bytes(own.Reserved.Low-best.Reserved.High), sizes(best.Reserved), sizes(own.Reserved)))
 	}
 	if own.RunsIn.High < own.Reserved.Low {
 		p.say(fmt.Sprintf("As it ran, it runs in %s: PyTorch gives its cache back before it fails.", sizes(own.RunsIn)))

@@ -387,3 +387,19 @@ func says(p *tab, in Input) {
 		p.Errorf("at the error: %.0f bytes, want %.0f", got, want)
 	}
 }
+
+// TestLinesThatGrowAreNotSilentlyNoLeaks: the page said "No line leaks" where leaks said "No line
+// leaks for certain; growing: 6 lines".
+func TestLinesThatGrowAreNotSilentlyNoLeaks(t *testing.T) {
+	b := openBrowser(t)
+	in := fixture()
+	for i := range in.Verdicts {
+		if in.Verdicts[i].Class == "leaking" {
+			in.Verdicts[i].Class = "growing"
+		}
+	}
+	p := b.open(t, written(t, in), 1200, 900, "light")
+	if got, want := p.text("#findings-head"), "No line leaks for certain; growing: 2 lines"; got != want {
+		t.Errorf("the heading is %q, want %q", got, want)
+	}
+}

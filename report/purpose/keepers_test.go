@@ -70,3 +70,11 @@ func TestHoldersOfARowAreAtMostTheRow(t *testing.T) {
 		t.Errorf("%d rows", rows)
 	}
 }
+
+// TestActivationsWithoutAModuleAreNotSaidToBeOutsideOfModules: captures do not know the modules of
+// memory from before the attach.
+func TestActivationsWithoutAModuleAreNotSaidToBeOutsideOfModules(t *testing.T) {
+	if got := (&Piece{Bytes: 1}).Name(Activations); got != "no module is known" {
+		t.Errorf("the piece is %q", got)
+	}
+}

@@ -8,9 +8,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger/modelpart"
 )
 
-// older divides what was allocated before the attach: its stacks are unknown.
+// older divides what was allocated before the attach or while it was not traced: its stacks are
+// unknown.
 func (d *divider) older(x *part, w *ledger.Walked, all sums, doubt *Doubt, kept keepers) {
-	rest, saved := x.OlderAllocated, uint64(0)
+	rest, saved := x.OlderAllocated+x.Untraced, uint64(0)
 	if w != nil {
 		held := make([]uint64, len(w.Held))
 		var sum uint64

@@ -141,6 +141,8 @@ func TestADriversObjectIsNoWeight(t *testing.T) {
 // moment.
 func TestRowsAddUpToNVMLsFigure(t *testing.T) {
 	flood, floodStacks := reporttest.Flooded()
+	paused := reporttest.Explained()
+	paused.Tensors[0].Untraced = paused.Tensors[0].Older / 2
 	for name, c := range map[string]struct {
 		s  *ledger.Snapshot
 		st callstack.Stacks
@@ -151,6 +153,7 @@ func TestRowsAddUpToNVMLsFigure(t *testing.T) {
 		"stuck": {reporttest.Stuck(), reporttest.StuckStacks()}, "asleep": {reporttest.AsleepSnapshot(), reporttest.TorchStacks()},
 		"kinds": {reporttest.KindsSnapshot(), reporttest.Stacks()}, "oom": {reporttest.OOMSnapshot(), reporttest.TorchStacks()},
 		"flood": {flood, floodStacks}, "no stacks": {reporttest.Explained(), nil},
+		"paused": {paused, reporttest.HeldStacks()},
 	} {
 		parts := c.s.Parts()
 		list := Of(c.s, c.st)

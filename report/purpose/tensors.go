@@ -16,7 +16,7 @@ func (d *divider) tensors(x *part, rows rowSet, doubt *Doubt) {
 	if w != nil && w.Failure != "" {
 		w = nil
 	}
-	if w != nil && x.Tensors+x.OlderAllocated > 0 {
+	if w != nil && x.Tensors+x.OlderAllocated+x.Untraced > 0 {
 		doubt.Walked = w.Time
 	}
 	kept := keepers{}

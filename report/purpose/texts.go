@@ -76,7 +76,7 @@ func (p *Piece) Name(kind Kind) string {
 	case p.Holder != "":
 		return untrusted.Clean(p.Holder)
 	case kind == Activations:
-		return "outside of modules"
+		return "no module is known"
 	case p.Pool > 0 && p.Line != "":
 		return p.Part + " of " + format.Bytes(p.Pool) + ": " + untrusted.Clean(p.Line)
 	case p.Pool > 0:

@@ -46,6 +46,7 @@ func superscript(n int) string {
 }
 
 func footnotes(p *page, n *notes) {
+	referenced := len(n.texts)
 	for _, d := range n.doubts { // also those whose figure this report does not have
 		n.number(d.Text)
 	}
@@ -53,6 +54,10 @@ func footnotes(p *page, n *notes) {
 		p.line(plain, 0, "")
 	}
 	for i, text := range n.texts {
-		p.paragraph(superscript(i+1)+" ", text)
+		sign := "! "
+		if i < referenced {
+			sign = superscript(i+1) + " "
+		}
+		p.paragraph(sign, text)
 	}
 }

@@ -2,7 +2,10 @@
 
 package holders
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestWhatHasNoHolderIsNoFurtherHolder: "also: no holder found[*]" was said of a list that nothing
 // holds.
@@ -37,5 +40,15 @@ func TestKeysWithNumbersAreOneLine(t *testing.T) {
 		if h.String() != c.path || h.Pattern() != c.pattern || thing != c.lasting || many != c.many {
 			t.Errorf("%s, %s, %s, %v; want %s, %s, %s, %v", h, h.Pattern(), thing, many, c.path, c.pattern, c.lasting, c.many)
 		}
+	}
+}
+
+// TestFramesNameTheObjectWithItsPath: the object of an address is no step of its own, which a
+// reader of the frames would join with a dot.
+func TestFramesNameTheObjectWithItsPath(t *testing.T) {
+	h := *NewHolder(Root{Kind: RootModule, Name: "__main__"}, Step{Kind: StepAttr, Name: "blocks", Class: "dict"}, Step{Kind: StepEntry, Class: "int"})
+	h.object = "int"
+	if got, want := strings.Join(h.Frames(), "|"), "__main__|blocks|keys() (int)"; got != want {
+		t.Errorf("the frames are %q, want %q", got, want)
 	}
 }

@@ -90,7 +90,7 @@ func (h *Holder) pieces() []piece {
 		pieces = append(pieces, piece{text: "?"})
 	}
 	if h.object != "" {
-		pieces = append(pieces, piece{text: " (" + h.object + ")"})
+		pieces = append(pieces, piece{text: " (" + h.object + ")", joins: true})
 	}
 	return pieces
 }

@@ -29,17 +29,20 @@ function fillHead() {
 // fillFindings shows what GPUs are used for and what of it grows, the leaking lines, largest first, and the advice.
 const maxFindings = 5;
 function fillFindings() {
-  const d = data.entries, lines = new Map();
+  const d = data.entries, lines = new Map(), growing = new Set();
   for (let e = 0; e < book.entries; e++) {
-    if (!data.verdicts || !isLeak(e)) continue;
+    if (!data.verdicts) continue;
     const key = [d.head[e], d.process[e], d.gpu[e], d.verdict[e]].join();
+    if (verdictClass(e) === "growing") growing.add(key);
+    if (!isLeak(e)) continue;
     const line = lines.get(key) || { e, bytes: 0 };
     line.bytes += d.live[e];
     lines.set(key, line);
   }
   const list = [...lines.values()].sort((a, b) => b.bytes - a.bytes || a.e - b.e);
   byId("findings").hidden = list.length + data.advice.length + data.balance.length === 0;
-  byId("findings-head").textContent = list.length === 0 ? (data.verdicts ? "No line leaks" : "Advice") : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
+  const none = !data.verdicts ? "Advice" : growing.size ? "No line leaks for certain; growing: " + plural(growing.size, "line") : "No line leaks";
+  byId("findings-head").textContent = list.length === 0 ? none : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
   if (data.judged) byId("findings-head").append(" ", element("span", { class: "soft" }, "judged at " + clockText(data.judged)));
   byId("findings").classList.toggle("leaks", list.length > 0);
   const several = list.some((line) => d.process[line.e] !== d.process[list[0].e]);

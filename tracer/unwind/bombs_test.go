@@ -58,7 +58,7 @@ func entry(id uint32, body []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, id), body...)
 }
 
-// frames is .eh_frame or .debug_frame with a CIE that has an expression of so many bytes, and an FDE.
+// frames is .eh_frame or .debug_frame with a CIE that has an expression of so many bytes.
 func frames(expression int, debug bool) []byte {
 	rules := binary.AppendUvarint([]byte("\x01\x00\x01\x78\x10\x0f"), uint64(expression))
 	rules = append(rules, bytes.Repeat([]byte{0x30}, expression)...)

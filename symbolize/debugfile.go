@@ -63,7 +63,7 @@ func (o Options) openDebug(b *binaryFile, filePath, root string) *binaryFile {
 		}
 		debug, err := parseELF(f, o.MaxFileSize)
 		if err == nil {
-			err = belongs(b, debug)
+			err = o.belongs(b, debug)
 		}
 		if err == nil {
 			return debug
@@ -115,12 +115,16 @@ func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 	return nil
 }
 
-// maxChecksummed is the most bytes of a debug file read to check its CRC.
-const maxChecksummed = 1 << 30
+// Bytes of debug files read to check their CRC: of one, and of all. Only files without a build id
+// need it, and a process can map any number of them.
+const (
+	maxChecksummed    = 1 << 30
+	maxAllChecksummed = 8 << 30
+)
 
 // belongs checks that debug was split off b: both have the same build id, or debug has the checksum
 // stored in b if one of them has no build id.
-func belongs(b, debug *binaryFile) error {
+func (o Options) belongs(b, debug *binaryFile) error {
 	if same(b.file, debug.file) {
 		return errors.New("the debug file is the file itself")
 	}
@@ -131,7 +135,7 @@ func belongs(b, debug *binaryFile) error {
 		return nil
 	}
 	_, want, ok := b.debugLink()
-	if !ok || debug.size > maxChecksummed {
+	if !ok || debug.size > maxChecksummed || o.checksums.Add(-debug.size) < 0 {
 		return errors.New("the debug file cannot be checked")
 	}
 	crc := crc32.NewIEEE()

@@ -3,6 +3,8 @@
 package symbolize
 
 import (
+	"bytes"
+	"compress/zlib"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,4 +143,60 @@ func FuzzELF(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFilesThatUnloadEachOtherEnd alternates between files whose debug information does not fit
+// into memory together: each load decompresses it again.
+func TestFilesThatUnloadEachOtherEnd(t *testing.T) {
+	const inflated = 16 << 20
+	var packed bytes.Buffer
+	z := zlib.NewWriter(&packed)
+	_, _ = z.Write(append([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), make([]byte, inflated)...)) // no unit
+	z.Close()
+	section := append([]byte("ZLIB\x00\x00\x00\x00\x01\x00\x00\x00"), packed.Bytes()...)
+	path := filepath.Join(t.TempDir(), "bomb.so")
+	if err := os.WriteFile(path, withSections(map[string][]byte{".zdebug_info": section}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Options{MaxMemory: inflated, MaxTime: 50 * time.Millisecond})
+	defer s.Close()
+	m := &callstack.Mapping{Path: path}
+	keys := []string{"a", "b"}
+	for _, key := range keys {
+		s.AddFile(key, m, open(t, path), "")
+	}
+	loads := 0
+	for address := range uint64(300) {
+		for _, key := range keys {
+			ob := s.objects[identity(key, m)]
+			s.AppendFrames(nil, key, m, address)
+			if ob.lines != nil {
+				loads++
+			}
+		}
+	}
+	if loads == 0 || loads > 200 {
+		t.Errorf("loaded %d times, want some, at most as many as 50 ms allow", loads)
+	}
+	if s.Stats().Limited != 1 { // one warning, as both have one name
+		t.Errorf("stats %+v, warnings %q", s.Stats(), s.Warnings())
+	}
+}
+
+func TestChecksumsOfDebugFilesAreLimited(t *testing.T) {
+	root, lib, debug, _ := split(t, "-Wl,--build-id=none")
+	move(t, debug, filepath.Join(root, "opt", "libplain.debug"))
+	for _, room := range []int64{1 << 20, 1} {
+		o := Options{}.withDefaults()
+		o.checksums.Store(room)
+		f := open(t, lib)
+		ob, err := o.open(&callstack.Mapping{Path: "/opt/libplain.so"}, f, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (ob.debug != nil) != (room > 1) {
+			t.Errorf("room for %d bytes: used %v", room, ob.debug != nil)
+		}
+		ob.close()
+	}
 }

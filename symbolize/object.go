@@ -36,6 +36,7 @@ type object struct {
 	inflated int64         // bytes of decompressed sections
 	spent    time.Duration // on DWARF, before the last unload
 	naming   time.Duration // time spent on demangling
+	loading  time.Duration // time spent on opening tables
 	problem  error         // why names are incomplete
 }
 
@@ -81,9 +82,16 @@ func (ob *object) unload() {
 	ob.loaded, ob.symbols, ob.lines, ob.cache, ob.cached, ob.inflated = false, nil, nil, nil, 0, 0
 }
 
-// load opens the tables. Most of their content is read when first needed.
+// load opens the tables. Most of their content is read when first needed. It does nothing if all
+// earlier loads together took too long: files that unload each other would take time without end.
 func (ob *object) load(o Options) {
 	ob.loaded = true
+	if ob.loading >= o.MaxTime {
+		ob.note(fmt.Errorf("opened too often: %w", dwarf.ErrLimit))
+		return
+	}
+	begin := time.Now()
+	defer func() { ob.loading += time.Since(begin) }()
 	text := ob.main.text()
 	for _, from := range []struct {
 		b    *binaryFile
@@ -236,7 +244,7 @@ func (ob *object) nameFrame(f *callstack.Frame, mangled, plain string, o Options
 
 // exhausted reports whether the file has used up its time.
 func (ob *object) exhausted(o Options) bool {
-	return ob.naming >= o.MaxTime || ob.spent >= o.MaxTime || ob.lines != nil && ob.lines.Spent() >= o.MaxTime
+	return ob.naming >= o.MaxTime || ob.loading >= o.MaxTime || ob.spent >= o.MaxTime || ob.lines != nil && ob.lines.Spent() >= o.MaxTime
 }
 
 func (ob *object) calls(address uint64) (calls []dwarf.Call, err error) {

@@ -4,6 +4,7 @@ package symbolize
 
 import (
 	"cmp"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,6 +17,8 @@ type Options struct {
 	MaxTime     time.Duration // spent on the DWARF of one file; default 5 s
 	MaxInflated int64         // bytes of decompressed debug information per file; default 128 MiB
 	MaxMemory   int64         // bytes of tables of all files; default 256 MiB
+
+	checksums *atomic.Int64 // bytes of debug files whose checksums may still be computed
 }
 
 func (o Options) withDefaults() Options {
@@ -28,5 +31,7 @@ func (o Options) withDefaults() Options {
 	o.MaxTime = cmp.Or(o.MaxTime, 5*time.Second)
 	o.MaxInflated = cmp.Or(o.MaxInflated, 128<<20)
 	o.MaxMemory = cmp.Or(o.MaxMemory, 256<<20)
+	o.checksums = new(atomic.Int64)
+	o.checksums.Store(maxAllChecksummed)
 	return o
 }

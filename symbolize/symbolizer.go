@@ -151,6 +151,7 @@ func (s *Symbolizer) AppendFrames(dst []callstack.Frame, key string, m *callstac
 	}
 	if len(s.slow) >= maxSlow && !s.slow[ob] {
 		options.MaxTime /= slowDivisor
+		options.MaxInflated /= slowDivisor
 	}
 	s.mu.Unlock()
 
@@ -172,8 +173,8 @@ func (s *Symbolizer) AppendFrames(dst []callstack.Frame, key string, m *callstac
 	return dst
 }
 
-// After maxSlow files used up their time, each further file gets a fraction of it: a process can
-// map any number of files.
+// After maxSlow files used up their time, each further file gets a fraction of it, and of what may
+// be decompressed: a process can map any number of files.
 const maxSlow, slowDivisor = 16, 20
 
 // account updates the memory total after ob was used, and unloads tables of other files if the

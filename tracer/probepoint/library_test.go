@@ -339,6 +339,49 @@ func TestLargeLibraryIsNotRead(t *testing.T) {
 	}
 }
 
+// cuReader is a file that goes on with "cucucu…".
+type cuReader struct{ file []byte }
+
+func (c cuReader) ReadAt(b []byte, at int64) (int, error) {
+	for i := range b {
+		b[i] = "cu"[i%2]
+	}
+	if at < int64(len(c.file)) {
+		copy(b, c.file[at:])
+	}
+	return len(b), nil
+}
+
+// A library without a GNU hash table claims names of 4 GiB, all of which begin like CUDA's.
+func TestLongTablesOfNamesAreNotRead(t *testing.T) {
+	path := build(t, "names.so", "-shared", "-fPIC", "-Wl,--hash-style=sysv")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := open(bytes.NewReader(data), uint64(len(data)), elf.EM_X86_64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(elf.DT_STRSZ)), f.file.Dynamic[elf.DT_STRSZ])
+	at := bytes.Index(data, entry)
+	if at < 0 {
+		t.Fatal("no DT_STRSZ")
+	}
+	binary.LittleEndian.PutUint64(data[at+8:], 1<<32-1)
+	counting := &countingReader{r: cuReader{data}}
+	l, err := open(counting, 8<<30, elf.EM_X86_64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Functions([]string{"cuMemAlloc_v2", "cuOverlap"}); len(got) != 2 {
+		t.Errorf("found %v", got)
+	}
+	if counting.bytes > 64<<20 {
+		t.Errorf("%d bytes read", counting.bytes)
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	if runtime.GOARCH == "amd64" {
 		for _, flags := range [][]string{

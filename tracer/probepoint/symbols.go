@@ -6,15 +6,16 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"math"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/elffile"
 )
 
 const (
-	maxName    = 256  // longest symbol name with its version, in bytes
-	maxMatches = 4096 // matching symbols or strings per table
+	maxName    = 256     // longest symbol name with its version, in bytes
+	maxMatches = 4096    // matching symbols or strings per table
+	maxNames   = 1 << 30 // bytes of a table of names
+	maxPlaces  = 4 << 20 // places in it where a name may begin
 )
 
 // candidate is a symbol with one of the requested names.
@@ -191,7 +192,8 @@ func (l *Library) findNames(t table, names []string) map[uint32]nameAt {
 	prefix := []byte(commonPrefix(names))
 	found := map[uint32]nameAt{}
 	const piece = 1 << 20
-	for first := uint64(0); first < t.namesSize && first < math.MaxUint32; first += piece {
+	places := 0
+	for first := uint64(0); first < min(t.namesSize, maxNames); first += piece {
 		text, err := l.file.Read(t.names+first, min(piece+maxName, t.namesSize-first))
 		if err != nil {
 			return found
@@ -200,6 +202,9 @@ func (l *Library) findNames(t table, names []string) map[uint32]nameAt {
 			next := bytes.Index(text[min(at, len(text)):], prefix)
 			if next < 0 || at+next >= min(piece, len(text)) {
 				break
+			}
+			if places++; places > maxPlaces {
+				return found
 			}
 			at += next
 			base, version := splitName(text[at:min(len(text), at+maxName)])

@@ -28,9 +28,9 @@ type Store struct {
 	// when its stack was taken (unwind.Unwinder.Locate). See Place.
 	Locate func(pid uint32, f *unwind.Frame)
 
-	symbols     *symbolize.Symbolizer
-	perfMapRead map[uint32]time.Time // by pid; Add's alone
-	now         func() time.Time     // time.Now, or a test's
+	symbols  *symbolize.Symbolizer
+	perfMaps perfMaps         // Add's alone
+	now      func() time.Time // time.Now, or a test's
 
 	naming   sync.Mutex // guards mappings; taken before mu
 	mappings map[unwind.File]*callstack.Mapping
@@ -82,7 +82,7 @@ const (
 func New(most int, names symbolize.Options) *Store {
 	return &Store{
 		symbols:     symbolize.New(names),
-		perfMapRead: map[uint32]time.Time{},
+		perfMaps:    newPerfMaps(),
 		now:         time.Now,
 		known:       map[uint64]*stack{},
 		places:      quota.NewByProcess(most),
@@ -109,7 +109,7 @@ func (s *Store) AddFile(file unwind.NewFile) {
 func (s *Store) Add(stack unwind.Stack, user uint32) {
 	for i := range stack.Frames {
 		if f := &stack.Frames[i]; f.JIT {
-			f.Function = s.jitName(stack.PID, f.Address)
+			f.Function = s.jitName(stack.PID, user, f.Address)
 		}
 	}
 	s.mu.Lock()
@@ -289,29 +289,14 @@ func (s *Store) name(frames []callstack.Frame, f unwind.Frame) []callstack.Frame
 	return s.symbols.AppendFrames(frames, f.File.ID, m, f.Address)
 }
 
-// perfMapInterval is the least time between two readings of one perf map.
-const perfMapInterval = time.Second
-
 // jitName names code in no file. It reads the process's perf map again when that does not have the
 // address.
-func (s *Store) jitName(pid uint32, address uint64) string {
-	if f, ok := s.symbols.JITFrame(pid, address); ok {
-		return f.Function
+func (s *Store) jitName(pid, user uint32, address uint64) string {
+	f, ok := s.symbols.JITFrame(pid, address)
+	if !ok {
+		s.perfMaps.refresh(pid, user, s.now, s.symbols)
+		f, _ = s.symbols.JITFrame(pid, address)
 	}
-	if time.Since(s.perfMapRead[pid]) < perfMapInterval {
-		return ""
-	}
-	maps.DeleteFunc(s.perfMapRead, func(_ uint32, read time.Time) bool { return time.Since(read) >= perfMapInterval })
-	s.perfMapRead[pid] = time.Now()
-	file, err := procfs.OpenPerfMap(pid)
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	if err := s.symbols.AddPerfMap(pid, file); err != nil {
-		return ""
-	}
-	f, _ := s.symbols.JITFrame(pid, address)
 	return f.Function
 }
 

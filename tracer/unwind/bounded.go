@@ -13,9 +13,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwindcache"
 )
 
-// maxBytesOfFile is how much the profiler may read from one file; it reads 16 MiB of the largest
-// library of Debian's PyTorch.
-const maxBytesOfFile = 256 << 20
+// maxBytesOfFile is how much the profiler and checkFrames may read from one file; the profiler
+// reads 16 MiB of the largest library of Debian's PyTorch. Rows take up to six times the memory.
+const maxBytesOfFile = 128 << 20
 
 var errBudget = errors.New("the file has more to read than any library")
 
@@ -45,6 +45,9 @@ func (b *boundedFile) ReadAt(p []byte, off int64) (int, error) {
 		return 0, errBudget
 	}
 	n, err := b.f.ReadAt(p, off)
+	if isGoBomb(p[:n]) {
+		return 0, errBomb
+	}
 	if b.log != nil {
 		b.log.Add(off, p[:n], err)
 	}

@@ -86,7 +86,7 @@ func FuzzTables(f *testing.F) {
 		var intervals *stackdeltatypes.IntervalData
 		var err error
 		used := allocated(func() {
-			intervals, err = fencedTables{elfunwindinfo.NewStackDeltaProvider()}.GetIntervalDataForFile(ref)
+			intervals, err = fencedTables{checkedTables{elfunwindinfo.NewStackDeltaProvider()}}.GetIntervalDataForFile(ref)
 		})
 		if limit := uint64(len(data)*256 + 64<<20); used > limit {
 			t.Errorf("%d bytes were allocated for a file of %d", used, len(data))

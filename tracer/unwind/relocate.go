@@ -88,6 +88,9 @@ func (f relocated) ReadAt(p []byte, off int64) (int, error) {
 		from := max(r.offset, begin)
 		copy(p[from-begin:n], value[from-r.offset:])
 	}
+	if isGoBomb(p[:n]) {
+		return 0, errBomb
+	}
 	return n, err
 }
 

@@ -111,7 +111,7 @@ func New(kernel *btf.Spec, cache *unwindcache.Dir, onFile func(NewFile)) (*Unwin
 		EbpfHandler:           u.tables,
 		TraceReporter:         u,
 		ExecutableReporter:    u,
-		StackDeltaProvider:    fencedTables{keptTables{elfunwindinfo.NewStackDeltaProvider(), &u.tables.kept}},
+		StackDeltaProvider:    fencedTables{keptTables{checkedTables{elfunwindinfo.NewStackDeltaProvider()}, &u.tables.kept}},
 		FrameCacheSize:        65536,
 	})
 	if err != nil {

@@ -28,7 +28,8 @@ func (b *Book) Together(list []Row) (rows []Row) {
 	for i := range list {
 		r := &list[i]
 		keys[i] = joined{report.LineKeyOf(&r.Frame), b.Jobs.Of(r.Process), r.Kind, r.Segment, classes[b.s.IDOf(&r.Sites[0])], 0}
-		if !report.InSums(r.Kind) || r.Frame.File == "" && r.Frame.Mapping == nil { // its owners, or its line, differ
+		unknown := r.Stack != 0 && r.Frame.File == "" && r.Frame.Mapping == nil
+		if unknown || !report.InSums(r.Kind) { // it may be another line, or of other owners
 			keys[i].alone = i + 1
 		}
 		at[keys[i]] = append(at[keys[i]], i)

@@ -9,6 +9,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/lines"
 	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Rows of several ranks have the sums of theirs, and what is of one rank alone stays as it is.
@@ -44,5 +45,25 @@ func TestRowsOfRanksAddUp(t *testing.T) {
 	}
 	if r := &joined[2]; r.Frame.Function != "Table.build" || r.Processes != nil || !slices.Equal(r.Of(), []int{0}) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Rows are joined that have no stack trace, but not those whose line is unknown, nor memory of
+// others.
+func TestWhatMayBeAnotherLineStaysApart(t *testing.T) {
+	for _, c := range []struct {
+		stack uint64
+		kind  ledger.Kind
+		rows  int
+	}{{0, ledger.Tensor, 1}, {1, ledger.Tensor, 1}, {2, ledger.Tensor, 2}, {1, ledger.Imported, 2}} {
+		st := reporttest.StackMap{1: {reporttest.Script("f", "/x/train.py", 1)}, 2: {{Function: "[JIT code]"}}}
+		s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}, {PID: 8}}}
+		for i := range s.Processes {
+			s.Sites = append(s.Sites, ledger.Site{Process: i, Stack: c.stack, API: "torch", Kind: c.kind, LiveBytes: 5, LiveObjects: 1})
+		}
+		book := lines.New(s, st, nil)
+		if rows := book.Together(book.Rows(s.Sites)); len(rows) != c.rows {
+			t.Errorf("stack %d of kind %d: %d rows, want %d", c.stack, c.kind, len(rows), c.rows)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/ranks"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
@@ -39,8 +40,11 @@ func newPayload(in *Input) *payload {
 	}
 	b.text("")
 	b.frame(frameKey{name: "all", class: rootClass})
+	jobs := ranks.New(s)
 	for i := range s.Processes {
-		b.addProcess(&s.Processes[i])
+		if n := b.addProcess(&s.Processes[i]); jobs.Size(i) > 1 {
+			b.p.Processes[n].Job = jobs.Of(i) + 1
+		}
 	}
 	for i := range s.GPUs {
 		b.addGPU(&s.GPUs[i])

@@ -45,6 +45,7 @@ type processData struct {
 	Ended  bool   `json:"ended,omitempty"`
 	Begin  int64  `json:"begin"`
 	Traced string `json:"traced,omitempty"`
+	Job    int    `json:"job,omitempty"` // the same of the processes of one job, if there are several; from 1
 
 	Labels map[string]string `json:"labels,omitempty"` // of profiles
 	Ranks  map[string]int64  `json:"ranks,omitempty"`  // likewise

@@ -88,7 +88,7 @@ func TestPurposesAreTheFirstBlock(t *testing.T) {
 // Of many processes the largest are shown; a button shows all.
 func TestAFewPurposesAreShownAtFirst(t *testing.T) {
 	b := openBrowser(t)
-	in := ranks(40)
+	in := rankedProcesses(40)
 	p := b.open(t, written(t, in), 1200, 900, "dark")
 	p.T = t
 	count := func() (n int) {
@@ -105,8 +105,8 @@ func TestAFewPurposesAreShownAtFirst(t *testing.T) {
 	p.clean()
 }
 
-// ranks is so many processes like the first of the fixture.
-func ranks(n int) Input {
+// rankedProcesses is so many processes like the first of the fixture.
+func rankedProcesses(n int) Input {
 	in := fixture()
 	one, s := in.Snapshot.Only(func(p *ledger.Process) bool { return p.PID == 4242 }), *in.Snapshot
 	s.Processes, s.Sites, s.Tensors, s.Balances = nil, nil, nil, nil

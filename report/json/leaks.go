@@ -66,6 +66,7 @@ type LeaksReport struct {
 	Allocators  []AllocatorReport   `json:"allocators,omitempty"`   // PyTorch's allocators that were read, for each process and device
 	Growth      []GPUGrowthReport   `json:"growth,omitempty"`       // what each GPU is used for and what of it grows, those that grow first
 	Steps       []StepsReport       `json:"steps,omitempty"`        // the steps of trainings, for each process and GPU
+	Joined      []JoinedReport      `json:"joined,omitempty"`       // verdicts on the same line in several processes of a job, the worst first
 	Waste       []WasteReport       `json:"waste,omitempty"`        // what could be freed, as walks proved
 	Stuck       []StuckReport       `json:"stuck,omitempty"`        // which lines keep PyTorch's cache from the driver, the allocator with the most first
 }
@@ -230,6 +231,7 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	r.Holders, r.Stuck, r.Allocators = keptReports(s, kept), stuckReports(s, st, o), allocatorReports(s, st, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
 	r.Verdicts, r.Advice = verdictReports(s, st, j, kept, o)
+	r.Joined = joinedReports(s, j, o)
 	r.Growth = NewGrowth(s, st, j)
 	for i := range s.Processes {
 		r.Steps = append(r.Steps, stepsReports(s, i, o)...)

@@ -11,11 +11,13 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/apart"
+	"github.com/vramprof/vramprof/report/ranks"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Row is a line of code, with what one process allocated there of one kind on one device.
+// Row is a line of code, with what one process allocated there of one kind on one device, or what
+// several processes of a job did.
 type Row struct {
 	ledger.Site               // the sum; its Stack is that of Sites[0], its API names all
 	Sites       []ledger.Site // most live bytes first
@@ -23,6 +25,7 @@ type Row struct {
 	Calls       []apart.Call // by what its stacks differ, nil if by nothing
 	Module      string       // whose parameters, buffers or gradients most of it is: see report.Kept.ModuleOf
 	Marks       []string     // see report.Marks
+	Processes   []int        // sorted, of a row of several processes; else nil: see Book.Together
 }
 
 type key struct {
@@ -40,12 +43,13 @@ type Book struct {
 	st   callstack.Stacks
 	j    *report.Judgement
 	kept []*report.Kept
+	Jobs *ranks.Jobs
 }
 
 // New returns the book of a snapshot. The headlines of sites are those of the judgement, which may
 // be nil: see Judgement.Headline.
 func New(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement) *Book {
-	return &Book{s, st, j, report.KeptBy(s)}
+	return &Book{s, st, j, report.KeptBy(s), ranks.New(s)}
 }
 
 // Rows sums sites of the snapshot by line. Rows with most that is awake come

@@ -11,6 +11,7 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/ranks"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -41,6 +42,8 @@ type brief struct {
 	kept  []*report.Kept
 
 	judged             *report.Judgement
+	jobs               *ranks.Jobs
+	verdicts           []ranks.Verdict
 	gpu, managed, host []ledger.Site
 	rows               [3][]lines.Row     // of gpu, managed, host
 	classes            map[siteKey]string // verdicts on sites
@@ -69,8 +72,9 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 	}
 	book := lines.New(s, st, p.judged)
 	for i, list := range [][]ledger.Site{p.gpu, p.managed, p.host} {
-		p.rows[i] = book.Rows(list)
+		p.rows[i] = book.Together(book.Rows(list))
 	}
+	p.jobs, p.verdicts = book.Jobs, book.Jobs.Verdicts(p.judged.Groups)
 	doubts := report.Doubts(s)
 	p.most, p.full, p.evidence, p.used = min(p.limit(mostSites), len(p.rows[0])), p.limit(briefVerdicts), briefLines, briefLines
 	for {
@@ -92,7 +96,7 @@ func (p *brief) shorten(rows int) bool {
 			rows = (rows + 2) / 3 // a site has three
 		}
 		p.most = max(p.most-rows, leastSites)
-	case p.o.Top == 0 && p.full > max(p.judged.Leaking(), 1):
+	case p.o.Top == 0 && p.full > max(countClass(p.verdicts, verdict.Leaking), 1):
 		p.full--
 	case p.used > 1:
 		p.used--
@@ -110,7 +114,7 @@ func (p *brief) write(doubts []report.Doubt) {
 	title(p.page, p.s, p.notes)
 	p.balances(p.judged)
 	p.leakSteps(p.s, p.o, briefSteps)
-	p.verdicts(p.judged)
+	p.judgements(p.judged)
 	p.sites()
 	p.failures()
 	footnotes(p.page, p.notes)
@@ -158,15 +162,15 @@ func (p *brief) balances(j *report.Judgement) {
 	}
 }
 
-// verdicts writes the lines that grow, the worst first, and what to do.
-func (p *brief) verdicts(j *report.Judgement) {
+// judgements writes the lines that grow, the worst first, and what to do.
+func (p *brief) judgements(j *report.Judgement) {
 	if len(j.Groups) == 0 {
 		return
 	}
 	if len(j.GPUs) == 0 {
 		p.line(plain, 0, "")
 	}
-	growing, others := divideVerdicts(j)
+	growing, others := divideVerdicts(p.verdicts)
 	p.verdictTitle(growing, others)
 	if p.judged.Leaking() == 0 {
 		p.paragraph("", report.TooShortText(p.s))
@@ -187,14 +191,14 @@ func (p *brief) verdicts(j *report.Judgement) {
 
 // otherVerdicts writes the lines that grow from a rank on, in one line each. With Options.Top they
 // are counted alone.
-func (p *brief) otherVerdicts(growing []verdict.Group, from int) {
+func (p *brief) otherVerdicts(growing []ranks.Verdict, from int) {
 	list, most := growing[from:], briefOthers
 	if p.o.Top > 0 {
 		most = 0
 	}
 	for i := range list[:min(len(list), most)] {
 		g := &list[i]
-		bytes, _ := heldBytes(p.s, g)
+		bytes, _ := heldBytes(p.s, &g.Group)
 		rank := format.Pad(fmt.Sprintf("%d.", from+i+1), siteIndent)
 		figure := rank + format.Pad(g.Class.String(), 8) + "  " + format.Pad(format.Bytes(bytes), 8)
 		if tag := p.tag(g, growing); tag != "" {
@@ -207,38 +211,7 @@ func (p *brief) otherVerdicts(growing []verdict.Group, from int) {
 	}
 }
 
-// tag returns what tells a line from others of the same name: "[4242]", "cuda:1", both or "".
-func (p *brief) tag(g *verdict.Group, growing []verdict.Group) string {
-	var process, device string
-	for i := range growing {
-		x := &growing[i]
-		if x.Line != g.Line {
-			continue
-		}
-		if x.Process != g.Process {
-			process = fmt.Sprintf("[%d]", p.s.Processes[g.Process].PID)
-		}
-		if x.Device != g.Device {
-			device = format.Device(g.Device, g.Kind)
-		}
-	}
-	return format.Join(process, device)
-}
-
-// divideVerdicts returns the lines that grow, and counts the others.
-func divideVerdicts(j *report.Judgement) (growing []verdict.Group, others map[verdict.Class]uint64) {
-	others = map[verdict.Class]uint64{}
-	for _, g := range j.Groups {
-		if g.Class >= verdict.Growing {
-			growing = append(growing, g)
-		} else {
-			others[g.Class]++
-		}
-	}
-	return growing, others
-}
-
-func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]uint64) {
+func (p *brief) verdictTitle(growing []ranks.Verdict, others map[verdict.Class]uint64) {
 	style, text := bold, p.judged.NoLineText()
 	switch leaking := countClass(growing, verdict.Leaking); {
 	case leaking > 0:
@@ -334,6 +307,7 @@ func (p *brief) clauses(sign, text string, most int) {
 type shownVerdict struct {
 	rank    int // 0: none
 	process int
+	several int // how many processes
 	device  int32
 	callers string
 	holder  string
@@ -341,19 +315,19 @@ type shownVerdict struct {
 
 // verdict writes a line that grows, with its evidence, holder and stack. It refers to a line before
 // it that has the same, and returns the line to which the next may refer.
-func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVerdict {
+func (p *brief) verdict(rank int, g *ranks.Verdict, before shownVerdict) shownVerdict {
 	style := plain
 	if g.Class == verdict.Leaking {
 		style = bold
 	}
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
 	sign := strings.Repeat(" ", siteIndent)
-	p.clauses(sign, evidenceText(p.s, g, p.o), p.evidence)
+	p.growth(sign, g)
 
 	x := &p.s.Sites[g.Sites[0]]
 	stack, own := frames.Visible(p.st, x.Stack, x.API), g.Head
-	now := shownVerdict{rank, g.Process, g.Device, callersOf(stack, own), report.KeptText(groupHolders(p.s, p.kept[g.Process], g), g.LiveBytes)}
-	same := before.rank > 0 && before.process == now.process && before.device == now.device
+	now := shownVerdict{rank, g.Process, len(g.Processes), g.Device, callersOf(stack, own), p.keptText(g)}
+	same := before.rank > 0 && before.process == now.process && before.several == now.several && before.device == now.device
 	called, kept := before.rank > 0 && now.callers != "" && now.callers == before.callers, same && now.holder != "" && now.holder == before.holder
 	amount := p.amount(g)
 	if same {
@@ -361,7 +335,7 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	}
 	p.list(plain, siteIndent, ", ", append(amount, asBefore(called, kept, before.rank))...)
 	if now.holder != "" && !kept {
-		p.shortened(sign, format.Words(now.holder), p.evidence, anyWord)
+		p.shortened(sign, format.Words(inFirst(p.jobs, g)+now.holder), p.evidence, anyWord)
 	}
 	if ownLines(stack) > 1 && !called {
 		p.folded(stack, own)
@@ -370,15 +344,6 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 		return before
 	}
 	return now
-}
-
-// amount returns how much a line holds, of what, whose and where.
-func (p *brief) amount(g *verdict.Group) []string {
-	where := whereText(g.Device, g.Kind)
-	if g.Kind == ledger.Tensor {
-		where = format.Device(g.Device, g.Kind)
-	}
-	return []string{amountText(p.s, g), g.Object.String(), format.Process(&p.s.Processes[g.Process]), where}
 }
 
 // asBefore returns "same callers and holder as line 1".

@@ -9,11 +9,13 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/imported"
 	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/ranks"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -90,6 +92,7 @@ func (p *brief) notCounted(sum *report.Sums) (list []string) {
 type siteTable struct {
 	*brief
 	pids    bool   // more than one process
+	several bool   // a row of several processes
 	devices bool   // more than one device of a process
 	places  int    // columns for both
 	begun   bool   // the header is written
@@ -121,32 +124,53 @@ func (p *brief) siteTable() *siteTable {
 	t.half = t.s.SessionGrowthSpan()
 	for i := range listed {
 		x := &listed[i].Site
-		if half := t.s.GrowthSpan(x.Process); i == 0 {
-			t.half = half
-		} else if half != t.half {
-			t.half = 0
+		for k, of := range listed[i].Of() {
+			if half := t.s.GrowthSpan(of); i == 0 && k == 0 {
+				t.half = half
+			} else if half != t.half {
+				t.half = 0
+			}
+			process[of] = true
 		}
-		process[x.Process] = true
+		t.several = t.several || listed[i].Processes != nil
 		if !x.Kind.OnHost() && x.Device >= 0 {
 			device[[2]int{x.Process, int(x.Device)}] = true
 		}
 	}
 	t.pids, t.devices = len(process) > 1, len(device) > len(process)
 	for i := range listed {
-		if n := format.Width(t.place(&listed[i].Site)); n > 0 {
+		if n := format.Width(t.place(&listed[i])); n > 0 {
 			t.places = max(t.places, n+2)
 		}
 	}
 	if t.pids {
-		t.places = max(t.places, 5)
+		t.places = max(t.places, len(t.placeName())+2)
 	}
 	return t
 }
 
-// place returns "4242 cuda:1", as far as it is not the same for all.
-func (t *siteTable) place(x *ledger.Site) string {
+// placeName heads the column of place.
+func (t *siteTable) placeName() string {
+	switch {
+	case t.several:
+		return "process"
+	case t.pids:
+		return "pid"
+	}
+	return ""
+}
+
+// place returns "4242 cuda:1", as far as it is not the same for all; next to rows of several
+// processes, "8 ranks", the rank of others, or their pid.
+func (t *siteTable) place(x *lines.Row) string {
 	var parts []string
-	if t.pids {
+	rank := t.jobs.Ranks([]int{x.Process})
+	switch {
+	case x.Processes != nil:
+		return severalText(t.jobs, x.Processes)
+	case t.several && rank != "":
+		parts = append(parts, rank)
+	case t.pids:
 		parts = append(parts, fmt.Sprint(t.s.Processes[x.Process].PID))
 	}
 	if t.devices {
@@ -164,11 +188,7 @@ func (t *siteTable) row(rank, live, count, change, class, place string) string {
 
 // header names the time in which sites grew, or says that ages follow.
 func (t *siteTable) header() string {
-	place := ""
-	if t.pids {
-		place = "pid"
-	}
-	return t.row("", "live", "count", t.changeName(), "verdict", place)
+	return t.row("", "live", "count", t.changeName(), "verdict", t.placeName())
 }
 
 func (t *siteTable) changeName() string {
@@ -239,15 +259,16 @@ func (t *siteTable) site(rank int, r *lines.Row, narrow bool) {
 		}
 		f.Function = frames.ShortName(&f)
 		t.headLine(bold, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(live, liveColumns), f)
-		list := []string{format.Count(x.LiveObjects, format.Noun(x.Kind)), change, class, t.place(x)}
+		list := []string{format.Count(x.LiveObjects, format.Noun(x.Kind)), change, class, t.place(r)}
 		if name := t.objects[siteKeyOf(&r.Sites[0])]; name != "" {
 			list = append(list, name)
 		}
 		list = append(list, aboutRow(r)...)
 		t.list(dim, siteIndent, ", ", list...)
+		t.spread(r)
 		return
 	}
-	text := t.row(fmt.Sprintf("%d.", rank), live, count, change, class, t.place(x))
+	text := t.row(fmt.Sprintf("%d.", rank), live, count, change, class, t.place(r))
 	if !report.InSums(x.Kind) {
 		text += "(" + format.Kind(x.Kind) + ") "
 	} else if name := t.objects[siteKeyOf(&r.Sites[0])]; name != "" {
@@ -257,6 +278,7 @@ func (t *siteTable) site(rank int, r *lines.Row, narrow bool) {
 		text += incomplete
 	}
 	t.line(plain, 0, t.withAbout(text+briefFrame(f, max(t.width-format.Width(text), 1)), aboutRow(r)...))
+	t.spread(r)
 }
 
 // failures writes the allocations that failed, in one line each.
@@ -273,5 +295,57 @@ func (p *brief) failures() {
 	}
 	if more := len(list) - p.limit(briefFailures); more > 0 {
 		p.text(plain, siteIndent, format.Count(uint64(more), "more site")+" of failed allocations (with -v)")
+	}
+}
+
+func (p *brief) growth(sign string, v *ranks.Verdict) {
+	if !v.Several() {
+		p.clauses(sign, evidenceText(p.s, &v.Group, p.o), p.evidence)
+		return
+	}
+	p.paragraph(sign, p.jobs.Growth(v, p.judged.Groups, stepsIn(p.s, p.o)))
+	p.clauses(sign, inFirst(p.jobs, v)+untrusted.Clean(v.Evidence), p.evidence)
+}
+
+func (p *brief) keptText(v *ranks.Verdict) string {
+	g := &p.judged.Groups[v.Groups[0]]
+	return report.KeptText(groupHolders(p.s, p.kept[g.Process], g), g.LiveBytes)
+}
+
+func (p *brief) tag(g *ranks.Verdict, growing []ranks.Verdict) string {
+	if g.Several() {
+		return severalText(p.jobs, g.Processes)
+	}
+	var process, device string
+	for i := range growing {
+		x := &growing[i]
+		if x.Line != g.Line {
+			continue
+		}
+		if x.Process != g.Process {
+			process = fmt.Sprintf("[%d]", p.s.Processes[g.Process].PID)
+		}
+		if x.Device != g.Device {
+			device = format.Device(g.Device, g.Kind)
+		}
+	}
+	return format.Join(process, device)
+}
+
+func (p *brief) amount(v *ranks.Verdict) []string {
+	list := []string{amountText(p.s, &v.Group), v.Object.String()}
+	if v.Several() {
+		return append(list, firstOf(p.s, v.Process, len(v.Processes)), gpusOf(p.s, sitesOf(p.s, v)))
+	}
+	where := whereText(v.Device, v.Kind)
+	if v.Kind == ledger.Tensor {
+		where = format.Device(v.Device, v.Kind)
+	}
+	return append(list, format.Process(&p.s.Processes[v.Process]), where, p.jobs.Text(v.Processes))
+}
+
+func (t *siteTable) spread(r *lines.Row) {
+	if most := mostText(t.jobs, r); most != "" {
+		t.text(dim, siteIndent, ranks.Between(r.Bytes())+" each, "+most)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/ranks"
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -233,8 +234,9 @@ func TestLinesOfOneNameAndOfEndedProcesses(t *testing.T) {
 		return verdict.Group{Verdict: verdict.Verdict{Class: verdict.Growing, Line: line}, Process: process, Device: device, LiveBytes: live, LiveObjects: 1, Sites: []int{0, 1}}
 	}
 	list := []verdict.Group{group(0, 0, 1<<20, line), group(0, 1, 1<<20, line), group(1, 1, 0, line), group(0, 1, 1<<20, callstack.Frame{Function: "g"})}
-	p := brief{page: newPage(Screen{Width: 80}), s: s}
-	p.otherVerdicts(list, 0)
+	p := brief{page: newPage(Screen{Width: 80}), s: s, jobs: ranks.New(s)}
+	judged := p.jobs.Verdicts(list)
+	p.otherVerdicts(judged, 0)
 	want := `1.  growing   1.00 MiB  [7] cuda:0  /x/helper.py:8 f
 2.  growing   1.00 MiB  [7] cuda:1  /x/helper.py:8 f
 3.  growing   5.00 MiB  [8] cuda:1  /x/helper.py:8 f
@@ -243,7 +245,7 @@ func TestLinesOfOneNameAndOfEndedProcesses(t *testing.T) {
 	if p.String() != want {
 		t.Errorf("%s, want\n%s", p.String(), want)
 	}
-	if got := p.tag(&list[3], list); got != "" {
+	if got := p.tag(&judged[3], judged); got != "" {
 		t.Errorf("a name that no other has needs %q", got)
 	}
 	if got := amountText(s, &list[2]); got != "up to 5.00 MiB of 2 sites until the process ended" {
@@ -255,7 +257,7 @@ func TestLinesOfOneNameAndOfEndedProcesses(t *testing.T) {
 func TestANarrowRowOfAShortSessionReadsAsOne(t *testing.T) {
 	for half, want := range map[uint64]string{1e6: "1 allocation, growth +1.00 MiB, 7", 9e9: "1 allocation, +1.00 MiB in the last 9.0s, 7"} {
 		s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 7}}}
-		p := &brief{page: newPage(Screen{Width: 44}), s: s, classes: map[siteKey]string{}, objects: map[siteKey]string{}}
+		p := &brief{page: newPage(Screen{Width: 44}), s: s, jobs: ranks.New(s), classes: map[siteKey]string{}, objects: map[siteKey]string{}}
 		table := &siteTable{brief: p, half: half, pids: true}
 		x := ledger.Site{LiveBytes: 1 << 20, LiveObjects: 1, Growth: 1 << 20}
 		table.site(1, &lines.Row{Site: x, Sites: []ledger.Site{x}, Frame: callstack.Frame{Function: "f"}}, true)

@@ -15,8 +15,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// ranks compares the ranks of one capture.
-func ranks(n int) *compare.Comparison {
+// sameRanks compares the ranks of one capture.
+func sameRanks(n int) *compare.Comparison {
 	s := reporttest.RanksSnapshot(n)
 	var columns []compare.Column
 	for i := range s.Processes {
@@ -55,7 +55,7 @@ func comparisonText(t *testing.T, c *compare.Comparison, width int) string {
 }
 
 func TestComparisonsAreStable(t *testing.T) {
-	for name, c := range map[string]*compare.Comparison{"ranks4-": ranks(4), "ranks8-": ranks(8), "ranks64-": ranks(64), "versions": versions()} {
+	for name, c := range map[string]*compare.Comparison{"ranks4-": sameRanks(4), "ranks8-": sameRanks(8), "ranks64-": sameRanks(64), "versions": versions()} {
 		for _, width := range []int{40, 44, 80, 120} {
 			reporttest.Golden(t, fmt.Sprintf("compare-%s%d.txt", name, width), []byte(comparisonText(t, c, width)))
 		}
@@ -75,7 +75,7 @@ func TestComparisonsFitEveryScreen(t *testing.T) {
 			Plane: "\x1b", Bytes: int64(i) << 62, Keepers: []compare.Keeper{{Path: strings.Repeat("model.", 50) + "weight", Bytes: int64(i) << 61}},
 		})
 	}
-	for name, c := range map[string]*compare.Comparison{"versions": versions(), "hostile": compare.New(columns), "3": ranks(3), "5": ranks(5), "64": ranks(64)} {
+	for name, c := range map[string]*compare.Comparison{"versions": versions(), "hostile": compare.New(columns), "3": sameRanks(3), "5": sameRanks(5), "64": sameRanks(64)} {
 		for width := minWidth; width <= 200; width++ {
 			if reporttest.CheckText(t, comparisonText(t, c, width), width); t.Failed() {
 				t.Fatalf("%s at %d columns:\n%s", name, width, comparisonText(t, c, width))
@@ -85,7 +85,7 @@ func TestComparisonsFitEveryScreen(t *testing.T) {
 }
 
 func TestAnEqualComparisonSaysSo(t *testing.T) {
-	if text := comparisonText(t, ranks(3), 80); !strings.Contains(text, "\nNone is odd: ") {
+	if text := comparisonText(t, sameRanks(3), 80); !strings.Contains(text, "\nNone is odd: ") {
 		t.Errorf("three equal ranks:\n%s", text)
 	}
 }

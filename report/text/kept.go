@@ -114,9 +114,9 @@ func (p *page) heldShare(h *report.HeldShare) {
 }
 
 // keptLine writes who keeps the memory of sites below their line.
-func (p *page) keptLine(list []report.HeldShare, live uint64) {
+func (p *page) keptLine(name string, list []report.HeldShare, live uint64) {
 	if text := report.KeptText(list, live); text != "" {
-		p.paragraph(strings.Repeat(" ", siteIndent), text)
+		p.paragraph(strings.Repeat(" ", siteIndent), name+text)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/report/format"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/lines"
+	"github.com/vramprof/vramprof/report/ranks"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -70,7 +71,8 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, j *report.Judge
 	if cache := report.Sum(s, s.Sites).Cache; cache.Bytes > 0 {
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+format.Bytes(cache.Bytes)+" of cache")
 	}
-	leakList(p, s, st, o, lines.New(s, st, j).Rows(gpu), sum.Own.Bytes)
+	book := lines.New(s, st, j)
+	leakList(p, s, st, o, book, gpu, sum.Own.Bytes)
 	asleepSites(p, s, st, o.Limit())
 	cacheSites(p, s, st, o.Limit())
 	for _, x := range []struct {
@@ -81,7 +83,7 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, j *report.Judge
 			sum := report.Sum(s, x.list)
 			p.line(plain, 0, "")
 			leakHead(p, x.name+older, &sum, n)
-			leakList(p, s, st, o, lines.New(s, st, j).Rows(x.list), sum.Own.Bytes)
+			leakList(p, s, st, o, book, x.list, sum.Own.Bytes)
 		}
 	}
 }
@@ -94,12 +96,12 @@ func leakHead(p *page, what string, sum *report.Sums, n *notes) {
 	}
 }
 
-func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, list []lines.Row, sum uint64) {
-	kept := report.KeptBy(s)
+func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, book *lines.Book, sites []ledger.Site, sum uint64) {
+	kept, list := report.KeptBy(s), book.Together(book.Rows(sites))
 	for i := range list[:min(len(list), o.Limit())] {
 		p.line(plain, 0, "")
 		x := &list[i]
-		leakLine(p, s, st, kept[x.Process].OfSites(x.Pointers()), i+1, x, sum)
+		leakLine(p, s, st, book.Jobs, kept, i+1, x, sum)
 		leakStacks(p, st, o, x)
 	}
 	if len(list) > o.Limit() {
@@ -111,7 +113,7 @@ func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 const siteIndent = 4
 
 // leakLine writes a row without its stacks.
-func leakLine(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.HeldShare, rank int, r *lines.Row, sum uint64) {
+func leakLine(p *page, s *ledger.Snapshot, st callstack.Stacks, jobs *ranks.Jobs, kept []*report.Kept, rank int, r *lines.Row, sum uint64) {
 	x := &r.Site
 	siteHead(p, rank, r)
 	amount := format.Count(x.LiveObjects, format.Noun(x.Kind))
@@ -123,24 +125,25 @@ func leakLine(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.He
 		oldest = "oldest " + format.Span(ns)
 	}
 	p.list(plain, siteIndent, ", ", amount, oldest)
-	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
+	p.list(plain, siteIndent, ", ", rowOwner(s, jobs, r)...)
 	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
-	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), growthText(s, x))
-	p.keptLine(kept, x.LiveBytes)
+	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), rowGrowth(s, r))
+	keptBelow(p, kept, jobs, r)
 	p.marked(r.Marks)
 }
 
-// leakStacks writes the stacks of a row, where there are several each with its share.
+// leakStacks writes the stacks of a row, where there are several each with its share. If the row is
+// of several processes, they are those of the process that holds most.
 func leakStacks(p *page, st callstack.Stacks, o report.Options, r *lines.Row) {
-	for i := range r.Sites[:min(len(r.Sites), o.Limit())] {
-		x := &r.Sites[i]
-		if len(r.Sites) > 1 {
+	sites, _ := r.First()
+	for _, x := range sites[:min(len(sites), o.Limit())] {
+		if len(sites) > 1 {
 			p.text(plain, siteIndent, format.Bytes(report.Awake(x))+" in "+format.Count(x.LiveObjects, format.Noun(x.Kind))+":")
 		}
 		stack := frames.Visible(st, x.Stack, x.API)
 		p.stack(stack, headOf(stack, &r.Frame))
 	}
-	if more := len(r.Sites) - o.Limit(); more > 0 {
+	if more := len(sites) - o.Limit(); more > 0 {
 		p.text(plain, siteIndent, format.Count(uint64(more), "more stack")+" (-T shows more)")
 	}
 }
@@ -268,8 +271,65 @@ func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (lis
 // SiteLines returns one site as WriteLeaks writes it, with its whole stack. Rank is its number
 // among others. No line is wider than width columns, at least 20. The judgement may be nil.
 func SiteLines(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, x *ledger.Site, rank, width int) []Line {
-	p, r := newPage(Screen{Width: width}), &lines.New(s, st, j).Rows([]ledger.Site{*x})[0]
-	leakLine(p, s, st, report.KeptBy(s)[x.Process].OfSites(r.Pointers()), rank, r, 0)
+	book := lines.New(s, st, j)
+	p, r := newPage(Screen{Width: width}), &book.Rows([]ledger.Site{*x})[0]
+	leakLine(p, s, st, book.Jobs, report.KeptBy(s), rank, r, 0)
 	leakStacks(p, st, report.Options{}, r)
 	return p.lines
+}
+
+func gpusOf(s *ledger.Snapshot, sites []*ledger.Site) string {
+	var list []string
+	for _, x := range sites {
+		uuid := report.GPUUUID(s, x.Process, x.Device, x.Kind)
+		if uuid == "" {
+			return ""
+		}
+		if !slices.Contains(list, uuid) {
+			list = append(list, uuid)
+		}
+	}
+	if n := slices.IndexFunc(s.GPUs, func(g ledger.GPU) bool { return g.UUID == list[0] }); len(list) == 1 && n >= 0 {
+		return fmt.Sprintf("GPU %d", s.GPUs[n].Index)
+	}
+	return format.Count(uint64(len(list)), "GPU")
+}
+
+func mostText(jobs *ranks.Jobs, r *lines.Row) string {
+	if n := ranks.Most(r.Bytes()); n >= 0 {
+		return "most in " + jobs.Names(r.Processes[n:n+1])
+	}
+	return ""
+}
+
+func rowOwner(s *ledger.Snapshot, jobs *ranks.Jobs, r *lines.Row) []string {
+	if r.Processes == nil {
+		return siteOwner(s, &r.Site)
+	}
+	w := s.Processes[r.Process].Workload
+	w.Rank, w.LocalRank = "", ""
+	list := []string{jobs.Text(r.Processes), ranks.Between(r.Bytes()) + " each", mostText(jobs, r)}
+	list = append(append(list, report.WorkloadText(w)...), gpusOf(s, r.Pointers()))
+	if r.Kind != ledger.Tensor {
+		list = append(list, report.CallText(r.API))
+	}
+	return list
+}
+
+func rowGrowth(s *ledger.Snapshot, r *lines.Row) string {
+	for _, i := range r.Processes {
+		if s.GrowthSpan(i) != s.GrowthSpan(r.Process) {
+			return ""
+		}
+	}
+	return growthText(s, &r.Site)
+}
+
+func keptBelow(p *page, kept []*report.Kept, jobs *ranks.Jobs, r *lines.Row) {
+	sites, live := r.First()
+	name := ""
+	if r.Processes != nil {
+		name = jobs.Names([]int{r.Process}) + ": "
+	}
+	p.keptLine(name, kept[r.Process].OfSites(sites), live)
 }

@@ -103,7 +103,7 @@ func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Opt
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Limit())] {
 		v.siteLine(p, i+1, &list[i])
-		p.keptLine(list[i].kept, uint64(list[i].Live))
+		p.keptLine("", list[i].kept, uint64(list[i].Live))
 	}
 	if len(list) > o.Limit() {
 		var sum int64

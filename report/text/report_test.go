@@ -75,6 +75,7 @@ func TestMemoryOfUnknownAgeIsNotOlderThanAnything(t *testing.T) {
 	s := reporttest.TorchSnapshot()
 	n := slices.IndexFunc(s.Sites, func(x ledger.Site) bool { return x.Kind == ledger.Tensor && x.Device == 0 })
 	s.Sites[n].Oldest = 0
+	s.Processes[1].Exe = "/opt/other" // of another job: its row has an age
 	stack, all := s.Sites[n].Stack, len(report.Leaks(s, report.Options{}))
 	has := func(list []ledger.Site) bool {
 		return slices.ContainsFunc(list, func(x ledger.Site) bool {

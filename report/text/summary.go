@@ -84,15 +84,16 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	p.text(bold, 0, title)
 	p.line(plain, 0, "")
 	kept := report.KeptBy(s)
-	rows := lines.New(s, st, nil).Rows(list)
+	book := lines.New(s, st, nil)
+	rows := book.Together(book.Rows(list))
 	for i := range rows[:min(len(rows), o.Top)] {
 		r := &rows[i]
 		x := &r.Site
 		siteHead(p, i+1, r)
-		owner := siteOwner(s, x)
-		p.list(plain, siteIndent, ", ", append([]string{format.Count(x.LiveObjects, format.Noun(x.Kind)), growthText(s, x)}, owner...)...)
+		owner := rowOwner(s, book.Jobs, r)
+		p.list(plain, siteIndent, ", ", append([]string{format.Count(x.LiveObjects, format.Noun(x.Kind)), rowGrowth(s, r)}, owner...)...)
 		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
-		p.keptLine(kept[x.Process].OfSites(r.Pointers()), x.LiveBytes)
+		keptBelow(p, kept, book.Jobs, r)
 		p.marked(r.Marks)
 	}
 	if len(rows) > o.Top {

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/ranks"
+	"github.com/vramprof/vramprof/report/steps"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -15,15 +18,8 @@ import (
 // verdictPart writes the lines that grow, the worst first, with the evidence, and advice.
 func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, o report.Options) {
 	top := o.Limit()
-	var growing []verdict.Group
-	others := map[verdict.Class]uint64{}
-	for _, g := range j.Groups {
-		if g.Class >= verdict.Growing {
-			growing = append(growing, g)
-		} else {
-			others[g.Class]++
-		}
-	}
+	jobs := ranks.New(s)
+	growing, others := divideVerdicts(jobs.Verdicts(j.Groups))
 	if len(j.Groups) == 0 {
 		return
 	}
@@ -45,8 +41,9 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, o report.Opti
 	kept := report.KeptBy(s)
 	for i := range growing[:min(len(growing), top)] {
 		g := &growing[i]
-		verdictLine(p, s, i+1, g, o)
-		p.keptLine(groupHolders(s, kept[g.Process], g), g.LiveBytes)
+		verdictLine(p, s, jobs, j, i+1, g, o)
+		first := &j.Groups[g.Groups[0]]
+		p.keptLine(inFirst(jobs, g), groupHolders(s, kept[g.Process], first), first.LiveBytes)
 	}
 	if more := len(growing) - top; more > 0 {
 		p.text(plain, siteIndent, format.Count(uint64(more), "more line")+" (-T shows more)")
@@ -81,7 +78,7 @@ func balancePart(p *page, s *ledger.Snapshot, j *report.Judgement, o report.Opti
 	p.leakSteps(s, o, o.Limit())
 }
 
-func countClass(list []verdict.Group, class verdict.Class) (n int) {
+func countClass(list []ranks.Verdict, class verdict.Class) (n int) {
 	for i := range list {
 		if list[i].Class == class {
 			n++
@@ -101,16 +98,22 @@ func classCounts(counts map[verdict.Class]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group, o report.Options) {
+func verdictLine(p *page, s *ledger.Snapshot, jobs *ranks.Jobs, j *report.Judgement, rank int, g *ranks.Verdict, o report.Options) {
 	style := plain
 	if g.Class == verdict.Leaking {
 		style = bold
 	}
 	p.line(plain, 0, "")
 	p.headLine(style, format.Pad(fmt.Sprintf("%d.", rank), siteIndent)+format.Pad(g.Class.String(), 8), g.Line)
-	p.paragraph(strings.Repeat(" ", siteIndent), evidenceText(s, g, o))
-	amount := amountText(s, g)
-	p.list(plain, siteIndent, ", ", amount, g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+	sign, amount := strings.Repeat(" ", siteIndent), amountText(s, &g.Group)
+	if g.Several() {
+		p.paragraph(sign, jobs.Growth(g, j.Groups, stepsIn(s, o)))
+		p.paragraph(sign, inFirst(jobs, g)+untrusted.Clean(g.Evidence))
+		p.list(plain, siteIndent, ", ", amount, g.Object.String(), firstOf(s, g.Process, len(g.Processes)), gpusOf(s, sitesOf(s, g)))
+		return
+	}
+	p.paragraph(sign, evidenceText(s, &g.Group, o))
+	p.list(plain, siteIndent, ", ", amount, g.Object.String(), format.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind), jobs.Text(g.Processes))
 }
 
 // heldBytes returns what a line holds, and what it held at most if a process freed all of it when
@@ -137,4 +140,45 @@ func amountText(s *ledger.Snapshot, g *verdict.Group) string {
 		return format.Join("up to", format.Bytes(bytes), sites, "until the process ended")
 	}
 	return format.Join(format.Bytes(bytes), "in", format.Count(g.LiveObjects, format.Noun(g.Kind)), sites)
+}
+
+func divideVerdicts(list []ranks.Verdict) (growing []ranks.Verdict, others map[verdict.Class]uint64) {
+	others = map[verdict.Class]uint64{}
+	for _, g := range list {
+		if g.Class >= verdict.Growing {
+			growing = append(growing, g)
+		} else {
+			others[g.Class]++
+		}
+	}
+	return growing, others
+}
+
+func stepsIn(s *ledger.Snapshot, o report.Options) func(process int) *steps.Steps {
+	return func(process int) *steps.Steps { return stepsOf(s, process, o) }
+}
+
+func inFirst(jobs *ranks.Jobs, v *ranks.Verdict) string {
+	if !v.Several() {
+		return ""
+	}
+	return jobs.Names([]int{v.Process}) + ": "
+}
+
+func severalText(jobs *ranks.Jobs, processes []int) string {
+	if jobs.Ranks(processes) == "" {
+		return fmt.Sprintf("%d pids", len(processes))
+	}
+	return fmt.Sprintf("%d ranks", len(processes))
+}
+
+func firstOf(s *ledger.Snapshot, process, count int) string {
+	return fmt.Sprintf("%s and %d more", format.Process(&s.Processes[process]), count-1)
+}
+
+func sitesOf(s *ledger.Snapshot, v *ranks.Verdict) (list []*ledger.Site) {
+	for _, i := range v.Sites {
+		list = append(list, &s.Sites[i])
+	}
+	return list
 }

@@ -8,6 +8,8 @@ import (
 
 	"charm.land/bubbles/v2/key"
 
+	"github.com/vramprof/vramprof/report/ranks"
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -30,6 +32,7 @@ type lineRow struct {
 type lineView struct {
 	table[lineRow]
 	tree, merged bool
+	jobs         *ranks.Jobs     // joins the lines of a job's processes, if not nil
 	folds        map[uint64]bool // branches that the user folded or unfolded
 	grove        grove           // of the tree
 }
@@ -111,23 +114,25 @@ func (v *lineView) fill(x *scene) {
 		return
 	}
 	b, scope := x.b, x.inScope()
-	at, seen := map[lineKey]int{}, map[[2]int]bool{} // seen: row and process
+	at, seen := map[mergedKey]int{}, map[[2]int]bool{} // seen: row and process
 	for i := range b.lines {
 		l := &b.lines[i]
 		if !scope[l.process] || !x.passesLine(l) {
 			continue
 		}
 		r := lineRow{line: *l, index: int32(i), node: -1, processes: 1}
-		if !v.merged {
+		key, joins := v.mergedKey(l)
+		if !joins {
 			v.rows = append(v.rows, r)
 			continue
 		}
-		key := lineKey{-1, -1, int32(l.plane), l.frame}
 		n, ok := at[key]
 		if !ok {
 			at[key] = len(v.rows)
 			seen[[2]int{len(v.rows), l.process}] = true
-			r.process, r.parts = -1, []int32{int32(i)}
+			if r.parts = []int32{int32(i)}; v.merged {
+				r.process = -1
+			}
 			v.rows = append(v.rows, r)
 			continue
 		}
@@ -138,6 +143,23 @@ func (v *lineView) fill(x *scene) {
 		v.rows[n].join(l, int32(i))
 	}
 	v.rows = sortRows(v.rows, v.columns(x), v.by, v.reversed)
+}
+
+// mergedKey is what the lines of one row have in common.
+type mergedKey struct {
+	lineKey
+	class verdict.Class
+}
+
+// mergedKey returns the row of a line, if it may have other lines: with merged those of all
+// processes, else those of its job with a like verdict.
+func (v *lineView) mergedKey(l *line) (key mergedKey, joins bool) {
+	key.lineKey = lineKey{-1, -1, int32(l.plane), l.frame}
+	if v.merged || v.jobs == nil {
+		return key, v.merged
+	}
+	key.process, key.class = int32(v.jobs.Of(l.process)), ranks.Alike(l.class())
+	return key, v.jobs.Size(l.process) > 1
 }
 
 // indices returns the lines of a row, none of a branch.

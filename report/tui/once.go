@@ -10,6 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/format"
+	"github.com/vramprof/vramprof/report/ranks"
 )
 
 // maxOnce is how many lines of code Once writes.
@@ -74,6 +75,7 @@ func onceProcesses(v *processView, x *scene) []string {
 func onceLines(x *scene, o *Options) []string {
 	flat := newViews(&Options{Flat: true, Sort: o.Sort})
 	v := &flat.lines
+	v.jobs = ranks.New(x.b.Snapshot)
 	n := rowsOf(v, x)
 	if n == 0 {
 		return nil

@@ -32,11 +32,13 @@ function fillFindings() {
   const d = data.entries, lines = new Map(), growing = new Set();
   for (let e = 0; e < book.entries; e++) {
     if (!data.verdicts) continue;
-    const key = [d.head[e], d.process[e], d.gpu[e], d.verdict[e]].join();
+    const job = data.processes[d.process[e]].job;
+    const key = (job ? [d.head[e], "job", job] : [d.head[e], d.process[e], d.gpu[e], d.verdict[e]]).join();
     if (verdictClass(e) === "growing") growing.add(key);
     if (!isLeak(e)) continue;
-    const line = lines.get(key) || { e, bytes: 0 };
+    const line = lines.get(key) || { e, bytes: 0, processes: new Set() };
     line.bytes += d.live[e];
+    line.processes.add(d.process[e]);
     lines.set(key, line);
   }
   const list = [...lines.values()].sort((a, b) => b.bytes - a.bytes || a.e - b.e);
@@ -45,11 +47,18 @@ function fillFindings() {
   byId("findings-head").textContent = list.length === 0 ? none : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
   if (data.judged) byId("findings-head").append(" ", element("span", { class: "soft" }, "judged at " + clockText(data.judged)));
   byId("findings").classList.toggle("leaks", list.length > 0);
-  const several = list.some((line) => d.process[line.e] !== d.process[list[0].e]);
+  const several = list.some((line) => line.processes.size > 1 || d.process[line.e] !== d.process[list[0].e]);
   const rows = list.slice(0, maxFindings).map((line) => element("li", {}, element("b", {}, bytesText(line.bytes)), siteButton(line.e),
-    several ? element("span", { class: "soft" }, data.processes[d.process[line.e]].name) : null, element("span", { class: "soft" }, verdictText(line.e))));
+    several ? element("span", { class: "soft" }, whoseText(line)) : null, element("span", { class: "soft" }, verdictText(line.e))));
   if (list.length > maxFindings) rows.push(element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them")));
   byId("findings").querySelector("#findings > ul").replaceChildren(...balanceRows(), ...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
+}
+
+// whoseText names the process of a line that leaks, or counts those of its job, of which the first has the verdict.
+function whoseText(line) {
+  const { name, job } = data.processes[data.entries.process[line.e]];
+  if (line.processes.size < 2) return name;
+  return `${line.processes.size} of ${data.processes.filter((p) => p.job === job).length} processes, such as ${name}:`;
 }
 
 // balanceRows shows the two GPUs that fill first, and the others on demand.

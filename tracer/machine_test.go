@@ -41,7 +41,9 @@ type machine struct {
 	slow   time.Duration // how much longer each new stack takes to decode
 
 	firstBlocks uint32 // entries of the first far map of live tensors, if not 0
-	lastly      func()
+
+	reads  <-chan struct{} // each read of an allocator waits for it, if not nil
+	lastly func()
 }
 
 // books is the file of all simulated machines of this process, one after the
@@ -163,6 +165,13 @@ func (m *machine) trace(change func(*Config)) {
 		m.Tracer.reader.Decode = func(raw []byte) (unwind.Stack, error) {
 			time.Sleep(m.slow)
 			return decode(raw)
+		}
+	}
+	if scanner := m.Tracer.snapshots.scanner; m.reads != nil {
+		traced := scanner.Traced
+		scanner.Traced = func() []uint32 {
+			<-m.reads
+			return traced()
 		}
 	}
 	m.Tracer.tensors.BlockMaps.Far[0].MaxEntries = cmp.Or(m.firstBlocks, m.Tracer.tensors.BlockMaps.Far[0].MaxEntries)

@@ -194,10 +194,12 @@ func (t *Tracer) Run(ctx context.Context) error {
 }
 
 func (t *Tracer) run(ctx context.Context) error {
+	booking, end := context.WithCancel(context.WithoutCancel(ctx)) // events and stacks
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
 	defer func() {
 		cancel()
+		end()
 		wait.Wait()
 		tx := t.sequencer.Begin()
 		defer tx.Done()
@@ -205,7 +207,7 @@ func (t *Tracer) run(ctx context.Context) error {
 		tx.TakeAll()
 		t.table.WarnOfNameless(tx)
 	}()
-	wait.Go(func() { t.reader.Run(ctx) })
+	wait.Go(func() { t.reader.Run(booking) })
 	tx := t.sequencer.Begin()
 	t.table.Expect(tx)
 	tx.Done()
@@ -254,13 +256,21 @@ func (t *Tracer) run(ctx context.Context) error {
 		tracing, stop = context.WithTimeout(ctx, t.config.Duration)
 		defer stop()
 	}
+	var reads sync.WaitGroup
 	if scanner := t.snapshots.scanner; scanner != nil {
-		wait.Go(func() { scanner.Run(tracing) })
+		reads.Go(func() { scanner.Run(tracing) })
 	}
 	if walker := t.snapshots.walker; walker != nil {
-		wait.Go(func() { walker.Run(tracing) })
+		reads.Go(func() { walker.Run(tracing) })
 	}
-	t.events.run(tracing)
+	// A read of a process may take seconds to end, on a busy machine. The books are of the time after
+	// that, so events and stacks are read until then.
+	wait.Go(func() {
+		<-tracing.Done()
+		reads.Wait()
+		end()
+	})
+	t.events.run(booking)
 	return nil
 }
 

@@ -29,7 +29,8 @@ func keyOf(x *ledger.Site, f *callstack.Frame) groupKey {
 }
 
 // JudgeLines judges the lines that allocate, from the verdicts that Judge gave of the same
-// snapshot. The worst come first: by class, then, of what grows, by rate, else by live bytes.
+// snapshot. The worst come first: by class, then, of what grows, by rate, else by live bytes. It
+// lowers the verdicts of sites whose line need not grow, see estimate.
 //
 // The line is the innermost one of the user's own code, as frames.Headline has it. Where a helper
 // allocates for code that leaks and for code that does not, it is the innermost line that tells
@@ -61,6 +62,7 @@ func JudgeLines(s *ledger.Snapshot, verdicts []Verdict) []Group {
 	for i := range list {
 		j.judgeGroup(&list[i], verdicts)
 	}
+	j.explain(list, verdicts)
 	j.untilFull(list)
 	slices.SortStableFunc(list, compareGroups)
 	return list

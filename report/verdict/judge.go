@@ -42,7 +42,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 		}
 	}
 	l := v.life
-	out := Verdict{life: l, horizon: v.horizon}
+	out := Verdict{life: l, horizon: v.horizon, presumed: presumed}
 	if segments {
 		if class == Leaking || class == Growing {
 			r.why = "PyTorch's cache grows, its tensors show why"

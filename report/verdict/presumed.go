@@ -65,7 +65,7 @@ func (j *judge) presumed(x *ledger.Site) (v series, r run, class Class, ok bool)
 	case all > tooMuch*e.grown.High && all-own > needed*e.grown.Value:
 		r.why = "other lines kept as much, and all tensors grow by less"
 	case larger > explained*e.grown.Value:
-		r.why = "other lines explain the growth of all tensors"
+		r.why = othersExplain
 	default:
 		return v, r, Leaking, true
 	}
@@ -90,6 +90,44 @@ func (j *judge) estimateOn(process int, device int32) *estimate {
 	}
 	j.estimates[key] = e
 	return e
+}
+
+// explain lowers estimates of lines that need not grow, since lines which keep more explain the
+// growth of the total. presumed compares sites, and a graph that leaks is of many sites, each of
+// which keeps less than a queue.
+func (j *judge) explain(list []Group, verdicts []Verdict) {
+	var lowered []int
+	for i := range list {
+		g := &list[i]
+		if g.Class != Leaking || !g.presumed {
+			continue
+		}
+		larger := 0.0
+		for k := range list {
+			if h := &list[k]; h.Process == g.Process && h.Device == g.Device && h.presumed && h.Class == Leaking && h.Rate.Value > g.Rate.Value {
+				larger += h.Rate.Value
+			}
+		}
+		if larger > explained*j.estimateOn(g.Process, g.Device).grown.Value {
+			lowered = append(lowered, i)
+		}
+	}
+	for _, i := range lowered {
+		g := &list[i]
+		g.lower()
+		for _, n := range g.Sites {
+			if v := &verdicts[n]; v.Class == Leaking && v.presumed {
+				v.lower()
+			}
+		}
+	}
+}
+
+const othersExplain = "other lines explain the growth of all tensors"
+
+// lower makes a verdict Growing whose growth others explain.
+func (v *Verdict) lower() {
+	v.Class, v.UntilFull, v.Evidence = Growing, 0, othersExplain+", "+v.Evidence
 }
 
 // kept returns what is presumed to live of the allocations since a time, in bytes per second that

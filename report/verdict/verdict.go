@@ -49,9 +49,10 @@ type Verdict struct {
 	Head      int  // the index of Line in the stack that frames.Visible returns, of a Group in that of its first site
 	User      bool // Line is in the user's own code, not in a library's
 
-	byLevel bool // the floor or the mean proves the rate, not survivors
-	horizon int  // as in series
-	life    life // what it is about
+	byLevel  bool // the floor or the mean proves the rate, not survivors
+	presumed bool // an estimate, see judge.presumed
+	horizon  int  // as in series
+	life     life // what it is about
 }
 
 // judge holds what all verdicts of one snapshot need.

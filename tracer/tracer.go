@@ -263,8 +263,8 @@ func (t *Tracer) run(ctx context.Context) error {
 	if walker := t.snapshots.walker; walker != nil {
 		reads.Go(func() { walker.Run(tracing) })
 	}
-	// A read of a process may take seconds to end, on a busy machine. The books are of the time after
-	// that, so events and stacks are read until then.
+	// A read of a process may take seconds to end, on a busy machine. The books are of the time
+	// after that, so events and stacks are read until then.
 	wait.Go(func() {
 		<-tracing.Done()
 		reads.Wait()

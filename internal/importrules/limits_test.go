@@ -36,7 +36,7 @@ var exceptions = map[string]int{
 	"files in cmd/vramprof":  28,
 	"lines in cmd/vramprof":  3600,
 	"files in tracer/ledger": 65,
-	"lines of code":          153000,
+	"lines of code":          154000,
 }
 
 // formats lists structs with many fields that mirror a format from outside, and so have the fields

@@ -136,6 +136,9 @@ func amountText(s *ledger.Snapshot, g *verdict.Group) string {
 		sites = "of " + format.Count(uint64(len(g.Sites)), "site")
 	}
 	bytes, before := heldBytes(s, g)
+	if bytes == 0 && g.Estimated() { // they lost their stacks in pauses
+		return format.Join("an unknown amount", sites)
+	}
 	if before {
 		return format.Join("up to", format.Bytes(bytes), sites, "until the process ended")
 	}

@@ -130,6 +130,10 @@ func (v *Verdict) lower() {
 	v.Class, v.UntilFull, v.Evidence = Growing, 0, othersExplain+", "+v.Evidence
 }
 
+// Estimated reports whether a verdict is an estimate of what a line keeps, as its tensors were not
+// traced all the time.
+func (v *Verdict) Estimated() bool { return v.presumed }
+
 // kept returns what is presumed to live of the allocations since a time, in bytes per second that
 // was traced; 0 if it is of few windows.
 func (e *estimate) kept(x *ledger.Site, from uint64) float64 {

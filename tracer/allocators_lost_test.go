@@ -115,7 +115,7 @@ func TestLostEventsAreRepairedByWalks(t *testing.T) {
 		wantBlocks, wantSegments := truth.lines()
 		var s *ledger.Snapshot
 		var blocks, segments []string
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			single.Tracer.snapshots.scanner.Last(t.Context())
 			s = late.snapshot()
 			blocks, segments = o.of(j.pid, ledger.Blocks), o.of(j.pid, ledger.Addresses)
@@ -133,7 +133,10 @@ func TestLostEventsAreRepairedByWalks(t *testing.T) {
 		}
 		for device, stats := range truth.Stats {
 			x, c := s.TensorsOn(process, int32(device)), s.CacheOn(process, int32(device))
-			if x == nil || c == nil || x.Allocated != uint64(stats["allocated_bytes.all.current"]) || x.Reserved != uint64(stats["reserved_bytes.all.current"]) ||
+			if x == nil || c == nil {
+				t.Fatalf("point %d: cuda:%d: nothing is booked", point, device)
+			}
+			if x.Allocated != uint64(stats["allocated_bytes.all.current"]) || x.Reserved != uint64(stats["reserved_bytes.all.current"]) ||
 				x.LiveObjects != uint64(stats["allocation.all.current"]) || x.Segments != x.Reserved || x.Older != 0 {
 				t.Errorf("point %d: cuda:%d: the books have %+v, PyTorch %d of %d bytes", point, device, x, stats["allocated_bytes.all.current"], stats["reserved_bytes.all.current"])
 			}

@@ -15,11 +15,11 @@ import (
 func TestEventsAreBookedUntilTheBooksAreTaken(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
-	release := make(chan struct{})
-	m.reads = release
+	m.reads = &heldReads{began: make(chan struct{}), release: make(chan struct{})}
 	m.trace(nil)
 	p := m.follow("2.6", nil, "alloc a 32M", "totals", "wait", "alloc b 32M", "alloc c 32M", "totals", "wait")
 	p.totals()
+	<-m.reads.began
 	ended := make(chan struct{})
 	go func() {
 		m.lastly()
@@ -28,7 +28,7 @@ func TestEventsAreBookedUntilTheBooksAreTaken(t *testing.T) {
 	time.Sleep(500 * time.Millisecond) // by now, tracing ends
 	p.next()
 	told := p.totals()
-	close(release)
+	close(m.reads.release)
 	<-ended
 	s := m.Snapshot()
 	x := tensorsOf(t, s, p.pid())[0]

@@ -42,8 +42,14 @@ type machine struct {
 
 	firstBlocks uint32 // entries of the first far map of live tensors, if not 0
 
-	reads  <-chan struct{} // each read of an allocator waits for it, if not nil
+	reads  *heldReads // of allocators, if not nil
 	lastly func()
+}
+
+// heldReads are reads of allocators that take until release.
+type heldReads struct {
+	once           sync.Once
+	began, release chan struct{}
 }
 
 // books is the file of all simulated machines of this process, one after the
@@ -170,7 +176,8 @@ func (m *machine) trace(change func(*Config)) {
 	if scanner := m.Tracer.snapshots.scanner; m.reads != nil {
 		traced := scanner.Traced
 		scanner.Traced = func() []uint32 {
-			<-m.reads
+			m.reads.once.Do(func() { close(m.reads.began) })
+			<-m.reads.release
 			return traced()
 		}
 	}

@@ -124,7 +124,7 @@ light() {
   renice -n 19 "$BASHPID" >/dev/null
   step "go vet" go vet ./...
   # shellcheck disable=SC2046 # folders of Go packages have no spaces
-  tests $(choose "$light" "$heavy")
+  tests -timeout=60m $(choose "$light" "$heavy") # they wait for a processor most of the time
 }
 begin light light
 checking() {

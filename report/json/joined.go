@@ -16,7 +16,7 @@ type JoinedReport struct {
 	Text      string  `json:"text"`             // "grows 12.0 MiB a step in each of 8 processes (ranks 0 to 7), 96.0 MiB a step together"
 	Verdicts  []int   `json:"verdicts"`         // indices into verdicts, the worst first
 	Processes []int   `json:"processes"`        // indices into processes
-	Of        int     `json:"of"`               // how many processes the job has
+	Of        int     `json:"of"`               // how many processes the job has; without ranks, as many as processes
 	Rate      float64 `json:"bytes_per_second"` // of all together; 0 where they may not grow
 	LiveBytes uint64  `json:"live_bytes"`       // of all together
 }
@@ -27,7 +27,7 @@ func joinedReports(s *ledger.Snapshot, j *report.Judgement, o report.Options) (l
 		if !v.Several() {
 			continue
 		}
-		r := JoinedReport{Class: v.Class.String(), Text: jobs.Text(v.Processes), Verdicts: v.Groups, Processes: v.Processes, Of: jobs.Size(v.Process), LiveBytes: v.LiveBytes}
+		r := JoinedReport{Class: v.Class.String(), Text: jobs.Text(v.Processes), Verdicts: v.Groups, Processes: v.Processes, Of: len(jobs.Among(v.Processes)), LiveBytes: v.LiveBytes}
 		if v.Class >= verdict.Growing {
 			r.Text = jobs.Growth(&v, j.Groups, func(process int) *steps.Steps {
 				p := &s.Processes[process]

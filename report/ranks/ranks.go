@@ -87,14 +87,23 @@ func (j *Jobs) Of(process int) int { return j.of[process] }
 // Size returns how many processes the job of a process has.
 func (j *Jobs) Size(process int) int { return len(j.members[j.of[process]]) }
 
+// Among returns the processes of the job that some processes are of: these alone where ranks are
+// unknown, since others of the same program may be of another job.
+func (j *Jobs) Among(processes []int) []int {
+	if all := j.members[j.of[processes[0]]]; j.Ranks(all) != "" {
+		return all
+	}
+	return processes
+}
+
 // mostNamed is how many processes of a job are named one by one.
 const mostNamed = 3
 
 // Text returns where some processes of one job are in it: "in each of 8 processes (ranks 0 to 7)",
 // "in 7 of 8 processes (not in rank 5)", "in 2 of 8 processes (ranks 1, 3)", "only in rank 3 of 8
-// processes"; "" where the job has one process.
+// processes"; "" where that is nothing but one process.
 func (j *Jobs) Text(processes []int) string {
-	all := j.members[j.of[processes[0]]]
+	all := j.Among(processes)
 	if len(all) < 2 {
 		return ""
 	}

@@ -205,7 +205,8 @@ func TestStepsOfRunningTrainingsAreTheJobs(t *testing.T) {
 	const kept = 3 << 20
 	steps := small.truth(t, begin, sampled)
 	t.Logf("%s; grows %d to %d; the job had %d steps", sampled.Text, sampled.GrowthLow, sampled.GrowthBytes, len(steps))
-	if sampled.GrowthLow > kept || sampled.GrowthBytes < kept-kept/50 || !isPaceOf(sampled, steps, true) || sampled.Count > uint64(len(steps))+1 {
+	// A sample has 95 % of the tensors of 3 MiB: where it has all, they count as 5 % more.
+	if sampled.GrowthLow > kept+kept/15 || sampled.GrowthBytes < kept-kept/50 || !isPaceOf(sampled, steps, true) || sampled.Count > uint64(len(steps))+1 {
 		t.Errorf("%s, and grows by %d to %d bytes a step; the job has %d steps of 3 MiB", sampled.Text, sampled.GrowthLow, sampled.GrowthBytes, len(steps))
 	}
 	steps = large.truth(t, begin, got)

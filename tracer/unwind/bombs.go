@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind"
@@ -24,7 +25,10 @@ const (
 	maxGoUnit = 1 << 20   // files, and files of units, in Go's tables
 )
 
-var errBomb = errors.New("its unwind tables grow when they are decoded, as no compiler's do")
+var (
+	errBomb = errors.New("its unwind tables grow when they are decoded, as no compiler's do")
+	errForm = errors.New("its .eh_frame_hdr has a form that no linker writes")
+)
 
 // checkedTables refuses files whose tables grow beyond all proportion.
 type checkedTables struct {
@@ -50,11 +54,12 @@ func checkFrames(file *pfelf.File) error {
 		f.log = nil
 		defer func() { f.log = log }()
 	}
-	offset, length, ok := frameTable(file)
-	if ok {
-		if err := checkEntries(io.NewSectionReader(from, offset, length), false); err != nil {
-			return err
-		}
+	offset, length, err := frameTable(file)
+	if err != nil {
+		return err
+	}
+	if err := checkEntries(io.NewSectionReader(from, offset, length), false); err != nil {
+		return err
 	}
 	if s := file.Section(".debug_frame"); stored(s) {
 		return checkEntries(io.NewSectionReader(from, int64(s.Offset), int64(s.Size)), true)
@@ -67,10 +72,11 @@ func stored(s *pfelf.Section) bool {
 }
 
 // frameTable finds .eh_frame as the profiler does: by its section, or by the address in
-// .eh_frame_hdr, in the form that all linkers write.
-func frameTable(file *pfelf.File) (offset, length int64, ok bool) {
+// .eh_frame_hdr. The profiler knows more forms of that than the one that linkers write, which are
+// errForm here. The length is 0 where the profiler finds nothing.
+func frameTable(file *pfelf.File) (offset, length int64, err error) {
 	if s := file.Section(".eh_frame"); stored(s) {
-		return int64(s.Offset), int64(s.Size), true
+		return int64(s.Offset), int64(s.Size), nil
 	}
 	var at, address uint64
 	if s := file.Section(".eh_frame_hdr"); stored(s) {
@@ -80,16 +86,21 @@ func frameTable(file *pfelf.File) (offset, length int64, ok bool) {
 	}
 	const relative32 = 0x1b // DW_EH_PE_pcrel | DW_EH_PE_sdata4
 	var head [8]byte
-	if _, err := file.Underlying().ReadAt(head[:], int64(at)); at == 0 || err != nil || head[1] != relative32 {
-		return 0, 0, false
+	switch n, _ := file.Underlying().ReadAt(head[:], int64(at)); {
+	case at == 0, n < 2:
+		return 0, 0, nil
+	case head[1] != relative32:
+		return 0, 0, errForm
+	case n < len(head):
+		return 0, 0, nil
 	}
 	address += 4 + uint64(int32(binary.LittleEndian.Uint32(head[4:])))
 	p := file.ProgByVirtualAddress(address)
 	if p == nil {
-		return 0, 0, false
+		return 0, 0, nil
 	}
 	offset = int64(p.Off + address - p.Vaddr)
-	return offset, int64(p.Filesz+p.Off) - offset, true
+	return offset, int64(p.Filesz+p.Off) - offset, nil
 }
 
 // checkEntries walks a table to where the profiler ends: at its end, a length of zero, or damage.
@@ -115,7 +126,7 @@ func checkEntries(table *io.SectionReader, debug bool) error {
 			return errBomb
 		}
 		at = h.end
-		if h.isCIE || contains(&known, h.cie+1) {
+		if h.isCIE || slices.Contains(known[:], h.cie+1) {
 			continue
 		}
 		var far [20]byte
@@ -127,15 +138,6 @@ func checkEntries(table *io.SectionReader, debug bool) error {
 		next++
 	}
 	return nil
-}
-
-func contains(list *[16]int64, x int64) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }
 
 // entryHead is the beginning of a CIE or FDE.

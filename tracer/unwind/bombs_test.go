@@ -91,6 +91,34 @@ func goTables(functions, steps int) []byte {
 	return b
 }
 
+// withoutSection is a library whose .eh_frame only .eh_frame_hdr shows, in another form.
+func withoutSection(t *testing.T, form byte) []byte {
+	t.Helper()
+	data := withSection(t, ".eh_frame", ".another", frames(maxEntry, false))
+	file, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[file.Section(".eh_frame_hdr").Offset+1] = form
+	return data
+}
+
+// TestOtherFormsOfTheHeaderAreRefused: the profiler reads them, and finds tables that nobody
+// checked.
+func TestOtherFormsOfTheHeaderAreRefused(t *testing.T) {
+	for form, want := range map[byte]error{0x1b: nil, 0x03: errForm, 0x3b: errForm, 0x00: errForm, 0xff: errForm} {
+		data := withoutSection(t, form)
+		file, err := pfelf.NewFileOwned(newBoundedFile(inMemory{bytes.NewReader(data)}, int64(len(data)), 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkFrames(file); !errors.Is(err, want) {
+			t.Errorf("form %#x: %v, want %v", form, err, want)
+		}
+		file.Close()
+	}
+}
+
 func TestTablesThatGrowAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		about string

@@ -355,7 +355,7 @@ func checkReadings(t *testing.T, rec *capture.Reader, least int) {
 		}
 	}
 	t.Logf("%d moments: at most %d bytes unexplained, the oldest reading is %.2fs old", checked, worst, float64(oldest)/1e9)
-	if checked < least || worst > page || oldest > uint64(4e9*slowness) {
+	if checked < least || worst > page || oldest > uint64(2e9*slowness) {
 		t.Errorf("of %d moments at most %d bytes are unexplained, and the oldest reading is %.2fs old", checked, worst, float64(oldest)/1e9)
 	}
 }

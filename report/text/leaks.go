@@ -278,6 +278,7 @@ func SiteLines(s *ledger.Snapshot, st callstack.Stacks, j *report.Judgement, x *
 	return p.lines
 }
 
+// gpusOf names the GPU of some sites, or counts their GPUs; "" if one is unknown.
 func gpusOf(s *ledger.Snapshot, sites []*ledger.Site) string {
 	var list []string
 	for _, x := range sites {
@@ -289,8 +290,10 @@ func gpusOf(s *ledger.Snapshot, sites []*ledger.Site) string {
 			list = append(list, uuid)
 		}
 	}
-	if n := slices.IndexFunc(s.GPUs, func(g ledger.GPU) bool { return g.UUID == list[0] }); len(list) == 1 && n >= 0 {
-		return fmt.Sprintf("GPU %d", s.GPUs[n].Index)
+	if len(list) == 1 {
+		if n := slices.IndexFunc(s.GPUs, func(g ledger.GPU) bool { return g.UUID == list[0] }); n >= 0 {
+			return fmt.Sprintf("GPU %d", s.GPUs[n].Index)
+		}
 	}
 	return format.Count(uint64(len(list)), "GPU")
 }
@@ -302,6 +305,7 @@ func mostText(jobs *ranks.Jobs, r *lines.Row) string {
 	return ""
 }
 
+// rowOwner is siteOwner of a row, which may be of several processes.
 func rowOwner(s *ledger.Snapshot, jobs *ranks.Jobs, r *lines.Row) []string {
 	if r.Processes == nil {
 		return siteOwner(s, &r.Site)
@@ -316,6 +320,7 @@ func rowOwner(s *ledger.Snapshot, jobs *ranks.Jobs, r *lines.Row) []string {
 	return list
 }
 
+// rowGrowth returns "" where the processes of a row grew over different times.
 func rowGrowth(s *ledger.Snapshot, r *lines.Row) string {
 	for _, i := range r.Processes {
 		if s.GrowthSpan(i) != s.GrowthSpan(r.Process) {
@@ -325,6 +330,7 @@ func rowGrowth(s *ledger.Snapshot, r *lines.Row) string {
 	return growthText(s, &r.Site)
 }
 
+// keptBelow writes who keeps a row, in the process that holds most of it.
 func keptBelow(p *page, kept []*report.Kept, jobs *ranks.Jobs, r *lines.Row) {
 	sites, live := r.First()
 	name := ""

@@ -161,6 +161,7 @@ func stepsIn(s *ledger.Snapshot, o report.Options) func(process int) *steps.Step
 	return func(process int) *steps.Steps { return stepsOf(s, process, o) }
 }
 
+// inFirst names the process whose evidence and holder follow, where a verdict is of several.
 func inFirst(jobs *ranks.Jobs, v *ranks.Verdict) string {
 	if !v.Several() {
 		return ""

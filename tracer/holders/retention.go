@@ -90,12 +90,12 @@ func (n *namer) part(st *storage, first *Holder) modelpart.Kind {
 	if st.native == ofGraph {
 		set |= modelpart.Of(modelpart.Saved)
 	}
-	switch of := n.metaOf(st.tensor); {
-	case set&scripted == 0:
-	case of != 0:
-		set |= modelpart.Of(modelpart.Weight)
-	default:
-		set |= modelpart.Of(modelpart.Buffer)
+	if set&scripted != 0 {
+		kind := modelpart.Buffer
+		if n.metaOf(st.tensor) != 0 {
+			kind = modelpart.Weight
+		}
+		set |= modelpart.Of(kind)
 	}
 	if set&leaf != 0 && !n.hasWeights {
 		return modelpart.Weight

@@ -65,7 +65,7 @@ func (n *Names) look(x Other) {
 		tx := n.sequencer.Begin()
 		defer tx.Done()
 		n.trace(tx, x)
-	} else if procfs.StallsAgain(x.PID) && n.toWarnOf(x) { // any process may on a busy machine, once
+	} else if procfs.StallsAgain(x.PID) && n.toWarnOf(x) { // on a busy machine, any process may stall one read
 		n.sequencer.Tell(ledger.Warning{PID: x.PID, Text: fmt.Sprintf("process %d stalls reads of its arguments: while it does, a name that it takes is not seen", x.PID)})
 	}
 }
@@ -126,9 +126,7 @@ func (n *Names) trace(b ledger.Books, x Other) {
 
 // Warning returns a sentence if processes use CUDA and no name has matched so far, "" otherwise.
 func (n *Names) Warning() string {
-	n.mu.Lock()
 	list := n.table.others()
-	n.mu.Unlock()
 	n.table.mu.Lock()
 	matched := n.table.matched
 	n.table.mu.Unlock()
